@@ -113,16 +113,17 @@ function(poprun_precompile name)
   endif()
 endfunction()
 
-# poprun_library(<folder/path> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...])
+# poprun_library(<folder> [EXCLUDE <sub-folder>...] [DEPS ...] [PRIVATE_DEPS ...])
 #
-# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to the
-# folder.
+# One folder, one target: `replica/ops` becomes poprun::replica_ops. It holds every *.cc of the folder
+# and below it except main.cc, so that a new file needs no line in any CMakeLists.txt.
 function(poprun_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE;DEPS;PRIVATE_DEPS")
   string(REPLACE "/" "_" name "${folder}")
-  list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
-  if(ARG_SOURCES)
-    add_library(poprun_${name} STATIC ${ARG_SOURCES})
+  poprun_sources(sources "${folder}" ${ARG_EXCLUDE} main.cc)
+  if(sources)
+    list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
+    add_library(poprun_${name} STATIC ${sources})
     poprun_precompile(poprun_${name})
     target_link_libraries(poprun_${name} PUBLIC poprun_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
     set_target_properties(poprun_${name} PROPERTIES CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
@@ -133,37 +134,38 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# poprun_families(<folder> <out-sources> [WITH_HELPERS] [EXCLUDE <file or sub-folder>...])
-#
-# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc
-# except registry.cc. Writes <folder>/families.inc into the build tree with a line
-# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated),
-# and sets <out-sources> to all *.cc. A new entry is one new file. WITH_HELPERS: sub-folders count
-# too, and a file with a header of the same name is a helper and not an entry.
-add_library(poprun_generated INTERFACE)
-target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
-function(poprun_families folder out_sources)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "WITH_HELPERS" "" "EXCLUDE")
-  set(glob GLOB)
-  if(ARG_WITH_HELPERS)
-    set(glob GLOB_RECURSE)
-  endif()
+# Sets <out> to all *.cc of <folder> and below it, relative to it and in order, without those whose
+# path begins with one of the rest.
+function(poprun_sources out folder)
   set(root "${PROJECT_SOURCE_DIR}/${folder}")
-  file(${glob} sources CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cc")
-  foreach(excluded IN LISTS ARG_EXCLUDE)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cc")
+  foreach(excluded IN LISTS ARGN)
     list(FILTER sources EXCLUDE REGEX "^${excluded}")
   endforeach()
   list(SORT sources)
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# poprun_families(<folder> [EXCLUDE <file or sub-folder>...])
+#
+# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc of
+# the folder and below it, except registry.cc and files with a header of the same name, which help
+# others. Writes <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)`
+# each, which registry.cc expands (its target needs poprun_generated). A new entry is one new file.
+add_library(poprun_generated INTERFACE)
+target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
+function(poprun_families folder)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE")
+  poprun_sources(sources "${folder}" ${ARG_EXCLUDE} registry.cc)
   set(lines "")
   foreach(source IN LISTS sources)
-    string(REGEX REPLACE "\\.cc$" ".h" header "${root}/${source}")
-    if(NOT source STREQUAL "registry.cc" AND NOT (ARG_WITH_HELPERS AND EXISTS "${header}"))
+    string(REGEX REPLACE "\\.cc$" ".h" header "${PROJECT_SOURCE_DIR}/${folder}/${source}")
+    if(NOT EXISTS "${header}")
       cmake_path(GET source STEM stem)
       string(APPEND lines "POPRUN_FAMILY(${stem})\n")
     endif()
   endforeach()
   file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/${folder}/families.inc" CONTENT "${lines}")
-  set(${out_sources} ${sources} PARENT_SCOPE)
 endfunction()
 
 # poprun_program(<name> SOURCES ... DEPS ...): an executable, also copied to <build>/bin.

@@ -16,7 +16,7 @@
 #include "replica/memory/host_images.h"
 #include "replica/memory/streaming_memory.h"
 #include "replica/memory/tile_memory.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 

@@ -8,7 +8,7 @@
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/recomputation/recomputation.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun {

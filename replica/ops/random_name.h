@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun {

@@ -5,7 +5,7 @@
 #include <set>
 #include <span>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

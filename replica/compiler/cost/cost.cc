@@ -5,7 +5,7 @@
 
 #include "replica/machine/operations.h"
 #include "replica/machine/transfer.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -9,7 +9,7 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
 #include "replica/machine/transfer.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/compiler/planner/options.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

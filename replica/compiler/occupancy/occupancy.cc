@@ -12,7 +12,7 @@
 
 #include "replica/graph/types.h"
 #include "replica/machine/machine.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "replica/machine/operations.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/half/half_kernel.h"
-#include "replica/ops/operator.h"
 #include "replica/ops/random_name.h"
 
 namespace poprun {

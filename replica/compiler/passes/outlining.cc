@@ -17,7 +17,7 @@
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/planner/options.h"
 #include "replica/machine/operations.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Lets equal runs of operations, such as transformer layers, share the code of one function. It is
 /// the last pass, and relies on nothing but the graph.

@@ -8,7 +8,7 @@
 
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/planner/options.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Gives every convolution and matmul of the forward pass what the job asks of it. Their gradients,
 /// which a later pass adds, inherit it.

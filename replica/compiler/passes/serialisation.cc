@@ -8,7 +8,7 @@
 #include "replica/base/nearest.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/passes/slices.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them
 /// and their gradients.

@@ -12,7 +12,7 @@
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/machine/shards.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Divides weights, optimiser state and accumulators among the replicas, where the options ask for
 /// it: replicated tensor sharding.

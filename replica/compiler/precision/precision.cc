@@ -3,7 +3,7 @@
 #include <set>
 
 #include "replica/compiler/planner/options.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

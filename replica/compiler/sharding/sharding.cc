@@ -10,7 +10,7 @@
 
 #include "replica/compiler/pipeline/phase_use.h"
 #include "replica/machine/operations.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -6,7 +6,7 @@
 #include "replica/compiler/cost/cost.h"
 #include "replica/compiler/mapping/plans.h"
 #include "replica/device/product.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun::onnx_import {
 namespace {

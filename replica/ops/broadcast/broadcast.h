@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "replica/graph/types.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// NumPy's broadcasting: shapes are aligned at their last dimension, and a dimension that is 1 or
 /// missing is repeated (numpy.org/doc/stable/user/basics.broadcasting.html).

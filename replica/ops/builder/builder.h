@@ -7,7 +7,7 @@
 
 #include "replica/graph/graph.h"
 #include "replica/machine/operations.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 

@@ -4,7 +4,7 @@
 
 #include <dnnl.hpp>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// How operators use oneDNN: on user memory, with the caller's scratchpad, on one thread.
 namespace poprun {

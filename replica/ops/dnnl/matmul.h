@@ -4,7 +4,7 @@
 
 #include <dnnl.hpp>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 

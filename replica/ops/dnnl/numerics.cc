@@ -6,7 +6,7 @@
 
 #include <dnnl.hpp>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// Constants and in-place sums.

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// assign(target, value)  ->  target, in place: a copy of value in storage order. Converts if the
 /// two are stored in different precisions.

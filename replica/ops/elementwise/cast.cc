@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Conversions between element types.
 ///

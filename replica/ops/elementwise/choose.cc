@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0
 /// elsewhere: "and" is mul, "or" is max, "not" is subtraction from 1.

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "replica/base/random.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/random_name.h"
 #include "replica/ops/simd.h"
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// Elementwise arithmetic on two tensors.

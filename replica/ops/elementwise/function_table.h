@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape
 /// and layout, from a constexpr table. A row has at least

@@ -1,5 +1,5 @@
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// relu(x)  ->  y = max(x, 0), any shape and layout. NaN stays NaN.

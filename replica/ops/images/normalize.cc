@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// normalize(x u8[N,C,H,W]) mean=. deviation=.  ->  y f32[N,C,H,W]{nhwc} = (x/255 - mean)/deviation

@@ -3,8 +3,8 @@
 #include <limits>
 #include <optional>
 
+#include "replica/ops/face/operator.h"
 #include "replica/ops/image.h"
-#include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
 /// Two-dimensional pooling.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "replica/ops/axis/axis.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// Interpolation along one axis; images are resized one axis after the other.

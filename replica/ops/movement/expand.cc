@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/shaped.h"
 
 /// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy

@@ -3,7 +3,7 @@
 #include <functional>
 #include <numeric>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.

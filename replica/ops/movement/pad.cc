@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///

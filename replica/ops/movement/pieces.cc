@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "replica/ops/axis/axis.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Cuts tensors along one axis and joins them. Any element type and any layout, the same for all
 /// tensors of an operation.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "replica/ops/axis/axis.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32,
 /// indices i32.

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical

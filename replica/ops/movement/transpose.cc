@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any
 /// element type, at most 12 dimensions (oneDNN's limit).

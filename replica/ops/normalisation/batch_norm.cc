@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/simd.h"
 
 /// Batch normalisation: brings every channel to mean 0 and variance 1, then scales and shifts it.

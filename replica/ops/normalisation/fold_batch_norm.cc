@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// fold_batch_norm(w [O,...], b [O], gamma [O], mean [O], variance [O], bias [O]) eps=.
 ///     ->  w and b, in place;  bias is optional

@@ -1,5 +1,5 @@
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last dimension.
 ///

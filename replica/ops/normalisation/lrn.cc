@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "replica/ops/face/operator.h"
 #include "replica/ops/image.h"
-#include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
 /// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Optimisers. Each file of this folder is one optimiser: its hyper-parameters, its state per
 /// parameter, and the operator that updates a parameter. The compiler, the options and their help

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Shared by the operators of optimisers. Each takes the following inputs and updates those marked
 /// * in place:

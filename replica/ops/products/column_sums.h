@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 

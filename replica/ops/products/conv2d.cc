@@ -4,8 +4,8 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/image.h"
-#include "replica/ops/operator.h"
 #include "replica/ops/products/column_sums.h"
 
 /// Two-dimensional convolution.

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "replica/ops/dnnl/matmul.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/products/column_sums.h"
 
 /// Dense layer.

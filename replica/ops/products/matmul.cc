@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/shaped.h"
 
 /// Batched products of matrices.

@@ -5,7 +5,7 @@
 
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Reductions over axes.
 ///

@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "replica/ops/axis/axis.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// Running sums, in any layout, and triangles, row-major. f32 only.
 ///

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "replica/ops/broadcast/broadcast.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/shaped.h"
 #include "replica/ops/simd.h"
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/softmax/row_exp.h"
 
 /// Softmax over the last dimension, and its logarithm. For other dimensions, use `transpose` first.

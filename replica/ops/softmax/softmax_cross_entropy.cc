@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/softmax/row_exp.h"
 
 /// The loss of a classifier, or of every position of a sequence.

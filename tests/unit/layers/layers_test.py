@@ -78,7 +78,7 @@ class Layers(unittest.TestCase):
             "replica/compiler/liveness/x.cc": '#include "replica/compiler/passes/passes.h"',
             "replica/compiler/differentiation/x.h": '#include "replica/compiler/job/job.h"',
             "replica/compiler/x.cc": '#include "replica/engine/engine.h"',
-            "replica/graph/x.h": '#include "replica/ops/operator.h"',
+            "replica/graph/x.h": '#include "replica/ops/face/operator.h"',
             "launcher/x.cc": '#include "hostio/streams/client.h"',
             "replica/engine/y.cc": "#include <dnnl.hpp>",
             "hostio/x.cc": "#include <mpi.h>",

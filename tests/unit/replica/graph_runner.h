@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "replica/graph/graph.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/half/half_kernel.h"
-#include "replica/ops/operator.h"
 
 namespace poprun::testing {
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/device/product.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 /// The material for tests of an operator: uses of it, and a definition in double precision that
 /// shares no code with the product. half_test.cc compares the operator in half precision with the

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 #include "tests/unit/replica/operators/case.h"
 
 /// Operators that work element by element.

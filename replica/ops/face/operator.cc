@@ -1,4 +1,4 @@
-#include "replica/ops/operator.h"
+#include "replica/ops/face/operator.h"
 
 #include <algorithm>
 #include <utility>
