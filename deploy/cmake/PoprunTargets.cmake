@@ -115,8 +115,8 @@ endfunction()
 
 # poprun_library(<folder> [EXCLUDE <sub-folder>...] [DEPS ...] [PRIVATE_DEPS ...])
 #
-# One folder, one target: `replica/ops` becomes poprun::replica_ops. It holds every *.cc of the folder
-# and below it except main.cc, so that a new file needs no line in any CMakeLists.txt.
+# One folder, one target: `replica/ops` becomes poprun::replica_ops. It holds every *.cc in and below
+# the folder except main.cc, so a new file needs no line in any CMakeLists.txt.
 function(poprun_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE;DEPS;PRIVATE_DEPS")
   string(REPLACE "/" "_" name "${folder}")
@@ -134,8 +134,10 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# Sets <out> to all *.cc of <folder> and below it, relative to it and in order, without those whose
-# path begins with one of the rest.
+# poprun_sources(<out> <folder> [<excluded>...])
+#
+# Sets <out> to the sorted paths of every *.cc in and below <folder>, relative to it, except those that
+# begin with an excluded file or sub-folder.
 function(poprun_sources out folder)
   set(root "${PROJECT_SOURCE_DIR}/${folder}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cc")
@@ -148,9 +150,8 @@ endfunction()
 
 # poprun_families(<folder> [EXCLUDE <file or sub-folder>...])
 #
-# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc of
-# the folder and below it, except registry.cc and files with a header of the same name, which help
-# others. Writes <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)`
+# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc in
+# and below the folder except registry.cc and helpers, which have a header of the same name. Writes <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)`
 # each, which registry.cc expands (its target needs poprun_generated). A new entry is one new file.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")

@@ -27,8 +27,8 @@ namespace poprun {
 namespace {
 
 constexpr std::size_t kCompilationsMax = 160;
-constexpr std::size_t kCompilationsMin = 30;     // However large the Program is,
-constexpr std::size_t kCompilationsMinFar = 10;  // or if the job lacks much.
+constexpr std::size_t kCompilationsMin = 30;     // For a large Program,
+constexpr std::size_t kCompilationsMinFar = 10;  // and for one that lacks much.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
 constexpr std::size_t kPartTogether = 3;     // One third of the budget is kept for combinations.
 constexpr double kCheap = 1.01;              // A device time up to this factor costs nothing.

@@ -63,14 +63,6 @@ def environment_of(pid):
     return {key.decode(): value.decode(errors="replace") for key, value in pairs}
 
 
-def signal_each(pids, number):
-    """Signals children before their parents, which have lower pids: when a parent dies, the kernel continues its
-    stopped children."""
-    for pid in sorted(pids, reverse=True):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
 def name_of(pid):
     """The program's name, or "" for a process that is gone or a zombie."""
     try:
@@ -80,6 +72,14 @@ def name_of(pid):
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
         return ""
+
+
+def signal_each(pids, number):
+    """Signals children before their parents, which have lower pids: when a parent dies, the kernel continues its
+    stopped children."""
+    for pid in sorted(pids, reverse=True):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class Job:
@@ -168,9 +168,9 @@ class Job:
     def kill_everything(self):
         """Ends all processes as a power cut would: none lives long enough to clean up after another.
 
-        All of them are stopped first. A process that is starting a program has no environment for a moment and is not
-        found, so they are looked for until no more are found, and one that was found once is killed even if it is not
-        found again. A stopped process that is forgotten would stay forever."""
+        All of them are stopped first. A process that is starting a program shows no environment for a moment, and a
+        search misses it. So the search goes on until it finds no more, and every process that it ever found is killed:
+        a stopped one that was forgotten would stay forever."""
         stopped = set()
         while found := set(self.pids()) - stopped:
             signal_each(found, signal.SIGSTOP)
