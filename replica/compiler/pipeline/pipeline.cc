@@ -91,7 +91,7 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
 
 /// The regions before a phase: one that brings it the tensors that another IPU holds, for every
 /// micro-batch, if there are any, then an empty one.
-std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Run& phase,
+std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase,
                                    std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -101,7 +101,7 @@ std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Run& 
   if (brings.empty()) {
     return {{1, {}}};
   }
-  if (phase.repeat == 1) {
+  if (phase.rounds == 1) {
     return {{1, std::move(brings)}, {1, {}}};
   }
   const Slot& first = phase.cycles[0].slots[0];
@@ -109,7 +109,7 @@ std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Run& 
       "{}{}.{}", kBring, first.part == Part::kForward ? "forward" : "backward", first.stage);
   const Place place = graph.add_function(name, {1})[0];
   graph.at(place).operations = std::move(brings);
-  return {{phase.repeat, {Call{name, 0}.operation()}}, {1, {}}};
+  return {{phase.rounds, {Call{name, 0}.operation()}}, {1, {}}};
 }
 
 /// Functions for the parts, and regions that call them in the timetable's order.
@@ -138,13 +138,13 @@ std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& tim
     graph.at(place).operations = std::move(operations);
   }
   std::vector<Region> regions;
-  for (const Run& run : timetable.runs) {
+  for (const Repeat& repeat : timetable.repeats) {
     if (timetable.schedule == Schedule::kPhased && !regions.empty()) {
-      std::ranges::move(regions_before(graph, parts, run, stages), std::back_inserter(regions));
+      std::ranges::move(regions_before(graph, parts, repeat, stages), std::back_inserter(regions));
     }
     Region& region = regions.emplace_back();
-    region.repeat = run.repeat;
-    for (const Cycle& cycle : run.cycles) {
+    region.repeat = repeat.rounds;
+    for (const Cycle& cycle : repeat.cycles) {
       add_cycle(graph, cycle, parts, names, stages, region.operations);
     }
   }

@@ -19,7 +19,7 @@ Result<Schedule> schedule_of(const PipelineOptions& options);
 ///   evaluate.S        the forward part of stage S in evaluation
 ///   bring.forward.S   in phases: brings what the stage reads of another IPU
 ///
-/// Each run of the schedule is a region of `train`. Of a phased job, these are: begin; then for
+/// Each repeat of the schedule is a region of `train`. Of a phased job, these are: begin; then for
 /// each phase, which is the region that repeats its parts for every micro-batch, before all but the
 /// first one a region that calls `bring` for every micro-batch, if anything is to be brought, and
 /// one (repeat 1) where the phase's variables may be loaded, and which does what concerns one phase

@@ -66,14 +66,15 @@ Rhythm rhythm_of(Schedule schedule, const std::vector<std::uint32_t>& ipu_of_sta
 
 /// Appends the cycles of one round, a period long. A part that starts in round k works on
 /// micro-batch `round - k`, or pauses where there is none.
-void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches, Run& run) {
-  const std::size_t first = run.cycles.size();
-  run.cycles.resize(first + static_cast<std::size_t>(rhythm.period));
+void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches,
+               Repeat& repeat) {
+  const std::size_t first = repeat.cycles.size();
+  repeat.cycles.resize(first + static_cast<std::size_t>(rhythm.period));
   for (const Start& start : rhythm.starts) {
     Slot slot = start.slot;
     slot.micro_batch = round - start.cycle / rhythm.period;
     if (0 <= slot.micro_batch && slot.micro_batch < micro_batches) {
-      run.cycles[first + static_cast<std::size_t>(start.cycle % rhythm.period)].slots.push_back(
+      repeat.cycles[first + static_cast<std::size_t>(start.cycle % rhythm.period)].slots.push_back(
           slot);
     }
   }
@@ -87,12 +88,12 @@ Timetable phased_table(std::vector<std::uint32_t> ipu_of_stage, std::int64_t mic
     return Slot{table.ipu_of_stage[stage], stage, part, 0};
   };
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
-    table.runs.push_back({micro_batches, {{{slot(stage, Part::kForward)}}}});
+    table.repeats.push_back({micro_batches, {{{slot(stage, Part::kForward)}}}});
   }
   if (training) {
-    table.runs.back().cycles[0].slots.push_back(slot(stages - 1, Part::kBackward));
+    table.repeats.back().cycles[0].slots.push_back(slot(stages - 1, Part::kBackward));
     for (std::uint32_t stage = stages - 1; stage-- > 0;) {
-      table.runs.push_back({micro_batches, {{{slot(stage, Part::kBackward)}}}});
+      table.repeats.push_back({micro_batches, {{{slot(stage, Part::kBackward)}}}});
     }
   }
   return table;
@@ -141,22 +142,22 @@ Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_st
   const bool repeats = steady > 1;
 
   Timetable table{schedule, std::move(ipu_of_stage), micro_batches, training, {}};
-  Run ends;
+  Repeat ends;
   for (std::int64_t round = 0; round < micro_batches + ramp; ++round) {
     if (repeats && round == ramp) {
       if (!ends.cycles.empty()) {
-        table.runs.push_back(std::exchange(ends, {}));
+        table.repeats.push_back(std::exchange(ends, {}));
       }
-      Run& run = table.runs.emplace_back();
-      run.repeat = steady;
-      add_round(rhythm, round, micro_batches, run);
+      Repeat& repeat = table.repeats.emplace_back();
+      repeat.rounds = steady;
+      add_round(rhythm, round, micro_batches, repeat);
       round += steady - 1;
     } else {
       add_round(rhythm, round, micro_batches, ends);
     }
   }
   if (!ends.cycles.empty()) {
-    table.runs.push_back(std::move(ends));
+    table.repeats.push_back(std::move(ends));
   }
   return table;
 }

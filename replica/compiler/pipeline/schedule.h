@@ -57,8 +57,8 @@ struct Cycle {
 };
 
 /// Cycles that repeat with micro-batches that are higher by one in each round.
-struct Run {
-  std::int64_t repeat = 1;    ///< > 0.
+struct Repeat {
+  std::int64_t rounds = 1;    ///< > 0.
   std::vector<Cycle> cycles;  ///< Those of round 0.
 };
 
@@ -68,7 +68,7 @@ struct Timetable {
   std::vector<std::uint32_t> ipu_of_stage;
   std::int64_t micro_batches = 0;
   bool training = false;
-  std::vector<Run> runs;  ///< In order of execution.
+  std::vector<Repeat> repeats;  ///< In order of execution.
 };
 
 /// The table of `micro_batches` passing through n stages, where stage s works on ipu_of_stage[s];
@@ -86,9 +86,9 @@ struct Timetable {
 /// A part works in the cycle after the one whose result it needs, but for the last stage of grouped
 /// and phased, whose backward part follows its forward part within the cycle.
 ///
-/// At most three runs: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is
-/// unrolled where no two rounds are alike. Phased has a run of one cycle for each phase: a stage on
-/// one way, or the last one on both. Cost: O(n²), whatever the number of micro-batches.
+/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is
+/// unrolled where no two rounds are alike. Phased has a repeat of one cycle for each phase: a stage
+/// on one way, or the last one on both. Cost: O(n²), whatever the number of micro-batches.
 ///
 /// Requires: at least one stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,

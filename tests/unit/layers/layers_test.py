@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads every #include of our sources and fails on an arrow that layers.txt lacks.
+"""Reads all our sources and checks how they hang together: every #include follows an arrow of layers.txt,
+no arrow is unused, nothing includes itself in a circle, and no two files define one type.
 
 usage: layers_test.py REPOSITORY
 """
@@ -25,6 +26,25 @@ def read_layers():
 
 
 OURS, THEIRS = read_layers()
+
+# Circles that are still there. These lists only shrink.
+KNOWN_CIRCLES_OF_FOLDERS = [
+    [f"replica/compiler/{room}" for room in ("job", "locations", "pipeline", "sharding")],
+    ["replica/compiler/planner", "replica/compiler/planner/vertices"],
+    ["replica/models", "replica/models/layers"],
+    ["replica/ops", "replica/ops/optimizers"],
+]
+KNOWN_CIRCLES_OF_FILES = [
+    ["collectives/mpi/host_wire", "collectives/mpi/mpi_link"],
+    [f"launcher/options/{pair}" for pair in (
+        "combination", "command_line", "file_values", "help", "hyper_parameters", "locations",
+        "option_table", "option_values", "options", "pasted_program", "pipeline", "products", "rows",
+        "subcommands", "suggestions", "written")],
+    ["launcher/placement/own_address", "launcher/placement/placement"],
+    ["launcher/verdict/failure_report", "launcher/verdict/post_mortem"],
+    ["replica/compiler/equivalence/history", "replica/compiler/equivalence/interpreter"],
+    ["replica/compiler/stages/balance", "replica/compiler/stages/stage_bytes"],
+]
 
 
 def below(path, folder):
@@ -62,11 +82,119 @@ def sources():
                 yield path.relative_to(ROOT).as_posix(), path.read_text()
 
 
+def arrows(files, node):
+    """{node: nodes that it includes}, where `node` names what a path belongs to."""
+    result = {}
+    for path, text in files:
+        mine = result.setdefault(node(path), set())
+        mine |= {node(m["ours"]) for m in INCLUDE.finditer(text) if m["ours"]} - {node(path)}
+    return result
+
+
+def circles(graph):
+    """The sets of nodes that reach each other, sorted (Tarjan's strongly connected components)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return sorted(found)
+
+
+def folder(path):
+    return str(pathlib.PurePosixPath(path).parent)
+
+
+def pair(path):
+    """A header and its source are one node."""
+    return path.rsplit(".", 1)[0]
+
+
+def unused_arrows(files):
+    used = {(layer_of(folder(path)), layer_of(folder(m["ours"])), folder(m["ours"]))
+            for path, text in files for m in INCLUDE.finditer(text) if m["ours"]}
+    for layer, allowed in OURS.items():
+        for other in allowed:
+            if not any(mine == layer and below(target, other) for mine, _, target in used):
+                yield f"{layer} may include {other} and does not"
+
+
+TOKEN = re.compile(
+    r'//[^\n]*|R"(?P<raw>\w*)\(.*?\)(?P=raw)"'
+    r"|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'|^\s*#[^\n]*"
+    r"|namespace(?:\s+(?P<space>[\w:]+))?\s*\{"
+    r"|(?P<type>struct|class|union|enum(?:\s+class)?)\s+(?P<name>[\w:]+)(?:\s+final)?(?:\s*:[^;{}()]*)?\s*\{|[{}]",
+    re.M | re.S)
+
+
+def types(text):
+    """The full names of the types that `text` defines for all files, so not in functions or unnamed namespaces."""
+    scopes = []  # A name for each open namespace, None for any other open brace.
+    for match in TOKEN.finditer(text):
+        token = match[0]
+        if token.startswith("namespace"):
+            scopes.append(match["space"])
+        elif match["type"]:
+            if None not in scopes:
+                yield "::".join([*scopes, match["name"]])
+            scopes.append(None)
+        elif token == "{":
+            scopes.append(None)
+        elif token == "}":
+            scopes.pop()
+
+
+def types_defined_twice(files):
+    where = {}
+    for path, text in files:
+        for name in types(text):
+            where.setdefault(name, []).append(path)
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(where.items()) if len(paths) > 1]
+
+
 class Layers(unittest.TestCase):
+    maxDiff = None
+
     def test_every_include_follows_an_arrow(self):
         files = list(sources())
         self.assertGreater(len(files), 50)
         self.assertEqual([v for path, text in files for v in violations(path, text)], [])
+
+    def test_every_arrow_is_used(self):
+        self.assertEqual(list(unused_arrows(list(sources()))), [])
+
+    def test_no_folders_include_each_other_in_a_circle(self):
+        self.assertEqual(circles(arrows(sources(), folder)), KNOWN_CIRCLES_OF_FOLDERS)
+
+    def test_no_files_include_each_other_in_a_circle(self):
+        self.assertEqual(circles(arrows(sources(), pair)), KNOWN_CIRCLES_OF_FILES)
+
+    def test_no_type_is_defined_twice(self):
+        """Two definitions of one type in a program are undefined behaviour, and no tool must say so."""
+        self.assertEqual(types_defined_twice(sources()), [])
+
+    def test_planted_circles_and_types_are_reported(self):
+        files = [("replica/a/x.h", '#include "replica/b/y.h"\nnamespace n { struct T { int i; }; }'),
+                 ("replica/b/y.cc", '#include "replica/a/z.h"\nnamespace n { namespace { struct T {}; } }'),
+                 ("replica/a/z.h", "namespace n { enum class T : int { k }; void f() { struct U {}; } }"),
+                 ("replica/b/y.h", '#include "replica/a/x.h"\nnamespace n { class U; // struct T {\n }')]
+        self.assertEqual(circles(arrows(files, folder)), [["replica/a", "replica/b"]])
+        self.assertEqual(circles(arrows(files, pair)), [["replica/a/x", "replica/b/y"]])
+        self.assertEqual(types_defined_twice(files), ["n::T: replica/a/x.h, replica/a/z.h"])
 
     def test_no_folder_for_odds_and_ends(self):
         names = {part for path, _ in sources() for part in pathlib.PurePosixPath(path).parts}

@@ -26,12 +26,12 @@ std::vector<std::uint32_t> one_ipu_a_stage(std::uint32_t stages) {
   return ipus;
 }
 
-/// Every cycle of the table, runs unrolled.
+/// Every cycle of the table, repeats unrolled.
 std::vector<Cycle> unrolled(const Timetable& table) {
   std::vector<Cycle> all;
-  for (const Run& run : table.runs) {
-    for (std::int64_t round = 0; round < run.repeat; ++round) {
-      for (Cycle cycle : run.cycles) {
+  for (const Repeat& repeat : table.repeats) {
+    for (std::int64_t round = 0; round < repeat.rounds; ++round) {
+      for (Cycle cycle : repeat.cycles) {
         for (Slot& slot : cycle.slots) {
           slot.micro_batch += round;
         }
@@ -212,15 +212,15 @@ TEST_P(TimetableProperty, TheTableStaysSmallHoweverManyMicroBatchesThereAre) {
 
   std::map<std::uint32_t, std::int64_t> forward_parts;
   std::size_t cycles = 0;
-  for (const auto& run : table.runs) {
-    cycles += run.cycles.size();
-    for (const Cycle& cycle : run.cycles) {
+  for (const auto& repeat : table.repeats) {
+    cycles += repeat.cycles.size();
+    for (const Cycle& cycle : repeat.cycles) {
       for (const Slot& slot : cycle.slots) {
-        forward_parts[slot.stage] += slot.part == kForward ? run.repeat : 0;
+        forward_parts[slot.stage] += slot.part == kForward ? repeat.rounds : 0;
       }
     }
   }
-  EXPECT_LE(table.runs.size(), schedule == Schedule::kPhased ? 2 * std::size_t{stages} - 1 : 3U);
+  EXPECT_LE(table.repeats.size(), schedule == Schedule::kPhased ? 2 * std::size_t{stages} - 1 : 3U);
   EXPECT_LE(cycles, 4 * stages);
   for (const auto& [stage, count] : forward_parts) {
     EXPECT_EQ(count, kMany) << stage;
@@ -236,9 +236,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Timetable, ThePlainJobRepeatsOneMicroBatch) {
   const Timetable table = make_timetable(Schedule::kSequential, {0}, 5, true);
 
-  ASSERT_EQ(table.runs.size(), 1U);
-  EXPECT_EQ(table.runs[0].repeat, 5);
-  EXPECT_EQ(table.runs[0].cycles.size(), 2U);
+  ASSERT_EQ(table.repeats.size(), 1U);
+  EXPECT_EQ(table.repeats[0].rounds, 5);
+  EXPECT_EQ(table.repeats[0].cycles.size(), 2U);
 }
 
 TEST(Timetable, GroupedMeetsTheFirstGradientOfTheFirstIpuWithTheFifthForwardPart) {
