@@ -18,11 +18,10 @@
 
 #include "hostio/streams/dataset_store.h"
 #include "hostio/streams/server.h"
-#include "replica/base/free_memory.h"
+#include "replica/base/grpc/identity.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 #include "replica/base/token.h"
-#include "replica/tls/identity.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
 namespace poprun::hostio {

@@ -10,8 +10,8 @@
 #include "replica/base/error.h"
 #include "replica/check/check.h"
 #include "replica/compiler/compile.h"
-#include "replica/coordinator/coordinator_client.h"
 #include "replica/instance/host_weights.h"
+#include "replica/link/launcher_link.h"
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 

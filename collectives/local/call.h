@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/patterns/canonical_tree.h"
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
+#include "replica/base/units.h"
 #include "replica/ports/communicator.h"
 
 /// What a replica announces when it enters a collective, and the messages made from it.
@@ -94,5 +95,17 @@ inline constexpr std::uint64_t kLayoutSeed = 0xcbf29ce484222325U;
 constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }
+
+/// The members of `replica`'s group among `total` replicas.
+///
+/// Errors
+///   kUsage   the group size does not divide `total`; names the sizes that do.
+Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
+
+Call call_of_group(Group group);
+
+/// Follows a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups,
+/// names only the first and the last. Requires: ascending, not empty.
+std::string among(std::span<const std::size_t> numbers);
 
 }  // namespace poprun::collectives

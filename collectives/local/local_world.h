@@ -8,7 +8,7 @@
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
+#include "replica/base/units.h"
 
 namespace poprun {
 

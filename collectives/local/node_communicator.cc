@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "collectives/local/group.h"
+#include "collectives/local/call.h"
 #include "collectives/local/tree_reduce.h"
-#include "collectives/patterns/slices.h"
+#include "collectives/patterns/shares.h"
 
 namespace poprun::collectives {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "collectives/local/background.h"
 #include "collectives/local/node_segment.h"
-#include "collectives/local/pieces.h"
 #include "collectives/local/rendezvous.h"
+#include "collectives/local/tree_reduce.h"
 #include "replica/ports/communicator.h"
 
 namespace poprun::collectives {

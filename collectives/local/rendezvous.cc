@@ -9,13 +9,15 @@
 #include <ctime>
 #include <new>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "collectives/local/flat_error.h"
+#include "collectives/local/call.h"
 
 namespace poprun::collectives {
 namespace {
@@ -60,6 +62,33 @@ bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
 }  // namespace
+
+static_assert(std::is_trivially_copyable_v<FlatError>);
+
+FlatError::FlatError(const Error& error)
+    : code_(error.code),
+      is_short_(error.facts.shortage.has_value()),
+      shortage_(error.facts.shortage.value_or(Shortage{})) {
+  for (const std::uint32_t replica : error.facts.missing) {
+    POPRUN_CHECK(replica < kReplicasMax);
+    missing_.set(replica);
+  }
+  const std::string_view message = cut_to(error.message, message_.size() - 1);
+  message.copy(message_.data(), message.size());
+}
+
+Error FlatError::error() const {
+  Error error{code_, message_.data()};
+  for (std::uint32_t replica = 0; replica < kReplicasMax; ++replica) {
+    if (missing_.test(replica)) {
+      error.facts.missing.push_back(replica);
+    }
+  }
+  if (is_short_) {
+    error.facts.shortage = shortage_;
+  }
+  return error;
+}
 
 struct alignas(64) Rendezvous::Board {
   alignas(64) Word word{0};

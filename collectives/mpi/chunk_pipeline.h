@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "collectives/local/node_segment.h"
-#include "collectives/local/pieces.h"
+#include "collectives/local/tree_reduce.h"
 #include "collectives/mpi/host_exchange.h"
 #include "collectives/mpi/host_plan.h"
-#include "collectives/mpi/host_sums.h"
 #include "collectives/mpi/host_wire.h"
-#include "collectives/patterns/slices.h"
+#include "collectives/patterns/shares.h"
 #include "replica/base/error.h"
 #include "replica/ports/communicator.h"
 

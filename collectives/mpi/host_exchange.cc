@@ -1,10 +1,39 @@
 #include "collectives/mpi/host_exchange.h"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <utility>
+
+#include "replica/base/error.h"
 
 namespace poprun::collectives {
 namespace {
+
+/// Most payload bytes of one host,
+constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
+
+/// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least
+/// that a separate phase takes when hosts share their cores among many replicas.
+constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
+
+std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
+  return plan.replicas[host].size() * sizeof(Call);
+}
+
+/// Zero if calls and payload do not fit into one message: only a single message may be shorter than
+/// its room.
+std::size_t room_bytes(const HostPlan& plan, std::size_t host) {
+  return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
+}
+
+std::size_t bytes_before(const HostPlan& plan, std::size_t host) {
+  std::size_t bytes = 0;
+  for (std::size_t h = 0; h < host; ++h) {
+    bytes += calls_bytes(plan, h) + room_bytes(plan, h);
+  }
+  return bytes;
+}
 
 /// How long a host that waits for another lets that one first say what it is waiting for itself.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
@@ -12,6 +41,58 @@ std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
 }
 
 }  // namespace
+
+std::size_t Announcements::bytes_needed(const HostPlan& plan) {
+  return bytes_before(plan, plan.hosts());
+}
+
+std::byte* Announcements::calls_of(std::size_t host) const {
+  return memory_ + bytes_before(*plan_, host);
+}
+
+std::byte* Announcements::room_of(std::size_t host) const {
+  return calls_of(host) + calls_bytes(*plan_, host);
+}
+
+bool Announcements::fit(std::span<const std::size_t> payloads) const {
+  for (std::size_t h = 0; h < payloads.size(); ++h) {
+    if (payloads[h] > room_bytes(*plan_, h)) {
+      return false;
+    }
+  }
+  return std::accumulate(payloads.begin(), payloads.end(), std::size_t{0}) <= kPayloadsBytes;
+}
+
+void Announcements::post(HostWire& wire, std::span<const Call> calls,
+                         const Payload* payload) const {
+  POPRUN_CHECK(payload == nullptr || fit(payload->bytes));
+  const std::size_t self = plan_->self;
+  std::span<std::byte> mine(calls_of(self), calls.size_bytes());
+  std::memcpy(mine.data(), calls.data(), mine.size());
+  if (payload != nullptr) {
+    payload->write(room_of(self));
+    mine = {mine.data(), mine.size() + payload->bytes[self]};
+  }
+  std::vector<HostWire::Transfer> outgoing;
+  std::vector<HostWire::Transfer> incoming;
+  for (std::size_t h = 0; h < plan_->hosts(); ++h) {
+    if (h != self) {
+      outgoing.push_back({h, mine});
+      incoming.push_back({h, {calls_of(h), calls_bytes(*plan_, h) + room_bytes(*plan_, h)}});
+    }
+  }
+  wire.post(outgoing, incoming, HostWire::Carriers::kLeaders);
+}
+
+std::vector<Call> Announcements::calls() const {
+  std::vector<Call> calls(plan_->total());
+  for (std::size_t h = 0; h < plan_->hosts(); ++h) {
+    for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
+      std::memcpy(&calls[plan_->replicas[h][i]], calls_of(h) + i * sizeof(Call), sizeof(Call));
+    }
+  }
+  return calls;
+}
 
 HostExchange::HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel,
                            Rendezvous& rendezvous, bool carries, std::chrono::milliseconds deadline)

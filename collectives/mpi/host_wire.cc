@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "collectives/local/call.h"
-#include "collectives/patterns/slices.h"
+#include "collectives/patterns/shares.h"
 
 namespace poprun::collectives {
 namespace {
@@ -53,10 +53,6 @@ bool test_all(std::span<MPI_Request> requests) {
 }
 
 }  // namespace
-
-bool complete(std::span<MPI_Request> requests, Clock::time_point limit) {
-  return poll(limit, [&] { return test_all(requests); });
-}
 
 HostWire::HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel)
     : link_(std::move(link)), processes_(std::move(processes)), channel_(channel) {

@@ -12,16 +12,12 @@
 
 #include <mpi.h>
 
-#include "collectives/local/flat_error.h"
+#include "collectives/local/rendezvous.h"
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/mpi_link.h"
 #include "replica/base/error.h"
 
 namespace poprun::collectives {
-
-/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between
-/// short sleeps, since waiting inside MPI would burn a core that other ranks need.
-bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
 /// One process's share of the transfers between its host and the others. The processes of a host
 /// share the work: every transfer between two hosts is cut into as many lanes as the larger of the

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/local/group.h"
+#include "collectives/local/call.h"
 #include "collectives/local/tree_reduce.h"
 
 namespace poprun::collectives {

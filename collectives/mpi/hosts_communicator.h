@@ -11,14 +11,12 @@
 #include "collectives/local/background.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
-#include "collectives/local/pieces.h"
-#include "collectives/mpi/announcements.h"
+#include "collectives/local/tree_reduce.h"
 #include "collectives/mpi/chunk_pipeline.h"
 #include "collectives/mpi/host_exchange.h"
 #include "collectives/mpi/host_plan.h"
-#include "collectives/mpi/host_sums.h"
 #include "collectives/mpi/mpi_link.h"
-#include "collectives/patterns/members.h"
+#include "collectives/patterns/canonical_tree.h"
 #include "replica/ports/communicator.h"
 
 namespace poprun::collectives {

@@ -3,9 +3,11 @@
 #include <span>
 #include <utility>
 
-#include "collectives/mpi/host_wire.h"
-
 namespace poprun::collectives {
+
+bool complete(std::span<MPI_Request> requests, Clock::time_point limit) {
+  return poll(limit, [&] { return test_all(requests); });
+}
 
 Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::time_point limit,
                                                  LastExcuse last_excuse) {

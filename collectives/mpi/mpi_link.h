@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include <mpi.h>
@@ -13,6 +14,10 @@
 #include "replica/base/error.h"
 
 namespace poprun::collectives {
+
+/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between
+/// short sleeps, since waiting inside MPI would burn a core that other ranks need.
+bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
 /// A process's connection to the others, shared by all its channels: MPI's communicator, the lock
 /// for calling MPI, and the numbers that keep channels apart.

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "collectives/local/call.h"
-#include "collectives/local/flat_error.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
+#include "collectives/local/rendezvous.h"
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
 #include "collectives/mpi/hosts_communicator.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
+#include "replica/base/units.h"
 #include "replica/ports/communicator.h"
 
 namespace poprun {

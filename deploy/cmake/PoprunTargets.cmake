@@ -113,6 +113,12 @@ function(poprun_precompile name)
   endif()
 endfunction()
 
+# Several sources of a folder are compiled as one, which halves the time of a whole build. A file's local
+# names are therefore in an unnamed namespace within a namespace of the file's own wherever files beside
+# it use the same ones. The other presets compile each source alone.
+option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
+set(POPRUN_UNITY_SOURCES 12)
+
 # poprun_library(<folder> [EXCLUDE <sub-folder>...] [DEPS ...] [PRIVATE_DEPS ...])
 #
 # One folder, one target: `replica/ops` becomes poprun::replica_ops. It holds every *.cc in and below
@@ -126,7 +132,9 @@ function(poprun_library folder)
     add_library(poprun_${name} STATIC ${sources})
     poprun_precompile(poprun_${name})
     target_link_libraries(poprun_${name} PUBLIC poprun_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
-    set_target_properties(poprun_${name} PROPERTIES CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
+    set_target_properties(poprun_${name} PROPERTIES
+      CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}"
+      UNITY_BUILD ${POPRUN_UNITY} UNITY_BUILD_BATCH_SIZE ${POPRUN_UNITY_SOURCES})
   else()
     add_library(poprun_${name} INTERFACE)
     target_link_libraries(poprun_${name} INTERFACE poprun_flags ${ARG_DEPS})
@@ -195,6 +203,26 @@ function(poprun_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1;POPRUN_EMU_STRICT=1")
+endfunction()
+
+# poprun_unit_tests(<folder> [EXCLUDE <file or sub-folder>...] DEPS ... [LABELS unit])
+#
+# One test of every *.cc in and below tests/unit/<folder>, which mirrors the folder of that name:
+# `replica/ops` becomes replica_ops_test.
+function(poprun_unit_tests folder)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE;DEPS;LABELS")
+  string(REPLACE "/" "_" name "${folder}_test")
+  poprun_sources(sources "tests/unit/${folder}" ${ARG_EXCLUDE})
+  list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/tests/unit/${folder}/")
+  poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS} TIMEOUT 600)
+endfunction()
+
+# poprun_script_test(<path of a script in tests/unit without .py> <interpreter> [<argument>...])
+function(poprun_script_test path interpreter)
+  cmake_path(GET path FILENAME name)
+  add_test(NAME ${name}
+    COMMAND "${interpreter}" -B "${PROJECT_SOURCE_DIR}/tests/unit/${path}.py" ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endfunction()
 
 # poprun_mpi_test(<name> RANKS 1 2 3 SOURCES ... DEPS ...): the same test under mpirun at each size.

@@ -11,7 +11,7 @@ namespace {
 
 /// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, computed from the
 /// packaged file: 0.286041 and 0.353024.
-constexpr ImageFacts kFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
+constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
 /// POPRUN_EMU_DATASETS names another root than Debian's.
 std::filesystem::path folder() {
@@ -36,12 +36,12 @@ const DatasetFamily& fashion_mnist() {
       .accepts = [](std::string_view text) { return text == "fashion-mnist"; },
       .describe =
           [](const Source& source) {
-            return describe_image_files(folder(), kFacts, source.scope.unrestricted())
+            return describe_image_files(folder(), kFashionFacts, source.scope.unrestricted())
                 .map_error(with_remedy);
           },
       .read =
           [](const Source& source) {
-            return read_image_files(folder(), kFacts, source.scope.unrestricted())
+            return read_image_files(folder(), kFashionFacts, source.scope.unrestricted())
                 .map_error(with_remedy);
           },
   };

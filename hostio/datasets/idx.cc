@@ -5,11 +5,11 @@
 namespace poprun::hostio::families {
 namespace {
 
-constexpr std::string_view kPrefix = "idx:";
+constexpr std::string_view kIdxPrefix = "idx:";
 
 /// Classes come from the labels. The normalisation is fixed, it maps 0..255 to -1..1, because the
 /// data's own moments would need all images to be read before anything is known.
-constexpr ImageFacts kFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
+constexpr ImageFacts kIdxFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
 
 }  // namespace
 
@@ -18,14 +18,15 @@ const DatasetFamily& idx() {
       .form = "idx:DIR",
       .parameters = {},
       .stored = {},
-      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
+      .accepts = [](std::string_view text) { return text.starts_with(kIdxPrefix); },
       .describe =
           [](const Source& source) {
-            return describe_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
+            return describe_image_files(source.text.substr(kIdxPrefix.size()), kIdxFacts,
+                                        source.scope);
           },
       .read =
           [](const Source& source) {
-            return read_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
+            return read_image_files(source.text.substr(kIdxPrefix.size()), kIdxFacts, source.scope);
           },
   };
   return kFamily;

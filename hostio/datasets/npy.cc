@@ -6,7 +6,7 @@
 
 #include "hostio/datasets/array_dataset.h"
 #include "hostio/datasets/dataset.h"
-#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/open_file.h"
 #include "hostio/formats/zip.h"
 
 /// Arrays as NumPy saves them; array_dataset.h says what their names mean.

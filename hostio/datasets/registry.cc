@@ -6,9 +6,9 @@
 
 #include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
-#include "hostio/formats/fingerprint.h"
-#include "replica/base/nearest.h"
+#include "hostio/formats/content.h"
 #include "replica/base/sha256.h"
+#include "replica/base/text.h"
 
 namespace poprun::hostio {
 

@@ -22,14 +22,14 @@
 namespace poprun::hostio::families {
 namespace {
 
-constexpr std::string_view kPrefix = "synthetic:";
+constexpr std::string_view kSyntheticPrefix = "synthetic:";
 /// The number of tokens that are made, and whether one of them is the mask.
 constexpr std::array<std::string_view, 2> kStored = {"sequence-length", "task"};
 using Parameters = std::map<std::string, std::string, std::less<>>;
 
 /// What stands between prefix and `?`.
 Result<Parameters> parameters_of(const Source& source) {
-  std::string list = source.text.substr(kPrefix.size());
+  std::string list = source.text.substr(kSyntheticPrefix.size());
   if (list == "tokens" || list.starts_with("tokens,")) {
     list.insert(6, "=random");
   }
@@ -127,9 +127,9 @@ class SyntheticImages final : public Dataset {
 };
 
 /// Nothing: images are made as they are read.
-class StoredImages final : public Stored {
+class StoredRecipe final : public Stored {
  public:
-  StoredImages(proto::Dataset description, std::uint64_t seed)
+  StoredRecipe(proto::Dataset description, std::uint64_t seed)
       : description_(std::move(description)), seed_(seed) {}
 
   [[nodiscard]] std::uint64_t bytes() const override { return 0; }
@@ -206,7 +206,7 @@ Result<std::shared_ptr<const Stored>> read(const Source& source) {
   }
   POPRUN_ASSIGN(proto::Dataset description, describe(source));
   POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
-  return std::make_shared<StoredImages>(std::move(description), seed);
+  return std::make_shared<StoredRecipe>(std::move(description), seed);
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ const DatasetFamily& synthetic() {
       .form = "synthetic:images=CxHxW,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
       .parameters = kTokenParameters,
       .stored = kStored,
-      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
+      .accepts = [](std::string_view text) { return text.starts_with(kSyntheticPrefix); },
       .describe = describe,
       .read = read,
   };

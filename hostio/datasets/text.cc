@@ -1,16 +1,16 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/token_windows.h"
-#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/open_file.h"
 
 /// "text:FILE": any file as tokens, one a byte. Ids 0 to 255 are the bytes, 256 is the mask token.
 namespace poprun::hostio::families {
 namespace {
 
-constexpr std::string_view kPrefix = "text:";
+constexpr std::string_view kTextPrefix = "text:";
 
 Result<Tokens> read_text(const Source& source) {
   POPRUN_ASSIGN(std::vector<std::byte> bytes,
-                read_bytes(source.text.substr(kPrefix.size()), source.scope));
+                read_bytes(source.text.substr(kTextPrefix.size()), source.scope));
   const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
   return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};
 }
@@ -22,7 +22,7 @@ const DatasetFamily& text() {
       .form = "text:FILE",
       .parameters = kTokenParameters,
       .stored = {},
-      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
+      .accepts = [](std::string_view text) { return text.starts_with(kTextPrefix); },
       .describe = [](const Source& source) -> Result<proto::Dataset> {
         POPRUN_ASSIGN(const Tokens tokens, read_text(source));
         return describe_token_windows(tokens.facts, source, source.text);

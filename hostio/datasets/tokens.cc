@@ -7,7 +7,7 @@
 
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/token_windows.h"
-#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/open_file.h"
 
 /// "tokens:FILE" and "tokens-u32:FILE": a file of token ids, little-endian, 16 or 32 bits each,
 /// with or without the header of llm.c. The vocabulary is the largest id plus one, so a description

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,14 @@
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
+
+/// A SHA-256 digest of the files' sizes and contents, in the order given. Where files lie does not
+/// matter. Cost: 0.7 s for 1 GiB in the page cache, on a processor with SHA instructions.
+///
+/// Errors: those of OpenFile::open, and
+///   kData  a file cannot be read to its end.
+Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files,
+                                   const FileScope& scope = {});
 
 /// The bytes of a file, or of its beginning, in order: inflated where they begin as gzip does, any
 /// number of members, else as they are. Whatever they are, the answer is bytes or an error, and

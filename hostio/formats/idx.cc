@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "hostio/formats/content.h"
-#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/open_file.h"
 
 namespace poprun::hostio {
 namespace {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +23,8 @@ namespace poprun::hostio {
 /// Errors
 ///   kData  it does not, with the shortage; `what` needs them.
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
+
+inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
 
 /// Which files may be read, and the reading that is under way. A value.
 class FileScope {
@@ -110,5 +115,20 @@ class OpenFile {
   int descriptor_;
   std::uint64_t size_;
 };
+
+/// `most` bytes of the file from `offset` on, fewer where it ends before.
+///
+/// Errors: those of OpenFile::open and check_room.
+Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
+                                          const FileScope& scope = {},
+                                          std::uint64_t most = kWholeFile,
+                                          std::uint64_t offset = 0);
+
+/// Fills `out` from byte `offset` of the file on. `name` is the file's in messages.
+///
+/// Errors
+///   kData  the file ends before, or cannot be read.
+Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out,
+               std::string_view name);
 
 }  // namespace poprun::hostio

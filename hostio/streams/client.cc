@@ -13,8 +13,8 @@
 
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
+#include "replica/base/grpc/channel.h"
 #include "replica/base/log.h"
-#include "replica/tls/channel.h"
 
 namespace poprun::hostio {
 namespace {

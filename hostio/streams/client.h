@@ -9,8 +9,8 @@
 
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
+#include "replica/base/grpc/identity.h"
 #include "replica/ports/host_stream.h"
-#include "replica/tls/identity.h"
 
 /// The replica's end of proto/host_streams.proto.
 namespace poprun::hostio {

@@ -22,9 +22,9 @@
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
+#include "replica/base/grpc/channel.h"
 #include "replica/base/text.h"
 #include "replica/base/token.h"
-#include "replica/tls/channel.h"
 
 namespace poprun::hostio {
 namespace {
@@ -162,13 +162,13 @@ class NewsThread {
 ///
 /// One read is always under way until the end, so a client that goes away is noticed there. At most
 /// one write is; the end waits for it.
-class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                       public Waiting,
-                       public std::enable_shared_from_this<PullCall> {
+class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                         public Waiting,
+                         public std::enable_shared_from_this<ServedPull> {
  public:
-  static PullCall* start(DatasetStore& datasets, NewsThread& news,
-                         const std::shared_ptr<Room>& room, grpc::Status admission) {
-    const auto call = std::make_shared<PullCall>(datasets, news);
+  static ServedPull* start(DatasetStore& datasets, NewsThread& news,
+                           const std::shared_ptr<Room>& room, grpc::Status admission) {
+    const auto call = std::make_shared<ServedPull>(datasets, news);
     call->self_ = call;
     if (admission.ok()) {
       if (room->enter()) {
@@ -186,11 +186,11 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     return call.get();
   }
 
-  PullCall(DatasetStore& datasets, NewsThread& news) : datasets_(datasets), news_(news) {}
+  ServedPull(DatasetStore& datasets, NewsThread& news) : datasets_(datasets), news_(news) {}
 
-  PullCall(const PullCall&) = delete;
-  PullCall& operator=(const PullCall&) = delete;
-  ~PullCall() override {
+  ServedPull(const ServedPull&) = delete;
+  ServedPull& operator=(const ServedPull&) = delete;
+  ~ServedPull() override {
     if (room_ != nullptr) {
       room_->leave(reserved_);
     }
@@ -357,7 +357,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   DatasetStore& datasets_;
   NewsThread& news_;
-  std::shared_ptr<PullCall> self_;
+  std::shared_ptr<ServedPull> self_;
   std::shared_ptr<Room> room_;  ///< Once it was let in.
   std::uint64_t reserved_ = 0;  ///< Bytes of it that are taken.
   grpc::ByteBuffer request_;    ///< Of the read under way.
@@ -376,7 +376,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 };
 
 /// A question for a description. Lives until gRPC is done with it and the dataset store has
-/// answered, as a PullCall does; one that is cancelled does not wait for the answer.
+/// answered, as a ServedPull does; one that is cancelled does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {
@@ -506,7 +506,7 @@ class Service final : public ServiceBase {
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
       grpc::CallbackServerContext* context) override {
-    return PullCall::start(datasets_, news_, room_, admit(*context));
+    return ServedPull::start(datasets_, news_, room_, admit(*context));
   }
 
  private:

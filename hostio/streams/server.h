@@ -7,8 +7,8 @@
 
 #include "hostio/streams/dataset_store.h"
 #include "replica/base/error.h"
+#include "replica/base/grpc/identity.h"
 #include "replica/base/units.h"
-#include "replica/tls/identity.h"
 
 namespace poprun::hostio {
 

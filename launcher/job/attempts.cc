@@ -9,7 +9,7 @@
 
 #include "launcher/job/job.h"
 #include "launcher/outputs/result_files.h"
-#include "launcher/process/signals.h"
+#include "launcher/process/process_handle.h"
 #include "launcher/wire/coordinator.h"
 #include "replica/base/text.h"
 

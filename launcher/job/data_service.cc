@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 
 #include "launcher/options/shell_words.h"
-#include "launcher/placement/own_address.h"
-#include "launcher/process/exit_text.h"
+#include "launcher/placement/placement.h"
+#include "launcher/process/process_handle.h"
 
 namespace poprun::launcher {
 namespace {

@@ -5,7 +5,6 @@
 #include <asio/io_context.hpp>
 
 #include "launcher/job/data_service.h"
-#include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/wire/security.h"
 

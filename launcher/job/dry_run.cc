@@ -7,7 +7,8 @@
 #include "launcher/job/compile_question.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/mpi/mpirun.h"
-#include "launcher/process/programs.h"
+#include "launcher/options/parse.h"
+#include "launcher/process/supervisor.h"
 #include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
@@ -32,7 +33,7 @@ void print_plan(Console& console, const Options& options, const Placement& place
 }
 
 /// What the compiler is asked. Errors: those of compile_question.
-Result<proto::CompileQuestion> question_of(const Options& options, Console& console) {
+Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
   POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
   job.set_show_graphs(options.verbosity > 1);
   job.set_show_schedule(options.verbosity > 0);
@@ -45,7 +46,7 @@ Result<proto::CompileQuestion> question_of(const Options& options, Console& cons
 
 int dry_run(const Options& options, const Placement& placement, Console& console) {
   print_plan(console, options, placement);
-  const Result<proto::CompileQuestion> question = question_of(options, console);
+  const Result<proto::CompileQuestion> question = dry_run_question(options, console);
   if (!question) {
     console.say(question.error().message);
     return exit_code_of(question.error().code);

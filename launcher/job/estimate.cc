@@ -7,7 +7,7 @@
 
 #include "launcher/job/dataset_of.h"
 #include "launcher/job/inquiry.h"
-#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/read_file.h"
 #include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
@@ -35,7 +35,7 @@ class Datasets {
   std::map<std::string, proto::Dataset> known_;  ///< By source.
 };
 
-Result<proto::EstimateQuestion> question_of(const Options& options, Console& console) {
+Result<proto::EstimateQuestion> estimate_question(const Options& options, Console& console) {
   proto::EstimateQuestion question;
   question.set_varied_key(options.varied.key);
   question.set_compile(options.estimate_compile);
@@ -64,7 +64,7 @@ Result<proto::EstimateQuestion> question_of(const Options& options, Console& con
 }  // namespace
 
 int estimate(const Options& options, Console& console) {
-  const Result<proto::EstimateQuestion> question = question_of(options, console);
+  const Result<proto::EstimateQuestion> question = estimate_question(options, console);
   if (!question) {
     console.say(question.error().message);
     return exit_code_of(question.error().code);

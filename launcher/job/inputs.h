@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/read_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"

@@ -7,9 +7,8 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include "launcher/process/exit_text.h"
-#include "launcher/process/programs.h"
-#include "launcher/process/signals.h"
+#include "launcher/process/process_handle.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
-#include "launcher/screen/check_table.h"
+#include "launcher/screen/summary.h"
 
 namespace poprun::launcher {
 

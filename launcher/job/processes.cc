@@ -6,9 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
-#include "launcher/wire/job_token.h"
+#include "launcher/wire/security.h"
 
 namespace poprun::launcher {
 namespace {

@@ -37,7 +37,7 @@ class AnswerFile {
   std::filesystem::path path_;
 };
 
-Result<proto::ProfileQuestion> question_of(const Options& options, Console& console) {
+Result<proto::ProfileQuestion> profile_question(const Options& options, Console& console) {
   proto::ProfileQuestion question;
   POPRUN_ASSIGN(*question.mutable_job(), compile_question(options, console));
   for (const NamedTile& named : options.profile.tiles) {
@@ -87,7 +87,7 @@ int end_with(const Error& error, Console& console) {
 }  // namespace
 
 int profile(const Options& options, Console& console, const RunJob& run) {
-  Result<proto::ProfileQuestion> question = question_of(options, console);
+  Result<proto::ProfileQuestion> question = profile_question(options, console);
   if (!question) {
     return end_with(question.error(), console);
   }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "launcher/outputs/read_file.h"
-#include "launcher/screen/check_table.h"
 #include "launcher/screen/summary.h"
 #include "launcher/verdict/failure_report.h"
 

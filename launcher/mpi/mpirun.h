@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/session/session.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
+#include "replica/base/error.h"
 
 /// The mpirun command of a job: a pure function from what was asked to what is started.
 ///
@@ -21,6 +24,11 @@
 /// mpirun sees no hosts but those of the command: it neither looks for an allocation nor for a
 /// default hostfile, which `job_hosts` has done.
 namespace poprun::launcher {
+
+/// Errors
+///   kHostResources  the disk of `place` has no room for the session of so many instances, which
+///                   die of it one by one.
+Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
 

@@ -74,11 +74,6 @@ void scale_learning_rate(Options& options) {
                   given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// Requires: the table has a row of that name.
-Setting& setting_of(Options& options, std::string_view name) {
-  return *std::ranges::find(options.settings, name, &Setting::name);
-}
-
 /// An ONNX model has neither a built-in's name nor its sizes.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "launcher/options/option_table.h"
-#include "launcher/options/suggestions.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -105,6 +109,119 @@ std::string typed(const po::option& option) {
   return given.substr(0, given.find('='));
 }
 
+using Pair = std::pair<std::string_view, std::string_view>;
+
+constexpr std::string_view kMpiOption = "belongs to mpirun; pass it on with --mpi-global-args";
+constexpr std::string_view kOneLauncher =
+    "is not needed: poprun-emu is started once and starts the processes on all hosts of --host or "
+    "--hostfile";
+constexpr std::string_view kSlots =
+    "is not an option: --num-instances is the number of processes in the whole job, and --host "
+    "node0:4,node1:4 places 4 of them on each host";
+
+/// Options of others for which none of ours does the same: what to do instead.
+constexpr Pair kInstead[] = {
+    // poprun
+    {"import-config",
+     "is poprun's; here the settings of a job are in train.cfg and its placement is on the command "
+     "line"},
+    {"export-config",
+     "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"overwrite-config",
+     "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"version-format",
+     "is poprun's; here --version has one form, and profile.json lists the versions of the "
+     "libraries"},
+    // mpirun
+    {"mca", kMpiOption},
+    {"bind-to", kMpiOption},
+    {"map-by", kMpiOption},
+    {"rank-by", kMpiOption},
+    {"report-bindings", kMpiOption},
+    {"tag-output", kMpiOption},
+    {"oversubscribe", "is not needed: a host may run more instances than it has cores"},
+    {"npernode", kSlots},
+    {"ppn", kSlots},
+    // torchrun
+    {"nproc-per-node", kSlots},
+    {"nnodes", "is not an option: the hosts are listed with --host node0,node1 or --hostfile FILE"},
+    {"node-rank", kOneLauncher},
+    {"master-addr", kOneLauncher},
+    {"master-port", kOneLauncher},
+    {"rdzv-backend", kOneLauncher},
+    {"rdzv-endpoint", kOneLauncher},
+    {"rdzv-id", kOneLauncher},
+    {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
+
+/// Options of others that one of ours stands for.
+constexpr Pair kNames[] = {
+    {"np", "num-replicas"},
+    {"n", "num-replicas"},
+    {"N", "num-replicas"},
+    {"nproc", "num-replicas"},
+    {"world-size", "num-replicas"},
+    {"num-gpus", "num-replicas"},
+    {"gpus", "num-replicas"},
+    {"devices", "num-replicas"},
+    {"x", "mpi-local-args"},
+    {"max-restarts", "restarts"},
+    {"resume-from-checkpoint", "resume"},
+    {"checkpoint", "checkpoint-every"},
+    {"save-steps", "checkpoint-every"},
+    {"save-total-limit", "checkpoint-keep"},
+    {"min-np", "hosts-min"},
+    {"machinefile", "hostfile"},
+    {"o", "output-dir"},
+    {"output", "output-dir"},
+    {"lr", "training.learning-rate"},
+    {"wd", "training.weight-decay"},
+    {"max-grad-norm", "training.clip-norm"},
+    {"stages", "pipeline.layers-per-ipu"},
+    {"num-stages", "pipeline.layers-per-ipu"},
+    {"pipeline-parallel-size", "ipus-per-replica"},
+    {"gradient-accumulation-steps", "training.gradient-accumulation"},
+    {"dataset", "data.source"},
+    {"fp16", "model.precision"},
+    {"amp", "model.precision"},
+    {"availableMemoryProportion", "memory.available-memory-proportion"},
+    {"setAvailableMemoryProportion", "memory.available-memory-proportion"},
+    {"set-available-memory", "memory.available-memory-proportion-operators"},
+    {"partialsType", "model.partials"},
+    {"embedding_serialization_factor", "model.embedding-serialisation-factor"},
+    {"serializedMatMul", "model.serialised-matmuls"},
+    {"numIOTiles", "device.io-tiles"},
+    {"num-io-tiles", "device.io-tiles"},
+    {"partials-type", "model.partials"},
+    {"dtype", "model.precision"}};
+
+std::string_view find(std::span<const Pair> pairs, std::string_view name) {
+  const auto known = std::ranges::find(pairs, name, &Pair::first);
+  return known == pairs.end() ? std::string_view{} : known->second;
+}
+
+/// The options that may have been meant by `typed`.
+std::vector<std::string> meant_by(std::string_view typed) {
+  if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
+    return {fmt::format("--{}", ours)};
+  }
+  std::vector<std::string> candidates;
+  const auto key_of = [](const std::string& name) { return name.substr(name.find('.') + 1); };
+  for (const OptionRow& row : option_table()) {
+    candidates.push_back(row.name);
+    candidates.push_back(key_of(row.name));
+  }
+  const std::string close = nearest(typed, candidates);
+  std::vector<std::string> meant;
+  for (const OptionRow& row : option_table()) {
+    const bool ends_so =
+        close.empty() && typed.size() > 3 && row.name.ends_with(fmt::format("-{}", typed));
+    if (row.name == close || key_of(row.name) == close || ends_so) {
+      meant.push_back("--" + row.name);
+    }
+  }
+  return meant;
+}
+
 }  // namespace
 
 Result<CommandLine> parse_command_line(std::span<const std::string> args) {
@@ -152,6 +269,94 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
     }
   }
   return {};
+}
+
+std::span<const SubcommandRow> subcommands() {
+  static const std::vector<SubcommandRow> all = {
+      {Subcommand::kCheck, "check",
+       "Run a few steps plain and as every kind of pipeline; compare the bits",
+       "Ends with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 "
+       "or 86 if nothing could be compared (--help exit-codes)."},
+      {Subcommand::kEstimate, "estimate",
+       "Show how much memory the job needs, and on how many IPUs, without compiling it",
+       "Counts parameters by kind of block, activations and optimiser state, first by the formulas "
+       "of Graphcore's Memory and Performance Optimisation, then by the job's own types. Ends with "
+       "0 whether the job fits or not; --dry-run tells that."},
+      {Subcommand::kProfile, "profile",
+       "Show where the compiled job's memory and device time go, and run a few steps",
+       "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Ends "
+       "with "
+       "86 where the job does not fit, after its profile. With --compare A B, two such files are "
+       "compared, and no train.cfg is needed."}};
+  return all;
+}
+
+Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
+  if (positional.empty()) {
+    return Subcommand::kRun;
+  }
+  const auto row = std::ranges::find(subcommands(), positional[0], &SubcommandRow::name);
+  if (row != subcommands().end()) {
+    positional.erase(positional.begin());
+    if (!positional.empty() && positional[0] == row->name) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("the subcommand {0} is given twice; a file of that name would be "
+                              "./{0}; usage: {1}",
+                              row->name, usage_line(row->subcommand)));
+    }
+    return row->subcommand;
+  }
+  if (positional.size() == 1) {
+    return Subcommand::kRun;  // A file, whatever its name is like.
+  }
+  for (const SubcommandRow& meant : subcommands()) {
+    const std::string names[] = {meant.name};
+    if (!nearest(positional[0], names).empty()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("unknown subcommand '{}'; {} usage: {}", positional[0],
+                              suggestion(positional[0], names), usage_line(meant.subcommand)));
+    }
+    if (std::ranges::count(positional, meant.name) > 0) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("the subcommand {} comes before train.cfg; usage: {}", meant.name,
+                              usage_line(meant.subcommand)));
+    }
+  }
+  return Subcommand::kRun;
+}
+
+std::string usage_line(Subcommand subcommand) {
+  const auto row = std::ranges::find(subcommands(), subcommand, &SubcommandRow::subcommand);
+  return fmt::format("poprun-emu {}[options] train.cfg",
+                     row == subcommands().end() ? "" : row->name + " ");
+}
+
+Status check_subcommand(Subcommand subcommand, std::span<const Written> written) {
+  for (const Written& w : written) {
+    const auto owner = std::ranges::find(subcommands(), w.row->section, &SubcommandRow::name);
+    if (owner != subcommands().end() && owner->subcommand != subcommand) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
+                              usage_line(owner->subcommand)));
+    }
+  }
+  return {};
+}
+
+std::string_view called_elsewhere(std::string_view typed) {
+  return find(kNames, typed.substr(typed.find('.') + 1));
+}
+
+std::string unknown_option(std::string_view typed) {
+  std::string bare(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())));
+  std::ranges::replace(bare, '_', '-');
+  if (const std::string_view instead = find(kInstead, bare); !instead.empty()) {
+    return fmt::format("{} {}", typed, instead);
+  }
+  const std::vector<std::string> meant = meant_by(bare);
+  return fmt::format("{}: unknown option; {}", typed,
+                     meant.empty() ? "see poprun-emu --help all"
+                                   : fmt::format("did you mean {}?", fmt::join(meant, " or ")));
 }
 
 }  // namespace poprun::launcher

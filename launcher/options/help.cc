@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/options/installed_files.h"
-#include "launcher/options/subcommands.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/config_file.h"
 
 namespace poprun::launcher {
 namespace {

@@ -11,10 +11,10 @@
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/locations.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/pipeline.h"
 #include "launcher/options/products.h"
-#include "launcher/options/rows.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
 

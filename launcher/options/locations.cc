@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
-#include "launcher/options/rows.h"
 
 namespace poprun::launcher {
 namespace {
@@ -116,7 +116,7 @@ std::vector<OptionRow> location_rows() {
 namespace {
 
 /// Sizes and groups of what is neither off the chip nor sharded. A check tries both.
-void note_what_has_no_effect(Options& options) {
+void note_locations_without_effect(Options& options) {
   if (options.subcommand == Subcommand::kCheck) {
     return;
   }
@@ -172,7 +172,7 @@ Status check_locations(Options& options) {
                             "of {}; use a divisor of {}, or 0 for all of them",
                             group, replicas, group, replicas));
   }
-  note_what_has_no_effect(options);
+  note_locations_without_effect(options);
   return {};
 }
 

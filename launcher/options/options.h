@@ -10,7 +10,7 @@
 
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/tls/identity.h"
+#include "replica/base/grpc/identity.h"
 
 /// Everything a user can ask for, from one table (option_table.h) for the command line and
 /// train.cfg.
@@ -131,18 +131,5 @@ struct Options {
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
 };
-
-/// Parses `args` (without the program's name) and the train.cfg they name.
-///
-/// Errors
-///   kUsage  one line: where (option, or file:line), what, what is allowed, and for an unknown name
-///           the nearest known one.
-Result<Options> parse_options(std::span<const std::string> args);
-
-/// The same with the text of train.cfg given. Never crashes, whatever the text (tests/fuzz).
-Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
-
-/// All values of `[section]` keys as a train.cfg, each marked with where it comes from.
-std::string resolved_config(const Options& options);
 
 }  // namespace poprun::launcher

@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "launcher/options/command_line.h"
-#include "launcher/options/installed_files.h"
-#include "launcher/options/subcommands.h"
+#include "launcher/options/config_file.h"
 
 namespace poprun::launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
-#include "launcher/options/rows.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -21,15 +21,6 @@ constexpr std::string_view kSplit = "pipeline.split";
 constexpr std::string_view kMapping = "pipeline.device-mapping";
 constexpr std::string_view kPhases = "memory.phases";
 constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
-
-Setting& setting_of(Options& options, std::string_view name) {
-  return *std::ranges::find(options.settings, name, &Setting::name);
-}
-
-/// "pipeline.split = conv2 fc1".
-std::string shown(Options& options, std::string_view name) {
-  return fmt::format("{} = {}", name, setting_of(options, name).text);
-}
 
 /// Both say where to cut. The command line's wins over the file's.
 Status choose_cuts(Options& options) {
@@ -164,7 +155,7 @@ Status check_ipus(Options& options) {
 
 /// To be shown. The configuration leaves it open, for what varies the IPUs and the schedule; the
 /// compiler decides by the same rule, for the stages that it makes: `default_recomputation` in
-/// replica/compiler/recomputation/recomputation.h.
+/// replica/compiler/techniques/recomputation/kept.h.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
@@ -174,7 +165,7 @@ void derive_recomputation(Options& options) {
   }
 }
 
-void note_what_has_no_effect(Options& options) {
+void note_pipeline_without_effect(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const bool one_stage = most_stages_of(options) == 1;
   const auto note = [&](std::string_view name, bool has_effect, std::string_view because) {
@@ -271,7 +262,7 @@ Status check_pipeline(Options& options) {
              : mapped           ? check_mapping(options)
                                 : check_ipus(options));
   derive_recomputation(options);
-  note_what_has_no_effect(options);
+  note_pipeline_without_effect(options);
   return {};
 }
 

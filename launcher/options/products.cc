@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
-#include "launcher/options/rows.h"
 
 namespace poprun::launcher {
 namespace {
@@ -234,15 +234,6 @@ OptionRow repeated_key(std::string_view name, const char* placeholder, const cha
   OptionRow row = file_key(std::string{name}, placeholder, "", help, kind, store);
   row.arity = Arity::kRepeated;
   return row;
-}
-
-const Setting& setting_of(const Options& options, std::string_view name) {
-  return *std::ranges::find(options.settings, name, &Setting::name);
-}
-
-/// "model.partials = half float".
-std::string shown(const Options& options, std::string_view name) {
-  return fmt::format("{} = {}", name, setting_of(options, name).text);
 }
 
 /// The key that a setting was written with, as `shown`.

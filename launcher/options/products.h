@@ -13,7 +13,7 @@
 ///                        convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
 ///   REGEX=0.1            of the key for operators; several are separated by blanks, too
 ///
-/// replica/compiler/planner/options.h says which setting decides for a product.
+/// replica/compiler/planner/product_options.h says which setting decides for a product.
 namespace poprun::launcher {
 
 std::vector<OptionRow> memory_proportion_rows();

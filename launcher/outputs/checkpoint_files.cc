@@ -14,7 +14,7 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <sys/stat.h>
 
-#include "launcher/outputs/message_json.h"
+#include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/outputs/message_json.h"
+#include "launcher/outputs/profile_file.h"
 
 namespace poprun::launcher {
 namespace {
 
-constexpr double kBetweenTriesSeconds = 1;
+constexpr double kBetweenSavesSeconds = 1;
 constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
 constexpr std::uint64_t kBytesOfAParameterMax = 8;
 // Running statistics, and names and shapes of tensors, which no shape of a job counts.
@@ -201,7 +201,7 @@ Status JobResults::refresh(double now) {
     POPRUN_TRY(metrics_->flush());
     metrics_wait_ = false;
   }
-  if (now - dumps_failed_at_ < kBetweenTriesSeconds) {
+  if (now - dumps_failed_at_ < kBetweenSavesSeconds) {
     return {};
   }
   Status dumped = write_dumps(last_step_);

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/npy.h"
 #include "launcher/outputs/result_files.h"
-#include "launcher/outputs/saving.h"
 #include "proto/coordinator.pb.h"
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"

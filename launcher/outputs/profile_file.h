@@ -2,10 +2,18 @@
 
 #include <string>
 
+#include <google/protobuf/message.h>
+
 #include "proto/profile.pb.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
+
+/// The message as JSON: every field, also an empty one, every number as a number, and maps by key.
+/// Protobuf's own JSON has numbers of 64 bits as strings, and maps in any order.
+///
+/// Errors: kBug, it cannot be written so.
+Result<std::string> message_json(const google::protobuf::Message& message);
 
 /// A Profile as it is in profile.json, or serialised, as in profile.pb; that of a folder is its
 /// profile.pb.

@@ -5,11 +5,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 
@@ -45,6 +48,28 @@ std::optional<std::uint64_t> size_of_file(const std::string& path) {
   const bool regular = std::filesystem::is_regular_file(path, none);
   const std::uintmax_t size = regular ? std::filesystem::file_size(path, none) : 0;
   return regular && !none ? std::optional<std::uint64_t>(size) : std::nullopt;
+}
+
+Result<OnnxFile> read_onnx_file(const std::string& path) {
+  const auto bad = [](const std::string& why) {
+    return fail(ErrorCode::kData, fmt::format("model.onnx {}", why));
+  };
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (const auto size = size_of_file(path); size > kMost) {
+    return bad(
+        fmt::format("{}: is {} B long; an ONNX file can have at most 2 GiB", path, grouped(*size)));
+  }
+  Result<std::string> bytes = read_file(path, kMost + 1);
+  if (!bytes) {
+    return bad(bytes.error().message);
+  }
+  if (bytes->empty()) {
+    return bad(path + ": is empty");
+  }
+  if (bytes->size() > kMost) {
+    return bad(path + ": is larger than 2 GiB, the limit for an ONNX file");
+  }
+  return OnnxFile{path, *std::move(bytes)};
 }
 
 }  // namespace poprun::launcher

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/outputs/read_file.h"
-#include "replica/base/free_memory.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "hostio/datasets/dataset.h"
+#include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
-#include "launcher/options/subcommands.h"
 
 namespace poprun::launcher {
 namespace {

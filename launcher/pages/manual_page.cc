@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "launcher/options/command_line.h"
 #include "launcher/options/help.h"
 #include "launcher/options/option_table.h"
-#include "launcher/options/subcommands.h"
 
 namespace poprun::launcher {
 namespace {

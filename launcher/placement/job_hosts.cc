@@ -17,20 +17,10 @@
 #include "launcher/options/config_file.h"
 #include "launcher/placement/addresses.h"
 #include "launcher/placement/mca_parameters.h"
-#include "launcher/process/programs.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 namespace {
-
-/// The first of these variables that is set and not empty.
-std::optional<std::string> variable(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-      return value;
-    }
-  }
-  return std::nullopt;
-}
 
 std::string names_of(std::span<const Host> hosts) {
   constexpr std::size_t kShown = 8;

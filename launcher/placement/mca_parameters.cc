@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/process/programs.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 namespace {
@@ -52,27 +52,18 @@ std::optional<std::string> value_in_file(const std::string& path, const std::str
   return value;
 }
 
-const char* variable(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-      return value;
-    }
-  }
-  return nullptr;
-}
-
 /// The files of parameters, those that count more first.
 Words parameter_files() {
   Words files;
-  if (const char* list = variable({"OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_files"})) {
-    std::istringstream paths(list);
+  if (const auto list = variable({"OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_files"})) {
+    std::istringstream paths(*list);
     for (std::string path; std::getline(paths, path, ':');) {
       files.push_back(path);
     }
     return files;
   }
-  if (const char* home = variable({"HOME"})) {
-    files.push_back(fmt::format("{}/.openmpi/mca-params.conf", home));
+  if (const auto home = variable({"HOME"})) {
+    files.push_back(fmt::format("{}/.openmpi/mca-params.conf", *home));
   }
   files.push_back(mca_folder() + "/openmpi-mca-params.conf");
   return files;
@@ -80,9 +71,18 @@ Words parameter_files() {
 
 }  // namespace
 
+std::optional<std::string> variable(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
 std::string mca_folder() {
-  if (const char* folder = variable({"OPAL_SYSCONFDIR"})) {
-    return folder;
+  if (const auto folder = variable({"OPAL_SYSCONFDIR"})) {
+    return *folder;
   }
   std::error_code error;
   const std::filesystem::path mpirun =
@@ -112,7 +112,7 @@ std::optional<std::string> mca_parameter(std::span<const std::string> names,
     return value;
   }
   for (const std::string& name : names) {
-    if (const char* value = variable({fmt::format("OMPI_MCA_{}", name).c_str()})) {
+    if (const auto value = variable({fmt::format("OMPI_MCA_{}", name).c_str()})) {
       return value;
     }
   }
@@ -133,7 +133,7 @@ Words component_variables() {
         "OMPI_MCA_odls", "OMPI_MCA_oob", "OMPI_MCA_routed", "OMPI_MCA_grpcomm", "OMPI_MCA_schizo",
         "OMPI_MCA_pmix", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl", "OMPI_MCA_bml",
         "OMPI_MCA_coll", "OMPI_MCA_osc"}) {
-    if (variable({name}) != nullptr) {
+    if (variable({name})) {
       found.emplace_back(name);
     }
   }

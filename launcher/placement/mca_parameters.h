@@ -28,4 +28,7 @@ std::optional<std::string> mca_parameter(std::span<const std::string> names,
 /// none is needed, and with a wrong one Open MPI does not start.
 std::vector<std::string> component_variables();
 
+/// The first of these environment variables that is set and not empty.
+std::optional<std::string> variable(std::initializer_list<const char*> names);
+
 }  // namespace poprun::launcher

@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "launcher/process/signals.h"
+#include "launcher/process/process_handle.h"
 
 namespace poprun::launcher {
 namespace {

@@ -12,9 +12,46 @@ extern "C" {  // glibc 2.36 forgot it.
 }
 
 #include "collectives/session/children.h"
-#include "launcher/process/child.h"
 
 namespace poprun::launcher {
+
+std::string exit_text(int status) {
+  if (!WIFSIGNALED(status)) {
+    return fmt::format("exited with code {}", WEXITSTATUS(status));
+  }
+  const char* name = sigabbrev_np(WTERMSIG(status));
+  return fmt::format("was killed by signal {}{}", WTERMSIG(status),
+                     name == nullptr ? "" : fmt::format(" (SIG{})", name));
+}
+
+std::vector<int> ending_signals() {
+  std::vector<int> numbers = {SIGTERM};
+  for (const int number : {SIGINT, SIGHUP, SIGUSR2}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+void unblock_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+pid_t fork_with_signals_blocked() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = fork();
+  if (pid != 0) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  return pid;
+}
 
 Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   const int descriptor = pid > 0 ? pidfd_open(pid, 0) : -1;

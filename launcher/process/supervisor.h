@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
@@ -15,6 +17,51 @@
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
+
+/// Starts a process that outlives this one, should it be killed, to end mpirun in order: within 3 s
+/// by itself, then by the end of its children (kill_children), 5 s later with SIGKILL. To be
+/// started before mpirun runs (Child::Program::before), so that there is no moment without it. A
+/// child of this process, to be killed and reaped once mpirun has ended. It keeps the lock of the
+/// job's `folder`, and removes it with what an mpirun that died left in it. Belongs to the thread
+/// that starts it (see Child). Requires: `mpirun` is a child of this process that was not reaped.
+///
+/// Errors
+///   kHostResources  no process could be started, or no descriptor was left; says why.
+Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder);
+
+/// SIGKILL to the children of `mpirun`, its replicas here and its remote shells. It takes their end
+/// for a failure of the job: it ends all others and removes its folders and shared memory. It hears
+/// no SIGTERM (signals.h), and may have no child yet: to be called again until it has ended.
+void kill_children(pid_t mpirun);
+
+constexpr std::chrono::milliseconds kKillAgain{100};
+
+struct Programs {
+  std::string replica;  ///< Paths; the first two beside our own executable.
+  std::string data_server;
+  std::string mpirun;  ///< From PATH.
+};
+
+/// With `other_hosts`, also whether there is what stands between mpirun and ssh.
+///
+/// Errors
+///   kHostResources  one is missing; names where it was looked for and what to install.
+Result<Programs> find_programs(bool other_hosts);
+
+/// The program of this name that a shell would run; nothing if PATH has none.
+std::optional<std::string> in_path(const std::string& program);
+
+/// Asks `mpirun` for its version.
+///
+/// Errors
+///   kHostResources  it does not belong to Open MPI 4; says what it is and what is needed.
+Status check_mpirun_program(const std::string& mpirun);
+
+/// The same of what it answered.
+Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
+
+/// Where one of our programs is, found or not: for --dry-run and questions.
+std::string path_beside_us(const std::string& program);
 
 /// The processes of a job: mpirun, the data server where we started it, and a replica that answers
 /// a question. Knows how to end them all, nothing of why. Belongs to the loop's thread.

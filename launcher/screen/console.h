@@ -1,13 +1,54 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
-#include "launcher/screen/outlet.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
+
+/// Whether a line may be left out where its reader has stopped reading.
+enum class Keep : std::uint8_t { kAlways, kIfRoom };
+
+/// A terminal, pipe or file that takes lines, and may stop taking them: Ctrl-S, a pager that waits
+/// for its user. At first whoever writes waits, as programs do. Once `never_wait` was called a
+/// thread writes, and what waits for it is bounded: lines that may go are left out first, and where
+/// they are missing a line says how many.
+///
+/// A terminal may have one live line at its bottom, which gives way to every other line. A reader
+/// that went away is ignored. Belongs to one thread.
+class Outlet {
+ public:
+  /// What waits at most.
+  static constexpr std::size_t kWaitingBytesMax = 1 << 20;
+
+  Outlet();
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+  /// Clears the live line, and waits as `settle` does.
+  ~Outlet();
+
+  /// One line, or several with newlines between them. `descriptor` is the outlet's file.
+  void write(int descriptor, std::string_view text, Keep keep);
+  /// Replaces the live line.
+  void live(int descriptor, std::string_view text);
+
+  /// From now on a thread writes. Where none can be started whoever writes keeps waiting.
+  void never_wait();
+
+  /// Returns once everything is written, or nothing was taken for 10 s; from then on at once.
+  void settle();
+
+  /// errno of the first write to `descriptor` that failed though its reader was there, or 0.
+  [[nodiscard]] int failure(int descriptor) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  ///< The thread's too, which may outlive this in a write.
+};
 
 /// The only writer on standard output and error, so that lines never meet inside a line. On a
 /// terminal it keeps one live line at the bottom of standard error. A reader that went away is

@@ -16,10 +16,8 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::size_t kRowsOfTables = 10;
 constexpr std::size_t kRowsOfCurves = 6;
-constexpr std::size_t kMarks = 3;
-constexpr std::size_t kIpusInDetail = 4;
+constexpr std::size_t kMarksCompared = 3;
 constexpr std::array<const char*, 2> kSides = {"from", "to"};
 constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
 constexpr std::size_t kPlansShown = 3;
@@ -204,7 +202,7 @@ class Comparison {
                                .rows = kRowsOfCurves,
                                .limit = curve.limit,
                                .top = top,
-                               .marks = kMarks},
+                               .marks = kMarksCompared},
                               function_beginnings(report(side)));
       peaks(curve);
     }
@@ -212,7 +210,7 @@ class Comparison {
 
   void peaks(const Curve& curve) {
     const auto peaks = static_cast<std::size_t>(curve.liveness.peaks_size());
-    for (std::size_t i = 0; i < std::min(peaks, kMarks); ++i) {
+    for (std::size_t i = 0; i < std::min(peaks, kMarksCompared); ++i) {
       const proto::Peak& peak = curve.liveness.peaks(static_cast<int>(i));
       const std::string row =
           fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),

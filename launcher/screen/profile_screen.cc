@@ -14,8 +14,6 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::size_t kIpusInDetail = 4;
-constexpr std::size_t kRowsOfTables = 10;
 constexpr std::size_t kMarks = 5;
 constexpr std::size_t kMarksInDetail = 3;  ///< With options and plan.
 

@@ -6,13 +6,16 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/screen/liveness_curve.h"
-#include "launcher/screen/memory_bar.h"
+#include "launcher/screen/drawings.h"
 #include "proto/profile.pb.h"
 #include "proto/report.pb.h"
 
 /// What the screens of one profile and of two show alike.
 namespace poprun::launcher {
+
+/// Rows that tables have without -v, and the most IPUs of which each has a part of its own.
+inline constexpr std::size_t kRowsOfTables = 10;
+inline constexpr std::size_t kIpusInDetail = 4;
 
 /// The screen that a profile is for.
 struct ProfileFrame {

@@ -31,23 +31,6 @@ std::vector<std::string> facts_of(const proto::Failure& failure) {
 
 }  // namespace
 
-void append(std::vector<std::string>& lines, std::vector<std::string> more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
-}
-
-std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
-  std::vector<std::string> lines;
-  const int calls = failure.recent_calls_size();
-  if (calls > 0) {
-    lines.push_back(fmt::format("  last exchanges of replica {}:", failure.replica()));
-  }
-  for (int i = std::max(0, calls - count); i < calls; ++i) {
-    lines.push_back("    " + failure.recent_calls(i));
-  }
-  return lines;
-}
-
 std::string failure_report(const JobState& state, const Verdict& verdict, double now) {
   std::vector<std::string> lines = {verdict.first_line};
   append(lines, verdict.more);

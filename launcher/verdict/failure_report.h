@@ -13,10 +13,4 @@ namespace poprun::launcher {
 /// and what instances said before they left, with their last collectives.
 std::string failure_report(const JobState& state, const Verdict& verdict, double now);
 
-/// Adds lines to others.
-void append(std::vector<std::string>& lines, std::vector<std::string> more);
-
-/// The last `count` things that the replica of a failure exchanged, below a line that says so.
-std::vector<std::string> last_calls(const proto::Failure& failure, int count);
-
 }  // namespace poprun::launcher

@@ -9,8 +9,7 @@
 #include <sys/wait.h>
 
 #include "launcher/placement/hosts.h"
-#include "launcher/process/exit_text.h"
-#include "launcher/verdict/failure_report.h"
+#include "launcher/process/process_handle.h"
 #include "launcher/verdict/replica_words.h"
 
 namespace poprun::launcher {
@@ -263,6 +262,23 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
 }
 
 }  // namespace
+
+void append(std::vector<std::string>& lines, std::vector<std::string> more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
+  std::vector<std::string> lines;
+  const int calls = failure.recent_calls_size();
+  if (calls > 0) {
+    lines.push_back(fmt::format("  last exchanges of replica {}:", failure.replica()));
+  }
+  for (int i = std::max(0, calls - count); i < calls; ++i) {
+    lines.push_back("    " + failure.recent_calls(i));
+  }
+  return lines;
+}
 
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet) {
   const MpirunFindings& mpirun = state.mpirun();

@@ -63,4 +63,10 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
 /// Running it again does not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
+/// Adds lines to others.
+void append(std::vector<std::string>& lines, std::vector<std::string> more);
+
+/// The last `count` things that the replica of a failure exchanged, below a line that says so.
+std::vector<std::string> last_calls(const proto::Failure& failure, int count);
+
 }  // namespace poprun::launcher

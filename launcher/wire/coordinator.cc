@@ -15,17 +15,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include "launcher/wire/seat.h"
-#include "launcher/wire/senders.h"
-#include "launcher/wire/state_receiver.h"
+#include "launcher/wire/transfers.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "replica/base/grpc/channel.h"
 #include "replica/base/token.h"
-#include "replica/tls/channel.h"
 
 namespace poprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kShutdownGrace{200};
-constexpr int kMessageBytesMax = 4 << 20;
+constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 constexpr int kOtherCallsMax = 16;  // On a connection, beside a part of a checkpoint each replica.
 
@@ -105,7 +104,7 @@ class Coordinator::Service final : public ServiceBase {
                              server_credentials(setup_.identity), &port_);
     // The parts of a checkpoint are answered together, once all are there.
     bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
-    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+    builder.SetMaxReceiveMessageSize(kReceivedBytesMax);
     // Replicas send keepalive pings; don't take them for abuse.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.RegisterService(this);

@@ -10,12 +10,12 @@
 #include <asio/io_context.hpp>
 
 #include "launcher/outputs/checkpoint_writer.h"
-#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/read_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
-#include "replica/tls/identity.h"
+#include "replica/base/grpc/identity.h"
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///

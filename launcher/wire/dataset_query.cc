@@ -14,7 +14,7 @@
 #include <netdb.h>
 
 #include "proto/host_streams.grpc.pb.h"
-#include "replica/tls/channel.h"
+#include "replica/base/grpc/channel.h"
 
 namespace poprun::launcher {
 namespace {

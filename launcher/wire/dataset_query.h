@@ -9,7 +9,7 @@
 
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
-#include "replica/tls/identity.h"
+#include "replica/base/grpc/identity.h"
 
 namespace poprun::launcher {
 

@@ -1,10 +1,41 @@
 #include "launcher/wire/security.h"
 
-#include "launcher/wire/job_token.h"
+#include <array>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include "replica/base/error.h"
+#include "replica/base/grpc/channel.h"
 #include "replica/base/token.h"
-#include "replica/tls/channel.h"
 
 namespace poprun::launcher {
+namespace {
+
+std::string users_token() {
+  const char* token = std::getenv("POPRUN_EMU_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
+}  // namespace
+
+std::string job_token() {
+  if (std::string users = users_token(); !users.empty()) {
+    return users;
+  }
+  std::array<unsigned char, 16> bytes{};
+  POPRUN_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    token += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  }
+  return token;
+}
+
+bool token_is_users() {
+  return !users_token().empty();
+}
 
 std::optional<TlsIdentity> Security::identity(bool leaves_loopback) const {
   if (own || !leaves_loopback) {

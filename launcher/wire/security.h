@@ -4,9 +4,16 @@
 #include <string>
 
 #include "replica/base/error.h"
-#include "replica/tls/identity.h"
+#include "replica/base/grpc/identity.h"
 
+/// What every call between the processes of a job must carry.
 namespace poprun::launcher {
+
+/// POPRUN_EMU_TOKEN of our own environment, or else 128 random bits.
+std::string job_token();
+
+/// True where the user chose the token, and can start a data server with it.
+bool token_is_users();
 
 /// What the processes of a job prove to each other: the token on every call, and on connections
 /// beyond loopback also an identity, the user's own or that of the token.

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "replica/base/error.h"
+#include "replica/base/units.h"
 
 /// One line and code 69 where a host's limits end, instead of an abort.
 namespace poprun {
@@ -20,5 +23,15 @@ void end_in_a_line_at_limits(std::string_view program);
 /// Errors
 ///   kHostResources  not that many can be started; `purpose` says what needs them.
 Status check_room_for_threads(std::size_t threads, std::string_view purpose);
+
+struct FreeMemory {
+  Bytes bytes;
+  std::string source;  ///< Who says so: "MemAvailable and SwapFree of /proc/meminfo".
+};
+
+/// What this process may still take: the least of what the machine has and what the control groups
+/// (version 1 or 2) leave, file caches that can be dropped counted as free. Nothing where none of
+/// them tells. `root` is where proc and sys are, for tests.
+std::optional<FreeMemory> free_memory(const std::string& root = "");
 
 }  // namespace poprun

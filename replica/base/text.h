@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,5 +35,13 @@ std::string mebibytes_text(std::uint64_t bytes);
 
 /// `1.23 s`, `12.340 ms` or `56.7 us`.
 std::string duration_text(double seconds);
+
+/// The candidate that `typed` was most likely meant to be, by edit distance (insert, delete,
+/// replace, swap neighbours); empty when none is close. Ties go to the first.
+std::string nearest(std::string_view typed, std::span<const std::string> candidates);
+
+/// How a message about the unknown name `typed` ends: "did you mean mk2?" where a candidate is
+/// close, otherwise "available: bow, mk1, mk2".
+std::string suggestion(std::string_view typed, std::span<const std::string> candidates);
 
 }  // namespace poprun

@@ -5,6 +5,7 @@
 
 /// Quantities that must never be mixed up. A bare integer in a signature always means a count of
 /// things; sizes and device times have their own types, so swapping two arguments fails to compile.
+/// Names of things, as integers that do not convert into one another.
 namespace poprun {
 
 /// An integer with a meaning. Converting in or out is explicit: `Bytes{64}`, `size.count()`.
@@ -46,6 +47,19 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 /// Smallest multiple of `alignment` that is >= `size`. Requires alignment > 0.
 constexpr Bytes align_up(Bytes size, Bytes alignment) {
   return Bytes{ceil_div(size.count(), alignment.count()) * alignment.count()};
+}
+
+/// A tensor's identity within one graph or Program. Dense: N tensors use 0..N-1.
+enum class TensorId : std::uint32_t {};
+
+/// A replica's position in the job, 0..replicas-1.
+enum class ReplicaId : std::uint32_t {};
+
+constexpr std::uint32_t index_of(TensorId id) {
+  return static_cast<std::uint32_t>(id);
+}
+constexpr std::uint32_t index_of(ReplicaId id) {
+  return static_cast<std::uint32_t>(id);
 }
 
 }  // namespace poprun

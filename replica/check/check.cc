@@ -9,10 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "replica/check/compiled_variant.h"
-#include "replica/check/state_record.h"
-#include "replica/check/value_trace.h"
-#include "replica/loops/share.h"
+#include "replica/check/records.h"
+#include "replica/check/variants.h"
+#include "replica/loops/host_streams.h"
 
 namespace poprun {
 namespace {

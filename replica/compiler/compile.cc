@@ -14,17 +14,17 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
-#include "replica/compiler/aliases/aliases.h"
-#include "replica/compiler/liveness/liveness.h"
+#include "replica/compiler/addresses/demand.h"
+#include "replica/compiler/addresses/memory_plan.h"
+#include "replica/compiler/addresses/tile_plan.h"
+#include "replica/compiler/lives/aliases.h"
+#include "replica/compiler/lives/liveness.h"
 #include "replica/compiler/lowering/lower.h"
-#include "replica/compiler/mapping/layout.h"
-#include "replica/compiler/occupancy/occupancy.h"
-#include "replica/compiler/passes/passes.h"
-#include "replica/compiler/placement/memory_plan.h"
-#include "replica/compiler/stages/balance.h"
-#include "replica/compiler/stages/cuts.h"
-#include "replica/compiler/tiles/demand.h"
-#include "replica/compiler/tiles/tile_plan.h"
+#include "replica/compiler/passes.h"
+#include "replica/compiler/proofs/occupancy.h"
+#include "replica/compiler/techniques/stages/balance.h"
+#include "replica/compiler/techniques/stages/stage_cuts.h"
+#include "replica/compiler/tiles/layout.h"
 
 namespace poprun {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "replica/engine/finite.h"
 #include "replica/ops/half/half_kernel.h"
-#include "replica/timeline/timeline.h"
+#include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {

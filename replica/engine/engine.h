@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/engine/device_memory.h"
 #include "replica/engine/finite.h"
+#include "replica/engine/tile_memory.h"
 #include "replica/machine/machine.h"
-#include "replica/memory/device_memory.h"
-#include "replica/memory/host_images.h"
-#include "replica/memory/streaming_memory.h"
-#include "replica/memory/tile_memory.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"

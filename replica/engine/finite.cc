@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "replica/base/half.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 namespace poprun {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <set>
 
-#include "replica/compiler/passes/pass.h"
-#include "replica/compiler/passes/passes.h"
-#include "replica/compiler/recomputation/recomputation.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/compiler/passes.h"
+#include "replica/compiler/techniques/recomputation/kept.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 

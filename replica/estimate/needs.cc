@@ -44,18 +44,18 @@ Operations operations_of(const Graph& graph, std::initializer_list<Place> places
 }
 
 /// When a tensor is first written and last used: indices into the operations.
-struct Life {
+struct FromTo {
   std::size_t begin;
   std::size_t end;
 };
 
-std::map<TensorId, Life> lives_of(const Graph& graph, const Operations& operations) {
-  std::map<TensorId, Life> lives;
+std::map<TensorId, FromTo> lives_of(const Graph& graph, const Operations& operations) {
+  std::map<TensorId, FromTo> lives;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     for (const auto* operands : {&operations[i]->inputs, &operations[i]->outputs}) {
       for (const TensorId id : *operands) {
         if (!is_persistent(graph.tensor(id).role)) {
-          lives.emplace(id, Life{i, i}).first->second.end = i;
+          lives.emplace(id, FromTo{i, i}).first->second.end = i;
         }
       }
     }
@@ -64,7 +64,8 @@ std::map<TensorId, Life> lives_of(const Graph& graph, const Operations& operatio
 }
 
 /// The operation at which most bytes are live.
-std::size_t fullest(const Graph& graph, const std::map<TensorId, Life>& lives, std::size_t count) {
+std::size_t fullest(const Graph& graph, const std::map<TensorId, FromTo>& lives,
+                    std::size_t count) {
   std::vector<Bytes> change(count + 1);
   for (const auto& [id, life] : lives) {
     change[life.begin] += graph.tensor(id).type.bytes();
@@ -127,7 +128,7 @@ void add_tensor(const Graph& graph, TensorId id, const std::set<TensorId>& gradi
 void add_fullest(const Graph& graph, const Operations& operations,
                  const std::set<TensorId>& gradients, const std::set<TensorId>& activations,
                  Needs& needs) {
-  const std::map<TensorId, Life> lives = lives_of(graph, operations);
+  const std::map<TensorId, FromTo> lives = lives_of(graph, operations);
   const std::size_t moment = fullest(graph, lives, operations.size());
   for (const auto& [id, life] : lives) {
     if (life.begin <= moment && moment <= life.end) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "replica/base/units.h"
-#include "replica/compiler/job/job.h"
+#include "replica/compiler/job/pass.h"
 
 /// What a job's tensors take on one IPU that holds the whole model, by their true types: the job as
 /// the compiler's pass "precision" leaves it, before anything is planned. Code, exchange buffers,

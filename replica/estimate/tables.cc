@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
-#include "replica/compiler/tiles/tile_claims.h"
+#include "replica/compiler/addresses/tile_plan.h"
 #include "replica/report/tile_contents.h"
 #include "replica/tables/ipu_table.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
 #include "replica/base/units.h"
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
@@ -238,5 +237,10 @@ std::string to_text(const Graph& graph);
 Result<Graph> parse_graph(std::string_view text);
 
 std::string_view to_text(Role role);
+
+/// Whether `tensors` names that one.
+inline bool names(const std::vector<TensorId>& tensors, TensorId id) {
+  return std::ranges::find(tensors, id) != tensors.end();
+}
 
 }  // namespace poprun

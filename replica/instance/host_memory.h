@@ -4,7 +4,7 @@
 #include <string>
 
 #include "replica/base/error.h"
-#include "replica/base/free_memory.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 

@@ -20,10 +20,10 @@
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/instance/profile_answer.h"
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
+#include "replica/program/picture.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/tables/ipu_table.h"
-#include "replica/timeline/picture.h"
 
 namespace poprun {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "hostio/sampling/sampling.h"
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 #include "replica/program/host_contract.h"
 #include "replica/report/out_of_memory.h"
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "replica/compiler/pipeline/schedule.h"
-#include "replica/compiler/recomputation/recomputation.h"
+#include "replica/compiler/techniques/pipeline/schedule.h"
+#include "replica/compiler/techniques/recomputation/kept.h"
 #include "replica/device/calibration/host_call.h"
 #include "replica/program/host_contract.h"
-#include "replica/timeline/host_traffic.h"
-#include "replica/timeline/timeline.h"
+#include "replica/program/lanes.h"
+#include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {

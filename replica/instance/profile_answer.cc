@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/compiler/addresses/tile_plan.h"
 #include "replica/compiler/compile.h"
-#include "replica/compiler/tiles/tile_claims.h"
 #include "replica/instance/compile_question.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"

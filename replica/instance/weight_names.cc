@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/base/nearest.h"
 #include "replica/base/text.h"
 
 namespace poprun {

@@ -1,11 +1,31 @@
 #include "replica/loops/inference_loop.h"
 
+#include <cmath>
 #include <vector>
 
 #include "replica/graph/types.h"
-#include "replica/timeline/timeline.h"
+#include "replica/loops/host_streams.h"
+#include "replica/program/timeline.h"
 
 namespace poprun {
+
+Status EvaluationPass::run(Engine& engine) {
+  POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluateBegin)));
+  POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluate)));
+  return engine.run(name_of(JobFunction::kEvaluateEnd));
+}
+
+Status EvaluationPass::read_outcome(std::span<const HostTensor> tensors) {
+  return unpack(JobStream::kEvaluation, outcome_.fields(), named_bytes(tensors));
+}
+
+EvaluationReport EvaluationPass::report() const {
+  EvaluationReport report;
+  report.loss = outcome_.metrics.loss();
+  report.accuracy = outcome_.metrics.accuracy();
+  report.items = static_cast<std::uint64_t>(std::llround(outcome_.metrics.items.value()));
+  return report;
+}
 
 InferenceLoop::InferenceLoop(const Program& program, const EngineOptions& options,
                              const LoopPorts& ports, Outfeed& outfeed)

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "replica/graph/types.h"
-#include "replica/timeline/timeline.h"
+#include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {

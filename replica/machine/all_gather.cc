@@ -1,6 +1,7 @@
 #include "replica/machine/shards.h"
 
 namespace poprun {
+namespace machine::all_gather {
 namespace {
 
 constexpr std::string_view kKind = "all_gather";
@@ -72,15 +73,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation AllGather::operation() const {
-  return {std::string{kKind}, shards, tensors, group_attributes(group)};
-}
-
-bool AllGather::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation all_gather_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kAllGather,
           .spends = Spends::kWaitingForReplicas,
@@ -89,6 +82,16 @@ MachineOperation all_gather_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::all_gather
+
+Operation AllGather::operation() const {
+  return {std::string{machine::all_gather::kKind}, shards, tensors, group_attributes(group)};
+}
+
+bool AllGather::is(const Operation& operation) {
+  return operation.kind == machine::all_gather::kKind;
 }
 
 }  // namespace poprun

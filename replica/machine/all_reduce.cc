@@ -9,6 +9,7 @@
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {
+namespace machine::all_reduce {
 namespace {
 
 constexpr std::string_view kKind = "all_reduce";
@@ -112,24 +113,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation AllReduce::operation() const {
-  Attributes attributes = group_attributes(group);
-  attributes.set("reduction", std::string{to_text(reduction)});
-  if (in_background) {
-    attributes.set("background", std::int64_t{1});
-  }
-  return {std::string{kKind}, tensors, tensors, std::move(attributes)};
-}
-
-std::optional<AllReduce> AllReduce::from(const Operation& operation) {
-  if (operation.kind != kKind) {
-    return std::nullopt;
-  }
-  return AllReduce{*parse_reduction(operation.attributes.text("reduction")),
-                   operation.attributes.has("background"), operation.inputs, group_of(operation)};
-}
-
-MachineOperation all_reduce_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kAllReduce,
           .spends = Spends::kWaitingForReplicas,
@@ -138,6 +122,25 @@ MachineOperation all_reduce_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::all_reduce
+
+Operation AllReduce::operation() const {
+  Attributes attributes = group_attributes(group);
+  attributes.set("reduction", std::string{to_text(reduction)});
+  if (in_background) {
+    attributes.set("background", std::int64_t{1});
+  }
+  return {std::string{machine::all_reduce::kKind}, tensors, tensors, std::move(attributes)};
+}
+
+std::optional<AllReduce> AllReduce::from(const Operation& operation) {
+  if (operation.kind != machine::all_reduce::kKind) {
+    return std::nullopt;
+  }
+  return AllReduce{*parse_reduction(operation.attributes.text("reduction")),
+                   operation.attributes.has("background"), operation.inputs, group_of(operation)};
 }
 
 }  // namespace poprun

@@ -5,6 +5,7 @@
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {
+namespace machine::await_all_reduces {
 namespace {
 
 constexpr std::string_view kKind = "await_all_reduces";
@@ -58,15 +59,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation AwaitAllReduces::operation() const {
-  return {std::string{kKind}, tensors, tensors, {}};
-}
-
-bool AwaitAllReduces::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation await_all_reduces_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kAwaitAllReduces,
           .spends = Spends::kWaitingForReplicas,
@@ -75,6 +68,16 @@ MachineOperation await_all_reduces_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::await_all_reduces
+
+Operation AwaitAllReduces::operation() const {
+  return {std::string{machine::await_all_reduces::kKind}, tensors, tensors, {}};
+}
+
+bool AwaitAllReduces::is(const Operation& operation) {
+  return operation.kind == machine::await_all_reduces::kKind;
 }
 
 }  // namespace poprun

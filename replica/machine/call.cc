@@ -3,6 +3,7 @@
 #include "replica/machine/machine.h"
 
 namespace poprun {
+namespace machine::call {
 namespace {
 
 class CallAction final : public Action {
@@ -60,7 +61,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation call_operation() {
+MachineOperation operation() {
   return {.kind = Call::kKind,
           .step = proto::Step::kCall,
           .spends = Spends::kNothing,
@@ -70,5 +71,7 @@ MachineOperation call_operation() {
           .tensors = tensors,
           .prepare = prepare};
 }
+
+}  // namespace machine::call
 
 }  // namespace poprun

@@ -10,6 +10,7 @@
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {
+namespace machine::copy {
 namespace {
 
 constexpr std::string_view kKind = "copy";
@@ -195,30 +196,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation Copy::operation() const {
-  Attributes attributes;
-  if (!from_entries.empty()) {
-    attributes.set(kFromEntries, from_entries);
-  }
-  if (!to_entries.empty()) {
-    attributes.set(kToEntries, to_entries);
-  }
-  return {std::string{kKind}, from_tensors, to_tensors, std::move(attributes)};
-}
-
-std::optional<Copy> Copy::from(const Operation& operation) {
-  if (!is(operation)) {
-    return std::nullopt;
-  }
-  return Copy{operation.inputs, operation.outputs, entries_of(operation, kFromEntries),
-              entries_of(operation, kToEntries)};
-}
-
-bool Copy::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation copy_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kCopy,
           .spends = Spends::kComputing,
@@ -227,6 +205,32 @@ MachineOperation copy_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::copy
+
+Operation Copy::operation() const {
+  Attributes attributes;
+  if (!from_entries.empty()) {
+    attributes.set(machine::copy::kFromEntries, from_entries);
+  }
+  if (!to_entries.empty()) {
+    attributes.set(machine::copy::kToEntries, to_entries);
+  }
+  return {std::string{machine::copy::kKind}, from_tensors, to_tensors, std::move(attributes)};
+}
+
+std::optional<Copy> Copy::from(const Operation& operation) {
+  if (!is(operation)) {
+    return std::nullopt;
+  }
+  return Copy{operation.inputs, operation.outputs,
+              machine::copy::entries_of(operation, machine::copy::kFromEntries),
+              machine::copy::entries_of(operation, machine::copy::kToEntries)};
+}
+
+bool Copy::is(const Operation& operation) {
+  return operation.kind == machine::copy::kKind;
 }
 
 }  // namespace poprun

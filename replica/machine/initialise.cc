@@ -13,6 +13,7 @@
 #include "replica/machine/operations.h"
 
 namespace poprun {
+namespace machine::initialise {
 namespace {
 
 constexpr std::string_view kKind = "initialise";
@@ -165,17 +166,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation Initialise::operation() const {
-  const auto* const spelling =
-      std::ranges::find(kSpellings, initialiser.distribution, &Spelling::distribution);
-  return {std::string{kKind}, {}, {tensor}, {{spelling->attribute, initialiser.value}}};
-}
-
-bool Initialise::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation initialise_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kInitialise,
           .spends = Spends::kWaitingForHost,
@@ -184,6 +175,21 @@ MachineOperation initialise_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::initialise
+
+Operation Initialise::operation() const {
+  const auto* const spelling = std::ranges::find(machine::initialise::kSpellings,
+                                                 initialiser.distribution, &machine::initialise::Spelling::distribution);
+  return {std::string{machine::initialise::kKind},
+          {},
+          {tensor},
+          {{spelling->attribute, initialiser.value}}};
+}
+
+bool Initialise::is(const Operation& operation) {
+  return operation.kind == machine::initialise::kKind;
 }
 
 }  // namespace poprun

@@ -2,6 +2,7 @@
 #include "replica/machine/shards.h"
 
 namespace poprun {
+namespace machine::reduce_scatter {
 namespace {
 
 constexpr std::string_view kKind = "reduce_scatter";
@@ -121,15 +122,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation ReduceScatter::operation() const {
-  return {std::string{kKind}, tensors, shards, attributes_of(reduction, group)};
-}
-
-bool ReduceScatter::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation reduce_scatter_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kReduceScatter,
           .spends = Spends::kWaitingForReplicas,
@@ -138,6 +131,17 @@ MachineOperation reduce_scatter_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::reduce_scatter
+
+Operation ReduceScatter::operation() const {
+  return {std::string{machine::reduce_scatter::kKind}, tensors, shards,
+          machine::reduce_scatter::attributes_of(reduction, group)};
+}
+
+bool ReduceScatter::is(const Operation& operation) {
+  return operation.kind == machine::reduce_scatter::kKind;
 }
 
 }  // namespace poprun

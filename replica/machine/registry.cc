@@ -5,14 +5,17 @@
 
 namespace poprun {
 
-#define POPRUN_FAMILY(stem) MachineOperation stem##_operation();
+#define POPRUN_FAMILY(stem)     \
+  namespace machine::stem {     \
+  MachineOperation operation(); \
+  }
 #include "replica/machine/families.inc"
 #undef POPRUN_FAMILY
 
 const std::vector<MachineOperation>& all_machine_operations() {
   static const std::vector<MachineOperation> kAll = [] {
     std::vector<MachineOperation> all = {
-#define POPRUN_FAMILY(stem) stem##_operation(),
+#define POPRUN_FAMILY(stem) machine::stem::operation(),
 #include "replica/machine/families.inc"
 #undef POPRUN_FAMILY
     };

@@ -3,6 +3,7 @@
 #include "replica/machine/stash_entry.h"
 
 namespace poprun {
+namespace machine::restore {
 namespace {
 
 constexpr std::string_view kKind = "restore";
@@ -51,15 +52,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation Restore::operation() const {
-  return {std::string{kKind}, {stash}, {tensor}, {}};
-}
-
-bool Restore::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation restore_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kRestore,
           .spends = Spends::kComputing,
@@ -68,6 +61,16 @@ MachineOperation restore_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::restore
+
+Operation Restore::operation() const {
+  return {std::string{machine::restore::kKind}, {stash}, {tensor}, {}};
+}
+
+bool Restore::is(const Operation& operation) {
+  return operation.kind == machine::restore::kKind;
 }
 
 }  // namespace poprun

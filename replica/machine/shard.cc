@@ -1,6 +1,7 @@
 #include "replica/machine/shards.h"
 
 namespace poprun {
+namespace machine::shard {
 namespace {
 
 constexpr std::string_view kKind = "shard";
@@ -55,19 +56,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation Shard::operation() const {
-  return {std::string{kKind}, tensors, shards, group_attributes(group)};
-}
-
-bool Shard::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-TensorType shard_type(const TensorType& whole, std::int64_t count) {
-  return {whole.data, {ceil_div(whole.elements(), count)}, Layout::kRowMajor};
-}
-
-MachineOperation shard_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kShard,
           .spends = Spends::kComputing,
@@ -76,6 +65,20 @@ MachineOperation shard_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::shard
+
+Operation Shard::operation() const {
+  return {std::string{machine::shard::kKind}, tensors, shards, group_attributes(group)};
+}
+
+bool Shard::is(const Operation& operation) {
+  return operation.kind == machine::shard::kKind;
+}
+
+TensorType shard_type(const TensorType& whole, std::int64_t count) {
+  return {whole.data, {ceil_div(whole.elements(), count)}, Layout::kRowMajor};
 }
 
 }  // namespace poprun

@@ -3,6 +3,7 @@
 #include "replica/machine/stash_entry.h"
 
 namespace poprun {
+namespace machine::stash {
 namespace {
 
 constexpr std::string_view kKind = "stash";
@@ -51,12 +52,25 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
+MachineOperation operation() {
+  return {.kind = kKind,
+          .step = proto::Step::kStash,
+          .spends = Spends::kComputing,
+          .verify = verify,
+          .time = time,
+          .lower = lower,
+          .tensors = tensors,
+          .prepare = prepare};
+}
+
+}  // namespace machine::stash
+
 Operation Stash::operation() const {
-  return {std::string{kKind}, {tensor}, {stash}, {}};
+  return {std::string{machine::stash::kKind}, {tensor}, {stash}, {}};
 }
 
 bool Stash::is(const Operation& operation) {
-  return operation.kind == kKind;
+  return operation.kind == machine::stash::kKind;
 }
 
 TensorType stash_type(const TensorType& type, std::int64_t length) {
@@ -72,17 +86,6 @@ TensorType entry_type(const TensorType& stash) {
 
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output) {
   return Stash::is(operation) || (Copy::is(operation) && graph.tensor(output).is_remote());
-}
-
-MachineOperation stash_operation() {
-  return {.kind = kKind,
-          .step = proto::Step::kStash,
-          .spends = Spends::kComputing,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
 }
 
 }  // namespace poprun

@@ -5,6 +5,7 @@
 #include "replica/machine/stream.h"
 
 namespace poprun {
+namespace machine::stream_in {
 namespace {
 
 constexpr std::string_view kKind = "stream_in";
@@ -71,28 +72,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation StreamIn::operation() const {
-  Attributes attributes{{"stream", stream}};
-  if (!fields.empty()) {
-    attributes.set(kFields, fields);
-  }
-  return {std::string{kKind}, {}, tensors, std::move(attributes)};
-}
-
-std::optional<StreamIn> StreamIn::from(const Operation& operation) {
-  if (operation.kind != kKind) {
-    return std::nullopt;
-  }
-  return StreamIn{stream_of(operation), operation.outputs,
-                  operation.attributes.has(kFields) ? operation.attributes.integers(kFields)
-                                                    : std::vector<std::int64_t>{}};
-}
-
-bool StreamIn::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation stream_in_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamIn,
           .spends = Spends::kWaitingForHost,
@@ -101,6 +81,30 @@ MachineOperation stream_in_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::stream_in
+
+Operation StreamIn::operation() const {
+  Attributes attributes{{"stream", stream}};
+  if (!fields.empty()) {
+    attributes.set(machine::stream_in::kFields, fields);
+  }
+  return {std::string{machine::stream_in::kKind}, {}, tensors, std::move(attributes)};
+}
+
+std::optional<StreamIn> StreamIn::from(const Operation& operation) {
+  if (operation.kind != machine::stream_in::kKind) {
+    return std::nullopt;
+  }
+  return StreamIn{stream_of(operation), operation.outputs,
+                  operation.attributes.has(machine::stream_in::kFields)
+                      ? operation.attributes.integers(machine::stream_in::kFields)
+                      : std::vector<std::int64_t>{}};
+}
+
+bool StreamIn::is(const Operation& operation) {
+  return operation.kind == machine::stream_in::kKind;
 }
 
 }  // namespace poprun

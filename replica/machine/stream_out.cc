@@ -5,6 +5,7 @@
 #include "replica/machine/stream.h"
 
 namespace poprun {
+namespace machine::stream_out {
 namespace {
 
 constexpr std::string_view kKind = "stream_out";
@@ -63,15 +64,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-Operation StreamOut::operation() const {
-  return {std::string{kKind}, tensors, {}, {{"stream", stream}}};
-}
-
-bool StreamOut::is(const Operation& operation) {
-  return operation.kind == kKind;
-}
-
-MachineOperation stream_out_operation() {
+MachineOperation operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamOut,
           .spends = Spends::kWaitingForHost,
@@ -80,6 +73,16 @@ MachineOperation stream_out_operation() {
           .lower = lower,
           .tensors = tensors,
           .prepare = prepare};
+}
+
+}  // namespace machine::stream_out
+
+Operation StreamOut::operation() const {
+  return {std::string{machine::stream_out::kKind}, tensors, {}, {{"stream", stream}}};
+}
+
+bool StreamOut::is(const Operation& operation) {
+  return operation.kind == machine::stream_out::kKind;
 }
 
 }  // namespace poprun

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "replica/models/layers/layers.h"
+#include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
-#include "replica/models/model.h"
 
 /// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence,
 /// and the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to
@@ -21,7 +21,7 @@
 ///
 /// The loss is the sum of both heads' means; correct, count and prediction are those of the masked
 /// tokens.
-namespace poprun {
+namespace poprun::models::bert {
 namespace {
 
 constexpr double kEpsilon = 1e-12;
@@ -209,8 +209,8 @@ Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, st
 
 }  // namespace
 
-std::vector<Model> bert_models() {
+std::vector<Model> models() {
   return {bert("bert-base", 12, 768, 12), bert("bert-large", 24, 1024, 16)};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::bert

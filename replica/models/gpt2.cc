@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "replica/models/layers/layers.h"
+#include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
-#include "replica/models/model.h"
 
 /// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
@@ -14,7 +14,7 @@
 ///   tokens i32[B,T]
 ///   labels i32[B,T]           the next token; ids outside the vocabulary, such as -1, do not count
 ///   attention_mask i32[B,T]   tokens where it is 0 are hidden; without it none are
-namespace poprun {
+namespace poprun::models::gpt2 {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
@@ -136,9 +136,9 @@ Model gpt2(const std::string& name, std::int64_t layers, std::int64_t hidden, st
 
 }  // namespace
 
-std::vector<Model> gpt2_models() {
+std::vector<Model> models() {
   return {gpt2("gpt2", 12, 768, 12), gpt2("gpt2-medium", 24, 1024, 16),
           gpt2("gpt2-large", 36, 1280, 20), gpt2("gpt2-xl", 48, 1600, 25)};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::gpt2

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include "replica/models/layers/layers.h"
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 
 /// Dense layers on flattened images: by default 784-1024-1024-10 for 28 x 28 images and ten
 /// classes, 1,863,690 parameters. Sizes: layers (number of hidden layers), hidden, classes.
-namespace poprun {
+namespace poprun::models::mlp {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -28,7 +28,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> mlp_models() {
+std::vector<Model> models() {
   return {{.name = "mlp",
            .description = "dense layers with relu: 784-1024-1024-10 on Fashion-MNIST",
            .sizes = {{"classes", kOfData}, {"hidden", 1024}, {"layers", 2}},
@@ -38,4 +38,4 @@ std::vector<Model> mlp_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::mlp

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/base/nearest.h"
-#include "replica/models/model.h"
+#include "replica/base/text.h"
+#include "replica/models/layers/model.h"
 
 namespace poprun {
 
-#define POPRUN_FAMILY(family) std::vector<Model> family##_models();
+#define POPRUN_FAMILY(family)  \
+  namespace models::family {   \
+  std::vector<Model> models(); \
+  }
 #include "replica/models/families.inc"
 #undef POPRUN_FAMILY
 
@@ -17,7 +20,7 @@ std::vector<Model> all_models() {
   const auto take = [&models](std::vector<Model> family) {
     std::ranges::move(family, std::back_inserter(models));
   };
-#define POPRUN_FAMILY(family) take(family##_models());
+#define POPRUN_FAMILY(family) take(models::family::models());
 #include "replica/models/families.inc"
 #undef POPRUN_FAMILY
   std::ranges::sort(models, {}, &Model::name);

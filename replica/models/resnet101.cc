@@ -1,7 +1,7 @@
 #include "replica/models/layers/resnet.h"
 
 /// torchvision's resnet101: 44,549,160 parameters for images of three channels and 1000 classes.
-namespace poprun {
+namespace poprun::models::resnet101 {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -10,7 +10,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> resnet101_models() {
+std::vector<Model> models() {
   return {
       {.name = "resnet101",
        .description =
@@ -21,4 +21,4 @@ std::vector<Model> resnet101_models() {
        .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::resnet101

@@ -1,7 +1,7 @@
 #include "replica/models/layers/resnet.h"
 
 /// torchvision's resnet18: 11,689,512 parameters for images of three channels and 1000 classes.
-namespace poprun {
+namespace poprun::models::resnet18 {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -10,7 +10,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> resnet18_models() {
+std::vector<Model> models() {
   return {{.name = "resnet18",
            .description = "18 layers in basic blocks of two batch-normalised 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
@@ -19,4 +19,4 @@ std::vector<Model> resnet18_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::resnet18

@@ -1,7 +1,7 @@
 #include "replica/models/layers/resnet.h"
 
 /// torchvision's resnet50: 25,557,032 parameters for images of three channels and 1000 classes.
-namespace poprun {
+namespace poprun::models::resnet50 {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -10,7 +10,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> resnet50_models() {
+std::vector<Model> models() {
   return {{.name = "resnet50",
            .description =
                "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
@@ -20,4 +20,4 @@ std::vector<Model> resnet50_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::resnet50

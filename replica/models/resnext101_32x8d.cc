@@ -2,7 +2,7 @@
 
 /// torchvision's resnext101_32x8d: 88,791,336 parameters for images of three channels and 1000
 /// classes.
-namespace poprun {
+namespace poprun::models::resnext101_32x8d {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -12,7 +12,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> resnext101_32x8d_models() {
+std::vector<Model> models() {
   return {{.name = "resnext101-32x8d",
            .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
@@ -21,4 +21,4 @@ std::vector<Model> resnext101_32x8d_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::resnext101_32x8d

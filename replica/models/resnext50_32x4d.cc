@@ -2,7 +2,7 @@
 
 /// torchvision's resnext50_32x4d: 25,028,904 parameters for images of three channels and 1000
 /// classes.
-namespace poprun {
+namespace poprun::models::resnext50_32x4d {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -12,7 +12,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> resnext50_32x4d_models() {
+std::vector<Model> models() {
   return {{.name = "resnext50-32x4d",
            .description = "resnet50 with 32 groups of 4 channels in its 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
@@ -21,4 +21,4 @@ std::vector<Model> resnext50_32x4d_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::resnext50_32x4d

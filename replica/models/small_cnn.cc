@@ -1,9 +1,9 @@
 #include "replica/models/layers/layers.h"
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 
 /// Two convolutions and two dense layers for small images: the default job. 421,642 parameters for
 /// 28 x 28 images of one channel and ten classes.
-namespace poprun {
+namespace poprun::models::small_cnn {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
@@ -26,7 +26,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-std::vector<Model> small_cnn_models() {
+std::vector<Model> models() {
   return {{.name = "small-cnn",
            .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
            .sizes = {{"classes", kOfData}},
@@ -36,4 +36,4 @@ std::vector<Model> small_cnn_models() {
            .build = build}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::models::small_cnn

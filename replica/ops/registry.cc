@@ -5,7 +5,10 @@
 
 namespace poprun {
 
-#define POPRUN_FAMILY(family) std::vector<Operator> family##_operators();
+#define POPRUN_FAMILY(family)        \
+  namespace ops::family {            \
+  std::vector<Operator> operators(); \
+  }
 #include "replica/ops/families.inc"
 #undef POPRUN_FAMILY
 
@@ -16,7 +19,7 @@ std::vector<Operator> collect() {
   const auto take = [&all](std::vector<Operator> family) {
     std::ranges::move(family, std::back_inserter(all));
   };
-#define POPRUN_FAMILY(family) take(family##_operators());
+#define POPRUN_FAMILY(family) take(ops::family::operators());
 #include "replica/ops/families.inc"
 #undef POPRUN_FAMILY
   for (const Optimizer& optimizer : all_optimizers()) {

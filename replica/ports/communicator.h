@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
 #include "replica/base/units.h"
 
 namespace poprun {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "replica/base/ids.h"
+#include "replica/base/units.h"
 
 namespace poprun {
 

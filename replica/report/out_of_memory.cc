@@ -112,10 +112,6 @@ class Table {
   std::string text_;
 };
 
-Bytes to_bytes(std::uint64_t count) {
-  return Bytes{static_cast<std::int64_t>(count)};
-}
-
 /// What most of a tile is.
 std::string mostly_text(const Table& table, const std::vector<Kind>& always,
                         const std::vector<Kind>& not_always) {

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/program/timeline.h"
 #include "replica/report/tile_contents.h"
-#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {

@@ -41,7 +41,7 @@ bool is_always_live(const proto::TileClaim& claim, std::uint32_t steps) {
          claim.lives(0).last() + 1 == steps;
 }
 
-bool lives_at(const proto::TileClaim& claim, std::uint32_t step) {
+bool claim_lives_at(const proto::TileClaim& claim, std::uint32_t step) {
   return std::ranges::any_of(claim.lives(), [step](const proto::Span& span) {
     return span.first() <= step && step <= span.last();
   });
@@ -65,17 +65,13 @@ ClaimBytes bytes_on_ipu(const proto::IpuMemory& memory) {
   return sum;
 }
 
-Bytes to_bytes(std::uint64_t count) {
-  return Bytes{static_cast<std::int64_t>(count)};
-}
-
 std::vector<HeldBytes> held(const proto::TileLayout& layout, const ClaimBytes& bytes,
                             std::uint32_t step) {
   const std::uint32_t steps = steps_of(layout);
   std::vector<HeldBytes> held;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const proto::TileClaim& claim = layout.claims(static_cast<int>(i));
-    if (bytes[i] > 0 && lives_at(claim, step)) {
+    if (bytes[i] > 0 && claim_lives_at(claim, step)) {
       held.push_back({.claim = static_cast<int>(i),
                       .category = claim.category(),
                       .always_live = is_always_live(claim, steps),

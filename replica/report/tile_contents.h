@@ -16,6 +16,11 @@
 ///   placement needs is a claim of category "gaps".
 namespace poprun {
 
+/// A count of a message in the type that the compiler counts with.
+inline Bytes to_bytes(std::uint64_t count) {
+  return Bytes{static_cast<std::int64_t>(count)};
+}
+
 /// What a claim has on a tile, or on all tiles of an IPU.
 struct HeldBytes {
   int claim = 0;              ///< Index into the layout's claims.

@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "replica/coordinator/coordinator_client.h"
+#include "replica/link/launcher_link.h"
 
 namespace poprun {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 #include "launcher/placement/hosts.h"
 #include "tests/fuzz/fuzz.h"
 

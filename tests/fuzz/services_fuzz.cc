@@ -29,7 +29,7 @@
 #include "launcher/outputs/job_results.h"
 #include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
-#include "launcher/verdict/stragglers.h"
+#include "launcher/verdict/slow_replicas.h"
 #include "launcher/wire/coordinator.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/sha256.h"

@@ -12,7 +12,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/wire.h"
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 #include "proto/inquiry.pb.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"

@@ -2,17 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/compiler/locations/options.h"
-#include "replica/compiler/optimizers/optimizers.h"
-#include "replica/compiler/planner/options.h"
-#include "replica/compiler/precision/precision.h"
-#include "replica/compiler/sharding/options.h"
+#include "replica/compiler/planner/product_options.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
@@ -74,6 +71,61 @@ struct SerialisationOptions {
     std::int64_t slices = 1;
   };
   std::vector<Matmuls> matmuls = {};  ///< For an operator that several match, the last counts.
+};
+
+/// Parameters of one dimension at most: biases, and the scales of normalisations.
+inline constexpr std::string_view kVectors = "vectors";
+
+struct OptimizerOptions {
+  std::string name;
+  std::map<std::string, double> hyper_parameters = {};  ///< All of the optimiser's.
+  double weight_decay = 0;
+  double gradient_scale = 1;  ///< Gradients are multiplied by it first.
+  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: any.
+  /// Parameters without weight decay: those whose names it matches (ECMAScript), or kVectors.
+  std::string no_decay = {};
+  bool master_weights = false;  ///< Works on a copy of each parameter of its own, and copies back.
+};
+
+struct PrecisionOptions {
+  bool half = false;                 ///< The others need it.
+  bool stochastic_rounding = false;  ///< What is stored in float16 is rounded at random.
+  bool master_weights = false;       ///< The optimiser works on float32 weights of its own.
+};
+
+enum class Storage : std::uint8_t {
+  kOnChip,
+  kOffChip,
+  kAuto,  ///< Off the chip where the job does not fit otherwise.
+};
+
+/// Where tensors that outlive a micro-batch are kept, by kind. PopART's TensorLocationSettings.
+struct LocationOptions {
+  Storage weights = Storage::kOnChip;
+  Storage optimizer_state = Storage::kOnChip;
+  Storage accumulators = Storage::kOnChip;
+  Storage activations = Storage::kOnChip;  ///< Those that wait in stashes.
+
+  std::int64_t off_chip_elements_min = 2;  ///< Smaller tensors stay on the chip.
+
+  /// For the tensors whose names match, instead of what is above; the last one that matches counts.
+  struct Override {
+    std::string tensors;  ///< ECMAScript.
+    Storage storage = Storage::kOnChip;
+  };
+  std::vector<Override> overrides = {};
+};
+
+/// Replicated tensor sharding: what is equal on all replicas is divided among them.
+struct ShardingOptions {
+  bool weights = false;
+  bool optimizer_state = false;
+  bool accumulators = false;
+
+  std::int64_t elements_min = 8192;  ///< Smaller tensors stay whole: PopART's default.
+  std::int64_t group = 0;            ///< Consecutive replicas that have a tensor together; 0: all.
+
+  [[nodiscard]] bool any() const { return weights || optimizer_state || accumulators; }
 };
 
 /// Everything a Program depends on.

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "replica/compiler/cost/cost.h"
+#include "replica/compiler/tiles/operation_time.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
 #include "replica/machine/transfer.h"

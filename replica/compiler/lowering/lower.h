@@ -1,12 +1,11 @@
 #pragma once
 
-#include "replica/compiler/aliases/aliases.h"
-#include "replica/compiler/job/job.h"
-#include "replica/compiler/liveness/liveness.h"
-#include "replica/compiler/placement/memory_plan.h"
-#include "replica/compiler/tiles/demand.h"
-#include "replica/compiler/tiles/tile_claims.h"
-#include "replica/compiler/tiles/tile_plan.h"
+#include "replica/compiler/addresses/demand.h"
+#include "replica/compiler/addresses/memory_plan.h"
+#include "replica/compiler/addresses/tile_plan.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/compiler/lives/aliases.h"
+#include "replica/compiler/lives/liveness.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/machine/machine.h"

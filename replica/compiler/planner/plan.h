@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "replica/compiler/planner/cost.h"
-#include "replica/compiler/planner/splits.h"
-#include "replica/compiler/planner/target.h"
-#include "replica/compiler/planner/vertices/vertex.h"
+#include "replica/compiler/planner/plan_cost.h"
+#include "replica/compiler/planner/vertex.h"
 #include "replica/compiler/planner/view.h"
 
 /// How one product is spread over the tiles of an IPU, and where its operands lie.

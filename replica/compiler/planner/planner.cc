@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "replica/compiler/planner/search.h"
+#include "replica/compiler/planner/plan_search.h"
 
 namespace poprun::planner {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "replica/compiler/planner/plan.h"
-#include "replica/compiler/planner/target.h"
+#include "replica/compiler/planner/vertex.h"
 #include "replica/device/device.h"
 #include "replica/device/product.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "replica/base/nearest.h"
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {

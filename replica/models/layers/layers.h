@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <string>
 
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
 /// Layers with parameters, for models. Parameters are called NAME.weight and NAME.bias and are
 /// initialised as in PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)).
+/// Group normalisation (Wu and He, 2018): brings each group of channels of each image to mean 0 and
+/// variance 1, then scales and shifts every channel. With one group per channel it is instance
+/// normalisation, with a single group layer normalisation of images.
 namespace poprun::layers {
 
 /// The dataset's images as floats: u8 images become (x / 255 - mean) / deviation, f32 images stay
@@ -77,5 +80,13 @@ TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape sh
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
+
+/// y, of x's type; x is f32[N,C,...] in any layout, w and b are f32[C]. `groups` divides C.
+TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b,
+                    std::int64_t groups, double epsilon);
+
+/// torch.nn.GroupNorm with its defaults: parameters NAME.weight (1) and NAME.bias (0), epsilon
+/// 1e-5.
+TensorId group_norm(Builder& builder, const std::string& name, TensorId x, std::int64_t groups);
 
 }  // namespace poprun::layers

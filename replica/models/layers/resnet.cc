@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/layers/group_norm.h"
 #include "replica/models/layers/layers.h"
 
 namespace poprun::layers {

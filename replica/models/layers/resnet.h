@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 
 namespace poprun::layers {
 

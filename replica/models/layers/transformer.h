@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
 /// Layers of transformers. Parameters are called NAME.weight and NAME.bias. Unless stated

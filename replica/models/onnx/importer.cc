@@ -156,14 +156,14 @@ std::set<std::string> values_read(const GraphProto& graph) {
 }
 
 /// Names of values that are stored or that nodes make, in branches too.
-void add_names(const GraphProto& graph, std::set<std::string>& names) {
+void add_tensor_names(const GraphProto& graph, std::set<std::string>& names) {
   for (const auto& tensor : graph.initializer()) {
     names.insert(tensor.name());
   }
   for (const NodeProto& node : graph.node()) {
     names.insert(node.output().begin(), node.output().end());
     for (const auto& attribute : node.attribute()) {
-      add_names(attribute.g(), names);
+      add_tensor_names(attribute.g(), names);
     }
   }
 }
@@ -184,7 +184,7 @@ std::string printable(std::string text) {
 Status check_names(const ModelProto& model) {
   const GraphProto& graph = model.graph();
   std::set<std::string> names;
-  add_names(graph, names);
+  add_tensor_names(graph, names);
   for (const auto& input : graph.input()) {
     names.insert(input.name());
   }
@@ -448,7 +448,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));
   POPRUN_TRY(check_names(*proto));
-  add_names(proto->graph(), model.names_);
+  add_tensor_names(proto->graph(), model.names_);
   while (some_begins_with(model.names_, model.constants_)) {
     model.constants_.insert(model.constants_.size() - 1, "~");
   }

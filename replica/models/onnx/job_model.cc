@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "replica/models/layers/layers.h"
-#include "replica/models/layers/reductions.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/last_softmax.h"
 
 namespace poprun::onnx_import {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "replica/models/model.h"
+#include "replica/models/layers/model.h"
 #include "replica/models/onnx/cuts.h"
 #include "replica/models/onnx/importer.h"
 

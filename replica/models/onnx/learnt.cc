@@ -39,7 +39,7 @@ bool is_made_by_pytorch(const std::string& name) {
   return std::regex_match(name, made);
 }
 
-bool all_equal(const Constant& x) {
+bool are_alike(const Constant& x) {
   return std::ranges::all_of(x.reals, [&](float v) { return v == x.reals[0]; });
 }
 
@@ -107,7 +107,7 @@ bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
 bool is_sinusoid(const Constant& x) {
   Shape shape = x.shape;
   std::erase(shape, 1);
-  return shape.size() == 2 && shape[0] >= 4 && !all_equal(x) &&
+  return shape.size() == 2 && shape[0] >= 4 && !are_alike(x) &&
          std::ranges::all_of(x.reals, [](float v) { return std::abs(v) <= 1.001F; }) &&
          std::ranges::any_of(x.reals, [](float v) { return std::abs(v) > 0.8F; }) &&
          oscillates(x, shape[0], shape[1]);
@@ -130,7 +130,7 @@ bool is_geometric(const Constant& x) {
 
 /// A depthwise filter [C,1,...] that is the same for each channel, such as a blur.
 bool repeats_filter(const Constant& x) {
-  if (x.shape.size() < 3 || x.shape[0] < 2 || x.shape[1] != 1 || all_equal(x)) {
+  if (x.shape.size() < 3 || x.shape[0] < 2 || x.shape[1] != 1 || are_alike(x)) {
     return false;
   }
   const auto filter = static_cast<std::size_t>(x.elements() / x.shape[0]);

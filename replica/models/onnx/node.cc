@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 namespace poprun::onnx_import {
 namespace {

@@ -1,7 +1,7 @@
 #include "replica/ops/broadcast/broadcast.h"
 
 #include "replica/base/error.h"
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 namespace poprun {
 namespace {

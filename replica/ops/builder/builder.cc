@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/base/nearest.h"
 #include "replica/base/text.h"
 #include "replica/machine/operations.h"
 
@@ -63,7 +62,9 @@ void Builder::refuse(Error error) {
   }
 }
 
-void Builder::restate(Error error) { status_ = tl::unexpected<Error>{std::move(error)}; }
+void Builder::restate(Error error) {
+  status_ = tl::unexpected<Error>{std::move(error)};
+}
 
 void Builder::blame(const std::string& name, const std::string& what) {
   refuse({ErrorCode::kBug, fmt::format("{}: {}", name, what)});

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Constants and in-place sums.
 ///
@@ -24,7 +24,7 @@
 /// finite even in half precision, where the lowest number is -65,504. If a token may see none at
 /// all, the tokens that only the attention mask hides are weighted by their scores, as with the
 /// -10,000 of BERT's first implementation.
-namespace poprun {
+namespace poprun::ops::arithmetic {
 namespace {
 
 Result<std::vector<TensorType>> same_types(const Signature& s) {
@@ -173,7 +173,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 
 }  // namespace
 
-std::vector<Operator> arithmetic_operators() {
+std::vector<Operator> operators() {
   return {{.kind = "accumulate",
            .shape = same_types,
            .work = sum_work,
@@ -187,4 +187,4 @@ std::vector<Operator> arithmetic_operators() {
           {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::arithmetic

@@ -4,7 +4,7 @@
 
 /// assign(target, value)  ->  target, in place: a copy of value in storage order. Converts if the
 /// two are stored in different precisions.
-namespace poprun {
+namespace poprun::ops::assign {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -28,8 +28,8 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> assign_operators() {
+std::vector<Operator> operators() {
   return {on_shards({"assign", shape, nullptr, work, numerics}, {.inputs = 2, .outputs = 1})};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::assign

@@ -13,7 +13,7 @@
 /// Real numbers are truncated; values that a type cannot hold become the nearest one that it can,
 /// and NaN becomes 0. Integers beyond 2^24 are rounded in f32. A negative index counts from the
 /// end; one outside [-depth, depth) gives `off` everywhere. No gradient passes through either.
-namespace poprun {
+namespace poprun::ops::cast {
 namespace {
 
 bool parse(const Attributes& attributes, DataType& type) {
@@ -111,9 +111,9 @@ std::unique_ptr<Kernel> one_hot_numerics(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> cast_operators() {
+std::vector<Operator> operators() {
   return {{"cast", cast_shape, flat, one_flop, cast_numerics},
           {"one_hot", one_hot_shape, flat, one_flop, one_hot_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::cast

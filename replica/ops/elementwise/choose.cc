@@ -11,7 +11,7 @@
 ///
 /// Shapes broadcast and layouts mix as in add. Comparisons with NaN are false. No gradient passes
 /// through a comparison.
-namespace poprun {
+namespace poprun::ops::choose {
 namespace {
 
 struct Equal {
@@ -118,7 +118,7 @@ Work one_flop(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> choose_operators() {
+std::vector<Operator> operators() {
   return {
       in_place({"equal", compare_shape<Equal>, flat, one_flop, compare_numerics<Equal>}, {0, 1}),
       in_place({"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>},
@@ -129,4 +129,4 @@ std::vector<Operator> choose_operators() {
       in_place({"where", where_shape, where_gradient, one_flop, where_numerics}, {0, 1, 2})};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::choose

@@ -3,8 +3,8 @@
 
 #include "replica/base/random.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/random_name.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/random_name.h"
+#include "replica/ops/face/simd.h"
 
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
 /// rate, otherwise x divided by the probability to stay.
@@ -14,7 +14,7 @@
 /// same operator with the same key applied to dy, recomputes it instead of storing it. An element
 /// takes 16 random bits where these give it its probability to stay to 1 part in 10,000 (all up
 /// to 0.92), else 32, so that the mean over the draws is that of x at any rate.
-namespace poprun {
+namespace poprun::ops::dropout {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;
@@ -117,7 +117,7 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> dropout_operators() {
+std::vector<Operator> operators() {
   return {{.kind = "dropout",
            .shape = shape,
            .gradient = gradient,
@@ -127,4 +127,4 @@ std::vector<Operator> dropout_operators() {
            .in_place = {0}}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::dropout

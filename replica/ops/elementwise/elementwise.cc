@@ -2,7 +2,7 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Elementwise arithmetic on two tensors.
 ///
@@ -19,7 +19,7 @@
 /// with respect to a and b. The derivative of a^b with respect to a is 0 where b = 0, and with
 /// respect to b is 0 where a = 0 and b >= 0. The derivative of a remainder a - n b, n an integer,
 /// with respect to b is -n.
-namespace poprun {
+namespace poprun::ops::elementwise {
 namespace {
 
 struct Add {
@@ -261,7 +261,7 @@ Operator function_of(void (*gradient)(Differentiator&), Work (*work)(const Signa
 
 }  // namespace
 
-std::vector<Operator> elementwise_operators() {
+std::vector<Operator> operators() {
   std::vector<Operator> all = {
       {"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
        [](const Signature& s) { return numerics_of(s, add_row); }},
@@ -291,4 +291,4 @@ std::vector<Operator> elementwise_operators() {
   return all;
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::elementwise

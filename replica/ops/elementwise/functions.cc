@@ -8,7 +8,7 @@
 ///
 /// Computed by the C library unless stated otherwise. Step functions (sign, floor, ceil, round)
 /// have the gradient 0. NaN stays NaN.
-namespace poprun {
+namespace poprun::ops::functions {
 namespace {
 
 struct Parameter {
@@ -200,8 +200,8 @@ struct Numerics {
 
 }  // namespace
 
-std::vector<Operator> functions_operators() {
+std::vector<Operator> operators() {
   return function_table::operators<kFunctions, Numerics>();
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::functions

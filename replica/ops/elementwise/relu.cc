@@ -1,9 +1,9 @@
 
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// relu(x)  ->  y = max(x, 0), any shape and layout. NaN stays NaN.
-namespace poprun {
+namespace poprun::ops::relu {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -56,9 +56,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> relu_operators() {
+std::vector<Operator> operators() {
   return {in_place({"relu", shape, gradient, work, numerics}, {0}),
           in_place({"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}, {0, 1})};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::relu

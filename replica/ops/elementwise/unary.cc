@@ -2,12 +2,12 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/elementwise/function_table.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's
 /// algorithm, alpha and beta, vectorised. Its exp, tanh and erf are polynomials with a relative
 /// error of some 1e-6.
-namespace poprun {
+namespace poprun::ops::unary {
 namespace {
 
 using dnnl::algorithm;
@@ -133,8 +133,8 @@ struct Numerics {
 
 }  // namespace
 
-std::vector<Operator> unary_operators() {
+std::vector<Operator> operators() {
   return function_table::operators<kFunctions, Numerics>();
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::unary

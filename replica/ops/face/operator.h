@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/base/ids.h"
 #include "replica/base/units.h"
 #include "replica/device/device.h"
 #include "replica/device/product.h"

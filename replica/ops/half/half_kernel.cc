@@ -6,8 +6,8 @@
 
 #include "replica/base/half.h"
 #include "replica/base/random.h"
-#include "replica/ops/random_name.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/random_name.h"
+#include "replica/ops/face/simd.h"
 
 namespace poprun {
 namespace {

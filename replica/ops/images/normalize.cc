@@ -1,12 +1,12 @@
 #include <cstdint>
 
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// normalize(x u8[N,C,H,W]) mean=. deviation=.  ->  y f32[N,C,H,W]{nhwc} = (x/255 - mean)/deviation
 ///
 /// Runs on the device, so that a dataset's images travel with 8 bits per pixel.
-namespace poprun {
+namespace poprun::ops::normalize {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -48,8 +48,8 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> normalize_operators() {
+std::vector<Operator> operators() {
   return {{"normalize", shape, nullptr, work, numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::normalize

@@ -3,9 +3,9 @@
 #include <limits>
 #include <optional>
 
+#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/image.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Two-dimensional pooling.
 ///
@@ -25,7 +25,7 @@
 /// The gradient of a maximum goes to the first element of the window, in row-major order, that
 /// equals it. Like Graphcore's popnn, the operator finds that element again from x and y instead of
 /// storing indices.
-namespace poprun {
+namespace poprun::ops::pooling {
 namespace {
 
 bool has_geometry(const Attributes& attributes) {
@@ -361,7 +361,7 @@ void average_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> pooling_operators() {
+std::vector<Operator> operators() {
   return {
       {"maxpool2d", max_shape, max_gradient, work, max_numerics},
       {"maxpool2d_gradient", max_gradient_shape, nullptr, max_gradient_work, max_gradient_numerics},
@@ -370,4 +370,4 @@ std::vector<Operator> pooling_operators() {
        average_gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::pooling

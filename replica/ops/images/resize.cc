@@ -6,7 +6,7 @@
 
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Interpolation along one axis; images are resized one axis after the other.
 ///
@@ -32,7 +32,7 @@
 ///
 /// scale defaults to size / A; scale A need not be a whole number. This follows ONNX's Resize
 /// (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published test cases.
-namespace poprun {
+namespace poprun::ops::resize {
 namespace {
 
 /// One element of x that contributes to an element of y, and its weight.
@@ -231,9 +231,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> resize_operators() {
+std::vector<Operator> operators() {
   return {{"resize", shape, gradient, work, numerics},
           {"resize_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::resize

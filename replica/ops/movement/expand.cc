@@ -3,13 +3,13 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 /// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy
 /// broadcasts
 ///
 /// Any element type, any mixture of layouts. The gradient is `sum_to`.
-namespace poprun {
+namespace poprun::ops::expand {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -62,8 +62,8 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> expand_operators() {
+std::vector<Operator> operators() {
   return {{"expand", shape, gradient, work, numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::expand

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.
 ///
@@ -17,7 +17,7 @@
 /// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
 /// reads a row of zeros, receives no gradient, and is reported, which ends the job; with
 /// outside="zeros", for labels that do not count, it is not reported.
-namespace poprun {
+namespace poprun::ops::gather {
 namespace {
 
 struct Sizes {
@@ -206,9 +206,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> gather_operators() {
+std::vector<Operator> operators() {
   return {{"gather", shape, gradient, work, numerics},
           {"gather_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::gather

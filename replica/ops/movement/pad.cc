@@ -12,7 +12,7 @@
 /// mirrored repeatedly.
 ///
 /// The gradient of an element of x is the sum over all its copies, in y's order.
-namespace poprun {
+namespace poprun::ops::pad {
 namespace {
 
 enum class Mode : std::uint8_t { kConstant, kReflect, kEdge };
@@ -182,9 +182,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> pad_operators() {
+std::vector<Operator> operators() {
   return {{"pad", shape, gradient, work, numerics},
           {"pad_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::pad

@@ -15,7 +15,7 @@
 ///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with the piece in place of its own
 ///
 /// step defaults to 1 and may be negative.
-namespace poprun {
+namespace poprun::ops::pieces {
 namespace {
 
 /// The axis view, in bytes.
@@ -310,7 +310,7 @@ void concat_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> pieces_operators() {
+std::vector<Operator> operators() {
   return {
       {.kind = "slice",
        .shape = slice_shape,
@@ -335,4 +335,4 @@ std::vector<Operator> pieces_operators() {
   };
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::pieces

@@ -25,7 +25,7 @@
 /// updates to it are dropped, and its index is reported, which ends the job. With "none", a place
 /// that is named twice gets the last update, and the gradient treats each of its updates as the
 /// last one.
-namespace poprun {
+namespace poprun::ops::places {
 namespace {
 
 /// Where the P rows of R elements are in x: each row has a base, and q indices that step from it.
@@ -277,7 +277,7 @@ void scatter_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> places_operators() {
+std::vector<Operator> operators() {
   return {{"gather_elements", gather_shape<Elements>, gather_gradient<Elements>, gather_work,
            gather_numerics<Elements>},
           {"gather_nd", gather_shape<Coordinates>, gather_gradient<Coordinates>, gather_work,
@@ -288,4 +288,4 @@ std::vector<Operator> places_operators() {
            scatter_numerics<Coordinates>}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::places

@@ -2,12 +2,12 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
 /// order. Changes the layout in memory if the two differ: flattening an image stored as NHWC gives
 /// features in the C, H, W order that frameworks' weights expect.
-namespace poprun {
+namespace poprun::ops::reshape {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -71,7 +71,7 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> reshape_operators() {
+std::vector<Operator> operators() {
   return {{.kind = "reshape",
            .shape = shape,
            .gradient = gradient,
@@ -80,4 +80,4 @@ std::vector<Operator> reshape_operators() {
            .view = view}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::reshape

@@ -5,7 +5,7 @@
 
 /// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any
 /// element type, at most 12 dimensions (oneDNN's limit).
-namespace poprun {
+namespace poprun::ops::transpose {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -83,7 +83,7 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> transpose_operators() {
+std::vector<Operator> operators() {
   return {{.kind = "transpose",
            .shape = shape,
            .gradient = gradient,
@@ -92,4 +92,4 @@ std::vector<Operator> transpose_operators() {
            .view = view}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::transpose

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "replica/ops/face/operator.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Batch normalisation: brings every channel to mean 0 and variance 1, then scales and shifts it.
 ///
@@ -21,7 +21,7 @@
 /// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and
 /// records the unbiased one. Channel sums are taken row by row, in double. The gradient of the
 /// training form includes mean and variance; that of the inference form does not.
-namespace poprun {
+namespace poprun::ops::batch_norm {
 namespace {
 
 TensorType channels(const TensorType& x) {
@@ -307,7 +307,7 @@ void inference_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> batch_norm_operators() {
+std::vector<Operator> operators() {
   return {
       {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics,
        nullptr, nullptr, nullptr, 1},
@@ -322,4 +322,4 @@ std::vector<Operator> batch_norm_operators() {
   };
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::batch_norm

@@ -13,7 +13,7 @@
 ///   (w x + bias - mean) s + b  =  (s w) x + (b + (bias - mean) s)
 ///
 /// s and the new b are computed in double and rounded once. There is no gradient.
-namespace poprun {
+namespace poprun::ops::fold_batch_norm {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -59,8 +59,8 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> fold_batch_norm_operators() {
+std::vector<Operator> operators() {
   return {{"fold_batch_norm", shape, nullptr, work, numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::fold_batch_norm

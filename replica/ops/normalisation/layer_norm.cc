@@ -9,7 +9,7 @@
 ///
 ///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with the mean and the biased variance of
 ///   each row. The gradient uses both.
-namespace poprun {
+namespace poprun::ops::layer_norm {
 namespace {
 
 bool fits(const Signature& s, std::size_t count) {
@@ -125,9 +125,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> layer_norm_operators() {
+std::vector<Operator> operators() {
   return {{"layer_norm", shape, gradient, work, numerics, nullptr, nullptr, nullptr, 1},
           {"layer_norm_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::layer_norm

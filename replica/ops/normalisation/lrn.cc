@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/image.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 /// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet
 /// classification with deep convolutional neural networks", 2012, section 3.3).
@@ -22,7 +22,7 @@
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
 ///           the i whose windows contain c
-namespace poprun {
+namespace poprun::ops::lrn {
 namespace {
 
 struct Lrn {
@@ -167,9 +167,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> lrn_operators() {
+std::vector<Operator> operators() {
   return {{"lrn", shape, gradient, work, numerics},
           {"lrn_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::lrn

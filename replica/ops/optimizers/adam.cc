@@ -1,11 +1,11 @@
+#include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
-#include "replica/ops/simd.h"
 
 /// Adam (Kingma and Ba, arXiv:1412.6980) with weight decay in the gradient: torch.optim.Adam's
 /// rule.
 ///
 ///   w -= rate * u
-namespace poprun {
+namespace poprun::optimizers::adam {
 namespace {
 
 using adam_rule::Correction;
@@ -26,11 +26,11 @@ POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate,
 
 }  // namespace
 
-Optimizer adam_optimizer() {
+Optimizer optimizer() {
   return adam_rule::optimizer(
       on_shards({kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work,
                  adam_rule::elementwise_numerics<update>},
                 {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
 }
 
-}  // namespace poprun
+}  // namespace poprun::optimizers::adam

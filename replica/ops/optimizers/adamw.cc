@@ -1,11 +1,11 @@
+#include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
-#include "replica/ops/simd.h"
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101): torch.optim.AdamW's
 /// rule.
 ///
 ///   w -= rate * (u + weight_decay * w)
-namespace poprun {
+namespace poprun::optimizers::adamw {
 namespace {
 
 using adam_rule::Correction;
@@ -26,11 +26,11 @@ POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate,
 
 }  // namespace
 
-Optimizer adamw_optimizer() {
+Optimizer optimizer() {
   return adam_rule::optimizer(
       on_shards({kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work,
                  adam_rule::elementwise_numerics<update>},
                 {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
 }
 
-}  // namespace poprun
+}  // namespace poprun::optimizers::adamw

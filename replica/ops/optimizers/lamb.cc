@@ -2,9 +2,9 @@
 #include <array>
 #include <cmath>
 
+#include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
 #include "replica/ops/optimizers/square_sum.h"
-#include "replica/ops/simd.h"
 
 /// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2
 /// with phi(z) = z).
@@ -19,7 +19,7 @@
 ///
 /// U is computed in float32, element by element, and the squares are exact sums, of which the norms
 /// are rounded once to double: pieces of a tensor give the same norms as the whole.
-namespace poprun {
+namespace poprun::optimizers::lamb {
 namespace {
 
 using adam_rule::Correction;
@@ -141,7 +141,7 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-Optimizer lamb_optimizer() {
+Optimizer optimizer() {
   Optimizer lamb = adam_rule::optimizer(on_shards({kKind, shape, nullptr, work, numerics},
                                                   {.inputs = 3, .outputs = 1}));  // w, m and v; w
   lamb.moments = on_shards({kMoments, moments_shape, nullptr, moments_work, moments_numerics},
@@ -149,4 +149,4 @@ Optimizer lamb_optimizer() {
   return lamb;
 }
 
-}  // namespace poprun
+}  // namespace poprun::optimizers::lamb

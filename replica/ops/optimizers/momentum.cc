@@ -1,8 +1,8 @@
 #include <optional>
 
+#include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
-#include "replica/ops/simd.h"
 
 /// Stochastic gradient descent with momentum, in place: torch.optim.SGD's rule with dampening 0.
 ///
@@ -11,7 +11,7 @@
 ///   G = scale * g + weight_decay * w
 ///   v = momentum * v + G
 ///   w -= rate * v, or with nesterov=1 w -= rate * (G + momentum * v)
-namespace poprun {
+namespace poprun::optimizers::momentum {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -81,7 +81,7 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-Optimizer momentum_optimizer() {
+Optimizer optimizer() {
   return {.rule = on_shards({"momentum", shape, nullptr, work, numerics},
                             {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
           .states = {"momentum"},
@@ -92,4 +92,4 @@ Optimizer momentum_optimizer() {
                                {"nesterov", "false", "Use Nesterov momentum"}}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::optimizers::momentum

@@ -4,7 +4,10 @@
 
 namespace poprun {
 
-#define POPRUN_FAMILY(stem) Optimizer stem##_optimizer();
+#define POPRUN_FAMILY(stem)    \
+  namespace optimizers::stem { \
+  Optimizer optimizer();       \
+  }
 #include "replica/ops/optimizers/families.inc"
 #undef POPRUN_FAMILY
 
@@ -16,7 +19,7 @@ const HyperParameter* Optimizer::find(std::string_view hyper_parameter) const {
 const std::vector<Optimizer>& all_optimizers() {
   static const std::vector<Optimizer> all = [] {
     std::vector<Optimizer> optimizers = {
-#define POPRUN_FAMILY(stem) stem##_optimizer(),
+#define POPRUN_FAMILY(stem) optimizers::stem::optimizer(),
 #include "replica/ops/optimizers/families.inc"
 #undef POPRUN_FAMILY
     };

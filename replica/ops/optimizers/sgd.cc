@@ -1,13 +1,13 @@
+#include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
-#include "replica/ops/simd.h"
 
 /// Stochastic gradient descent, in place: torch.optim.SGD's rule without momentum.
 ///
 ///   sgd(w, g, rate)  ->  w
 ///
 ///   w -= rate * (scale * g + weight_decay * w)
-namespace poprun {
+namespace poprun::optimizers::sgd {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -39,9 +39,9 @@ Work work(const Signature& s) {
 
 }  // namespace
 
-Optimizer sgd_optimizer() {
+Optimizer optimizer() {
   return {.rule = on_shards({"sgd", shape, nullptr, work, numerics},
                             {.inputs = 2, .outputs = 1})};  // w and g; w
 }
 
-}  // namespace poprun
+}  // namespace poprun::optimizers::sgd

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 namespace poprun {
 namespace {

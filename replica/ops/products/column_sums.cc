@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 namespace poprun {
 namespace {

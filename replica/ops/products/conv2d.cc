@@ -4,8 +4,8 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
+#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/image.h"
 #include "replica/ops/products/column_sums.h"
 
 /// Two-dimensional convolution.
@@ -24,7 +24,7 @@
 /// is made anew in every step, which costs more than the convolution if images are small and
 /// weights many. A 1x1 kernel that visits each pixel needs none: it is a product of matrices,
 /// pixels by channels.
-namespace poprun {
+namespace poprun::ops::conv2d {
 namespace {
 
 using dnnl::memory;
@@ -425,7 +425,7 @@ void input_gradient_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> conv2d_operators() {
+std::vector<Operator> operators() {
   return {
       {"conv2d", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"conv2d_input_gradient", input_gradient_shape, input_gradient_gradient, input_gradient_work,
@@ -437,4 +437,4 @@ std::vector<Operator> conv2d_operators() {
   };
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::conv2d

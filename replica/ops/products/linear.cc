@@ -12,7 +12,7 @@
 ///   linear(x [...,I], w [O,I], b [O])  ->  y [...,O] = x w^T + b
 ///
 /// b is optional. With input_major=1 the weight is stored as [I,O], like the Conv1D of GPT-2.
-namespace poprun {
+namespace poprun::ops::linear {
 namespace {
 
 bool is_dense(const TensorType& type) {
@@ -253,7 +253,7 @@ std::vector<std::int64_t> weight_gradient_contraction(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> linear_operators() {
+std::vector<Operator> operators() {
   return {
       {"linear", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics,
@@ -264,4 +264,4 @@ std::vector<Operator> linear_operators() {
   };
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::linear

@@ -6,7 +6,7 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 /// Batched products of matrices.
 ///
@@ -18,7 +18,7 @@
 /// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1.
 /// Leading dimensions broadcast as in NumPy. If b has no leading dimensions, there is a single
 /// product, with a's leading dimensions flattened into rows.
-namespace poprun {
+namespace poprun::ops::matmul {
 namespace {
 
 bool flag(const Attributes& attributes, const std::string& name) {
@@ -205,8 +205,8 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> matmul_operators() {
+std::vector<Operator> operators() {
   return {{"matmul", shape, gradient, work, numerics, contraction, product_of, operand_axes}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::matmul

@@ -15,7 +15,7 @@
 /// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided
 /// by loss_scale, and the factor is kSkip if an element is infinite or NaN. The sums are exact and
 /// rounded once, to double.
-namespace poprun {
+namespace poprun::ops::clip_factor {
 namespace {
 
 const TensorType kSum{DataType::kI32, {SquareSum::kLimbs}, Layout::kRowMajor};
@@ -106,11 +106,11 @@ Work factor_work(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> clip_factor_operators() {
+std::vector<Operator> operators() {
   return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics},
                     {.inputs = 1, .outputs = 0}),
           {"clip_factor", shape, nullptr, factor_work, numerics},
           {"loss_scale_factor", loss_scale_shape, nullptr, factor_work, loss_scale_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::clip_factor

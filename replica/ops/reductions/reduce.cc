@@ -20,7 +20,7 @@
 ///
 /// The gradient of an extreme goes to the first element that equals it, in memory order. That of a
 /// product is the product of all other elements, including zeros.
-namespace poprun {
+namespace poprun::ops::reduce {
 namespace {
 
 Result<std::vector<TensorType>> shape_of(std::string_view kind, const Signature& s) {
@@ -212,7 +212,7 @@ std::unique_ptr<Kernel> arg_numerics(const Signature& s, float sign) {
 
 }  // namespace
 
-std::vector<Operator> reduce_operators() {
+std::vector<Operator> operators() {
   return {
       {"reduce_max", [](const Signature& s) { return shape_of("reduce_max", s); }, extreme_gradient,
        work, numerics<Maximum>},
@@ -233,4 +233,4 @@ std::vector<Operator> reduce_operators() {
   };
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::reduce

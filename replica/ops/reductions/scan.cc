@@ -11,7 +11,7 @@
 ///
 /// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k is where
 /// column = row + k; it belongs to both triangles.
-namespace poprun {
+namespace poprun::ops::scan {
 namespace {
 
 bool has_flag(const Attributes& attributes, const std::string& name) {
@@ -86,9 +86,9 @@ void trilu_gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> scan_operators() {
+std::vector<Operator> operators() {
   return {{"cum_sum", cum_sum_shape, cum_sum_gradient, one_flop, cum_sum_numerics},
           {"trilu", trilu_shape, trilu_gradient, one_flop, trilu_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::scan

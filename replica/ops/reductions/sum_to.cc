@@ -3,8 +3,8 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/shaped.h"
-#include "replica/ops/simd.h"
+#include "replica/ops/face/shaped.h"
+#include "replica/ops/face/simd.h"
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
@@ -13,7 +13,7 @@
 /// sums along rows are taken in 16 interleaved parts first, whatever the CPU. Sums are multiplied
 /// by `scale` (default 1) and rounded once, so a mean stored in half precision is finite even if
 /// its sum would not be.
-namespace poprun {
+namespace poprun::ops::sum_to {
 namespace {
 
 double scale_of(const Attributes& attributes) {
@@ -116,8 +116,8 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> sum_to_operators() {
+std::vector<Operator> operators() {
   return {{"sum_to", shape, gradient, work, numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::sum_to

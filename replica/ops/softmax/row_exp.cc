@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "replica/ops/simd.h"
+#include "replica/ops/face/simd.h"
 
 namespace poprun {
 namespace {

@@ -13,7 +13,7 @@
 ///
 /// Both are computed relative to the largest x of the row. oneDNN's logarithm is off by 1e-6 if a
 /// probability is near 1, so the logarithm of the sum is taken here, in double.
-namespace poprun {
+namespace poprun::ops::softmax {
 namespace {
 
 struct Softmax {
@@ -119,7 +119,7 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> softmax_operators() {
+std::vector<Operator> operators() {
   return {
       in_place({"softmax", shape<Softmax>, gradient<Softmax>, work, numerics}, {0}),
       in_place({"softmax_gradient", gradient_shape<Softmax>, nullptr, gradient_work,
@@ -131,4 +131,4 @@ std::vector<Operator> softmax_operators() {
                {1})};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::softmax

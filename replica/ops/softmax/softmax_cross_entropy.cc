@@ -16,7 +16,7 @@
 /// positions, do not count. `loss` is the mean over the `count` rows that do, `correct` the number
 /// of them whose largest logit (the first of equals) is at the label. Without such rows all three
 /// are 0. Rows are summed in order, in double, and rounded once.
-namespace poprun {
+namespace poprun::ops::softmax_cross_entropy {
 namespace {
 
 bool fits(const Signature& s) {
@@ -116,9 +116,9 @@ void gradient(Differentiator& d) {
 
 }  // namespace
 
-std::vector<Operator> softmax_cross_entropy_operators() {
+std::vector<Operator> operators() {
   return {{"softmax_cross_entropy", shape, gradient, work, numerics},
           {"softmax_cross_entropy_gradient", gradient_shape, nullptr, work, gradient_numerics}};
 }
 
-}  // namespace poprun
+}  // namespace poprun::ops::softmax_cross_entropy

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 
 namespace poprun::launcher {
 

@@ -27,25 +27,6 @@ def read_layers():
 
 OURS, THEIRS = read_layers()
 
-# Circles that are still there. These lists only shrink.
-KNOWN_CIRCLES_OF_FOLDERS = [
-    [f"replica/compiler/{room}" for room in ("job", "locations", "pipeline", "sharding")],
-    ["replica/compiler/planner", "replica/compiler/planner/vertices"],
-    ["replica/models", "replica/models/layers"],
-    ["replica/ops", "replica/ops/optimizers"],
-]
-KNOWN_CIRCLES_OF_FILES = [
-    ["collectives/mpi/host_wire", "collectives/mpi/mpi_link"],
-    [f"launcher/options/{pair}" for pair in (
-        "combination", "command_line", "file_values", "help", "hyper_parameters", "locations",
-        "option_table", "option_values", "options", "pasted_program", "pipeline", "products", "rows",
-        "subcommands", "suggestions", "written")],
-    ["launcher/placement/own_address", "launcher/placement/placement"],
-    ["launcher/verdict/failure_report", "launcher/verdict/post_mortem"],
-    ["replica/compiler/equivalence/history", "replica/compiler/equivalence/interpreter"],
-    ["replica/compiler/stages/balance", "replica/compiler/stages/stage_bytes"],
-]
-
 
 def below(path, folder):
     return path == folder or path.startswith(folder + "/")
@@ -178,10 +159,10 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(unused_arrows(list(sources()))), [])
 
     def test_no_folders_include_each_other_in_a_circle(self):
-        self.assertEqual(circles(arrows(sources(), folder)), KNOWN_CIRCLES_OF_FOLDERS)
+        self.assertEqual(circles(arrows(sources(), folder)), [])
 
     def test_no_files_include_each_other_in_a_circle(self):
-        self.assertEqual(circles(arrows(sources(), pair)), KNOWN_CIRCLES_OF_FILES)
+        self.assertEqual(circles(arrows(sources(), pair)), [])
 
     def test_no_type_is_defined_twice(self):
         """Two definitions of one type in a program are undefined behaviour, and no tool must say so."""
@@ -203,8 +184,8 @@ class Layers(unittest.TestCase):
     def test_planted_arrows_are_reported(self):
         planted = {
             "replica/engine/x.cc": '#include "replica/compiler/compile.h"',
-            "replica/compiler/liveness/x.cc": '#include "replica/compiler/passes/passes.h"',
-            "replica/compiler/differentiation/x.h": '#include "replica/compiler/job/job.h"',
+            "replica/compiler/lives/x.cc": '#include "replica/compiler/passes.h"',
+            "replica/compiler/planner/x.h": '#include "replica/compiler/job/pass.h"',
             "replica/compiler/x.cc": '#include "replica/engine/engine.h"',
             "replica/graph/x.h": '#include "replica/ops/face/operator.h"',
             "launcher/x.cc": '#include "hostio/streams/client.h"',

@@ -11,7 +11,7 @@
 
 #include "differences.h"
 #include "graph_runner.h"
-#include "replica/compiler/differentiation/differentiate.h"
+#include "replica/compiler/arithmetic/differentiation.h"
 
 namespace poprun::testing {
 

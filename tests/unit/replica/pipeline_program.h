@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "replica/compiler/pipeline/schedule.h"
+#include "replica/compiler/techniques/pipeline/schedule.h"
 #include "replica/program/program.h"
 
 /// Programs that a schedule and given times make, for tests of the timeline.
@@ -85,11 +85,11 @@ inline Program pipeline_program(const Timetable& table, const std::vector<StageT
   }
   proto::Function& train = *program.add_functions();
   train.set_name("train");
-  for (const auto& run : table.runs) {
+  for (const auto& run : table.repeats) {
     auto* steps = train.mutable_steps();
-    if (run.repeat > 1) {
+    if (run.rounds > 1) {
       proto::Repeat& repeat = *steps->Add()->mutable_repeat();
-      repeat.set_count(static_cast<std::uint32_t>(run.repeat));
+      repeat.set_count(static_cast<std::uint32_t>(run.rounds));
       steps = repeat.mutable_steps();
     }
     for (const Cycle& cycle : run.cycles) {

@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/onnx/fold.h"
+#include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
 /// Functions of one element. Most are a row of one table: ONNX's operator, ours, and the real
 /// attributes that are handed on with ONNX's defaults.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::activation {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -224,7 +224,7 @@ Status cast_like(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> activation_translators() {
+std::vector<Translator> translators() {
   auto all = table(std::make_index_sequence<kFunctions.size()>());
   for (const Translator& own : std::initializer_list<Translator>{{"Selu", 1, selu},
                                                                  {"PRelu", 2, prelu},
@@ -238,4 +238,4 @@ std::vector<Translator> activation_translators() {
   return all;
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::activation

@@ -7,7 +7,7 @@
 
 /// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are images of one
 /// row.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::convolution {
 namespace {
 
 /// A weight [a,b,K] as [a,b,1,K].
@@ -124,8 +124,8 @@ Status conv_transpose(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> convolution_translators() {
+std::vector<Translator> translators() {
   return {{"Conv", 2, conv}, {"ConvTranspose", 2, conv_transpose}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::convolution

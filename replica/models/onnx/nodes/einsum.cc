@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/layers/reductions.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
 /// Einsum: sums of products over named dimensions, as NumPy's. Operands are multiplied from left to
 /// right, each product as one batched product of matrices; sums, transpositions and reshapes bring
 /// the dimensions there. A letter twice in one operand, a diagonal, is not supported.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
 /// A tensor whose dimensions have these names, one letter each.
@@ -205,8 +205,8 @@ Status einsum(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> einsum_translators() {
+std::vector<Translator> translators() {
   return {{"Einsum", 1, einsum}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::einsum

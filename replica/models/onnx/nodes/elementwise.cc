@@ -3,12 +3,12 @@
 #include <functional>
 #include <limits>
 
-#include "replica/models/onnx/fold.h"
+#include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
 /// Functions of two or more operands, element by element, with broadcasting: arithmetic,
 /// comparison, logic, Where. On the device bools are 0 and 1.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::elementwise {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -264,7 +264,7 @@ Status where(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> elementwise_translators() {
+std::vector<Translator> translators() {
   return {{"Add", 2, [](Node& node) { return combine_all(node, "add", kAdd); }},
           {"Sub", 2, [](Node& node) { return combine_all(node, "sub", kSub); }},
           {"Mul", 2, [](Node& node) { return combine_all(node, "mul", kMul); }},
@@ -289,4 +289,4 @@ std::vector<Translator> elementwise_translators() {
           {"Where", 3, where}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::elementwise

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/onnx/indices.h"
 #include "replica/models/onnx/node.h"
+#include "replica/models/onnx/window.h"
 
 /// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one
 /// by one.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::indexing {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -160,7 +160,7 @@ Status scatter_nd(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> indexing_translators() {
+std::vector<Translator> translators() {
   return {{"OneHot", 3, one_hot},
           {"CumSum", 2, cum_sum},
           {"Trilu", 1, trilu},
@@ -172,4 +172,4 @@ std::vector<Translator> indexing_translators() {
           {"ScatterND", 3, scatter_nd}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::indexing

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/layers/reductions.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
 /// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. What a job trains
 /// with is the loss that train.cfg names.
 ///
 ///   P  positions: batch and whatever follows the classes    C  classes
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::loss {
 namespace {
 
 using layers::Reduction;
@@ -148,9 +148,9 @@ Status softmax_cross_entropy(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> loss_translators() {
+std::vector<Translator> translators() {
   return {{"NegativeLogLikelihoodLoss", 2, negative_log_likelihood},
           {"SoftmaxCrossEntropyLoss", 2, softmax_cross_entropy}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::loss

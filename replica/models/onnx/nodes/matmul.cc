@@ -2,7 +2,7 @@
 #include "replica/models/onnx/node.h"
 
 /// Products of matrices: MatMul and Gemm.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::matmul {
 namespace {
 
 Status matmul(Node& node) {
@@ -87,8 +87,8 @@ Status gemm(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> matmul_translators() {
+std::vector<Translator> translators() {
   return {{"MatMul", 2, matmul}, {"Gemm", 2, gemm}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::matmul

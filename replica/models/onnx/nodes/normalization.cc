@@ -1,11 +1,11 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/layers/group_norm.h"
+#include "replica/models/layers/layers.h"
 #include "replica/models/onnx/node.h"
 
 /// BatchNormalization, LayerNormalization, InstanceNormalization, LRN and Dropout.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::normalization {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -221,7 +221,7 @@ Status dropout(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> normalization_translators() {
+std::vector<Translator> translators() {
   return {{"BatchNormalization", 5, batch_normalization},
           {"LayerNormalization", 2, layer_normalization},
           {"InstanceNormalization", 3, instance_normalization},
@@ -229,4 +229,4 @@ std::vector<Translator> normalization_translators() {
           {"Dropout", 1, dropout}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::normalization

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/onnx/fold.h"
-#include "replica/models/onnx/indices.h"
+#include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
-#include "replica/ops/shaped.h"
+#include "replica/models/onnx/window.h"
+#include "replica/ops/face/shaped.h"
 
 /// Cutting tensors and putting them together: Concat, Split, Slice, Gather, Pad.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::pieces {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -294,7 +294,7 @@ Status pad(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> pieces_translators() {
+std::vector<Translator> translators() {
   return {{"Concat", 1, concat},
           {"Split", 1, split},
           {"Slice", 1, slice},
@@ -302,4 +302,4 @@ std::vector<Translator> pieces_translators() {
           {"Pad", 1, pad}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::pieces

@@ -7,7 +7,7 @@
 
 /// Pooling of images [N,C,H,W], of sequences [N,C,L], which are images of one row, and of volumes
 /// [N,C,D,H,W].
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
 /// Padding after the last window is never seen: it is cut, so that no window lies in padding only.
@@ -135,11 +135,11 @@ Status global(Node& node, const std::string& kind) {
 
 }  // namespace
 
-std::vector<Translator> pooling_translators() {
+std::vector<Translator> translators() {
   return {{"MaxPool", 1, max_pool},
           {"AveragePool", 1, average_pool},
           {"GlobalMaxPool", 1, [](Node& node) { return global(node, "maxpool2d"); }},
           {"GlobalAveragePool", 1, [](Node& node) { return global(node, "avgpool2d"); }}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::pooling

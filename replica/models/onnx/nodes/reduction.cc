@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "replica/models/layers/reductions.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
 /// Reductions over axes, and where the extreme elements are.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::reduction {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -138,7 +138,7 @@ Status arg_extreme(Node& node, const std::string& kind) {
 
 }  // namespace
 
-std::vector<Translator> reduction_translators() {
+std::vector<Translator> translators() {
   return {{"ReduceSum", 1, reduce_or_fold<Reduction::kSum>},
           {"ReduceMean", 1, reduce<Reduction::kMean>},
           {"ReduceMax", 1, reduce_or_fold<Reduction::kMax>},
@@ -154,4 +154,4 @@ std::vector<Translator> reduction_translators() {
           {"ArgMin", 1, [](Node& node) { return arg_extreme(node, "arg_min"); }}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::reduction

@@ -4,7 +4,10 @@
 
 namespace poprun::onnx_import {
 
-#define POPRUN_FAMILY(family) std::vector<Translator> family##_translators();
+#define POPRUN_FAMILY(family)            \
+  namespace nodes::family {              \
+  std::vector<Translator> translators(); \
+  }
 #include "replica/models/onnx/nodes/families.inc"
 #undef POPRUN_FAMILY
 
@@ -15,7 +18,7 @@ std::vector<Translator> collect() {
   const auto take = [&all](std::vector<Translator> family) {
     std::ranges::move(family, std::back_inserter(all));
   };
-#define POPRUN_FAMILY(family) take(family##_translators());
+#define POPRUN_FAMILY(family) take(nodes::family::translators());
 #include "replica/models/onnx/nodes/families.inc"
 #undef POPRUN_FAMILY
   std::ranges::sort(all, {}, &Translator::op);

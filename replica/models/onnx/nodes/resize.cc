@@ -6,7 +6,7 @@
 #include "replica/models/onnx/node.h"
 
 /// Resize and Upsample: one axis after the other, since all modes are separable.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::resize {
 namespace {
 
 /// What becomes of one axis.
@@ -130,8 +130,8 @@ Status upsample(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> resize_translators() {
+std::vector<Translator> translators() {
   return {{"Resize", 1, resize}, {"Upsample", 1, upsample}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::resize

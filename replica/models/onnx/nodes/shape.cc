@@ -6,15 +6,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/models/layers/rearrange.h"
-#include "replica/models/onnx/fold.h"
+#include "replica/models/layers/shapes.h"
+#include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
-#include "replica/ops/shaped.h"
+#include "replica/ops/face/shaped.h"
 
 /// What changes the shape and no element: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand,
 /// Tile, Identity, DepthToSpace, SpaceToDepth; what tells it: Shape, Size; and what makes tensors
 /// of it: ConstantOfShape, Range, EyeLike.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::shape {
 namespace {
 
 using Proto = ::onnx::TensorProto;
@@ -363,7 +363,7 @@ Status space_to_depth(Node& node) {
 
 }  // namespace
 
-std::vector<Translator> shape_translators() {
+std::vector<Translator> translators() {
   return {{"Reshape", 1, reshape},
           {"Flatten", 1, flatten},
           {"Squeeze", 1, squeeze},
@@ -381,4 +381,4 @@ std::vector<Translator> shape_translators() {
           {"SpaceToDepth", 1, space_to_depth}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::shape

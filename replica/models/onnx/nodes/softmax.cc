@@ -5,7 +5,7 @@
 
 /// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, over all dimensions from the
 /// axis on, taken as one.
-namespace poprun::onnx_import {
+namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
 /// The maximum's place is 1, all others 0.
@@ -48,10 +48,10 @@ Status along_axis(Node& node, const std::string& kind) {
 
 }  // namespace
 
-std::vector<Translator> softmax_translators() {
+std::vector<Translator> translators() {
   return {{"Softmax", 1, [](Node& node) { return along_axis(node, "softmax"); }},
           {"LogSoftmax", 1, [](Node& node) { return along_axis(node, "log_softmax"); }},
           {"Hardmax", 1, [](Node& node) { return along_axis(node, "hardmax"); }}};
 }
 
-}  // namespace poprun::onnx_import
+}  // namespace poprun::onnx_import::nodes::softmax

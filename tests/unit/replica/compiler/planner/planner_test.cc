@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/compiler/planner/search.h"
+#include "replica/compiler/planner/plan_search.h"
 #include "tests/unit/replica/compiler/planner/random_products.h"
 
 namespace poprun::planner {

@@ -1,5 +1,3 @@
-#include "replica/compiler/planner/search.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -11,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/compiler/planner/frontier.h"
+#include "replica/compiler/planner/plan_search.h"
 #include "tests/unit/replica/compiler/planner/random_products.h"
 
 namespace poprun::planner {

@@ -1,0 +1,312 @@
+#include "launcher/options/parse.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/combination.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/help.h"
+#include "launcher/options/option_values.h"
+#include "launcher/options/pasted_program.h"
+#include "launcher/options/shell_words.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// `text` as a message shows it: short.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kShown = 60;
+  if (text.size() <= kShown) {
+    return text.empty() ? "(nothing)" : text;
+  }
+  return fmt::format("{}... ({} characters)", text.substr(0, kShown), text.size());
+}
+
+Status give_value(Options& options, const Written& written) {
+  const Refusal allowed = written.row->set(options, written.value);
+  return allowed ? Status{fail(ErrorCode::kUsage,
+                               fmt::format("{} = {} is not allowed; allowed: {}", written.place,
+                                           shortened(written.value), *allowed))}
+                 : Status{};
+}
+
+/// Gives every row its value: the last one written wins; a repeated row takes all. Also values that
+/// are overridden must be right. Requires: the file's values stand before the command line's.
+Status give_values(Options& options, std::span<const Written> written) {
+  for (const OptionRow& row : option_table()) {
+    Setting setting{row.name, row.fallback, Origin::kDefault};
+    if (!row.fallback.empty()) {
+      const Refusal refusal = row.set(options, row.fallback);
+      POPRUN_CHECK(!refusal);
+    }
+    for (const Written& w : written) {
+      if (w.row != &row) {
+        continue;
+      }
+      POPRUN_TRY(give_value(options, w));
+      const bool repeats = row.arity == Arity::kRepeated || row.arity == Arity::kArguments;
+      const bool adds = repeats && !setting.text.empty();
+      setting.text = adds ? fmt::format("{} {}", setting.text, w.value) : w.value;
+      setting.origin = w.origin;
+    }
+    options.settings.push_back(std::move(setting));
+  }
+  std::ranges::sort(options.notes);
+  options.notes.erase(std::unique(options.notes.begin(), options.notes.end()), options.notes.end());
+  return {};
+}
+
+/// Takes over what --help asks for. A word that is no file may be a section that was misspelt.
+Result<bool> asks_for_help(const CommandLine& line, Options& options) {
+  const auto help =
+      std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
+  if (help == line.written.end()) {
+    return false;
+  }
+  const std::optional<bool> plain = parse_boolean(help->value);
+  if (plain == false) {
+    return false;
+  }
+  std::string topic = plain ? "" : help->value;
+  if (plain && line.positional.size() == 1 &&
+      line.positional[0].find_first_of("./") == std::string::npos) {
+    topic = line.positional[0];
+  }
+  const std::vector<std::string> topics = help_topics();
+  if (!topic.empty() && std::ranges::find(topics, topic) == topics.end()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
+  }
+  options.help = std::move(topic);
+  return true;
+}
+
+/// Takes over what asks for an answer instead of a job, and needs no train.cfg. True where it does.
+Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
+  const auto asks_for = [&](std::string_view name) {
+    return std::ranges::any_of(line.written, [&](const Written& w) {
+      return w.row->name == name && parse_boolean(w.value).value_or(false);
+    });
+  };
+  POPRUN_ASSIGN(const bool helps, asks_for_help(line, options));
+  if (helps) {
+    return true;
+  }
+  options.version = asks_for("version");
+  if (options.version) {
+    return true;
+  }
+  const auto check_onnx = std::ranges::find_if(
+      line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
+  if (asks_for("list-models")) {
+    options.question = {"poprun-emu-replica", "--list-models"};
+  } else if (check_onnx != line.written.end()) {
+    options.question = {"poprun-emu-onnx-check", check_onnx->value};
+  }
+  return !options.question.empty();
+}
+
+/// Where a job lies that can be run as it is; empty where none is installed.
+std::string default_job_hint() {
+  const std::string job = default_job();
+  return job.empty() ? "" : fmt::format("; the default job is {}", job);
+}
+
+/// The one train.cfg that a command line names.
+Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
+  if (line.positional.empty()) {
+    return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}",
+                                               default_job_hint(), usage_line(subcommand)));
+  }
+  const std::string& file = line.positional[0];
+  if (line.positional.size() > 1) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format(
+            "exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
+            "program is named; usage: {}",
+            line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
+  }
+  return file;
+}
+
+/// The two files that profile --compare names.
+Result<std::vector<std::string>> compared_files(const CommandLine& line) {
+  if (line.positional.size() != 2) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format(
+            "--compare needs two profiles, source and target, but got {}; usage: "
+            "poprun-emu profile --compare A/profile.pb B/profile.pb",
+            line.positional.empty() ? "none" : fmt::format("{}", fmt::join(line.positional, " "))));
+  }
+  return line.positional;
+}
+
+/// Errors: kUsage, says where an installed file of that name lies, or else the default job.
+Result<std::string> read_job(const std::string& file) {
+  const std::filesystem::path path(file);
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || error) {
+    return read_config_file(file);
+  }
+  const std::string name = path.filename().string();
+  const std::string installed = installed_file(name);
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}: no such file{}", file,
+                          installed.empty() || installed == default_job()
+                              ? default_job_hint()
+                              : fmt::format("; an example of that name is {}", installed)));
+}
+
+/// Whether rows of an estimate may differ in it: whatever says what the job is.
+bool can_be_varied(const OptionRow& row) {
+  return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
+}
+
+/// The row that --vary names. Errors: kUsage, with the nearest key.
+Result<const OptionRow*> varied_row(const std::string& key) {
+  const OptionRow* row = find_row(key);
+  if (row != nullptr && can_be_varied(*row)) {
+    return row;
+  }
+  std::vector<std::string> names;
+  for (const OptionRow& candidate : option_table()) {
+    if (can_be_varied(candidate)) {
+      names.push_back(candidate.name);
+    }
+  }
+  if (row != nullptr) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--vary {}: --{} does not change what a job needs; keys of train.cfg, "
+                            "num-replicas and ipus-per-replica can be varied",
+                            key, row->name));
+  }
+  const std::string meant = nearest(key, names);
+  return fail(ErrorCode::kUsage,
+              fmt::format("--vary {}: unknown key; {}", key,
+                          meant.empty() ? "see poprun-emu --help all"
+                                        : fmt::format("did you mean {}?", meant)));
+}
+
+/// Fills in the jobs with the values of --vary: as if each of them stood on the command line.
+Status resolve_variation(Options& options, std::vector<Written> written) {
+  Varied& varied = options.varied;
+  if (varied.key.empty()) {
+    return {};
+  }
+  if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
+    return fail(ErrorCode::kUsage,
+                "--vary was given twice; one key can be varied at a time, with several values");
+  }
+  POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
+  varied.key = row->name;
+  written.push_back({row, "", fmt::format("--vary {}", row->name), Origin::kCommandLine});
+  for (const std::string& value : varied.values) {
+    written.back().value = value;
+    Options one;
+    one.subcommand = options.subcommand;
+    one.config_file = options.config_file;
+    POPRUN_TRY(give_values(one, written));
+    if (const Status status = check_together(one); !status) {
+      return fail(status.error().code,
+                  fmt::format("--vary {} = {}: {}", row->name, value, status.error().message));
+    }
+    for (const std::string& note : one.notes) {
+      if (std::ranges::find(options.notes, note) == options.notes.end()) {
+        options.notes.push_back(note);
+      }
+    }
+    varied.jobs.push_back({value, one.config});
+  }
+  return {};
+}
+
+/// The command line, then the file by `read`, then both together.
+template <typename Read>
+Result<Options> parse(std::span<const std::string> args, Read read) {
+  POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
+  Options options;
+  std::ranges::transform(args, std::back_inserter(options.command), quote_shell_word);
+  POPRUN_ASSIGN(const bool answered, is_answered_without_job(line, options));
+  if (answered) {
+    return options;
+  }
+  POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
+  POPRUN_TRY(check_subcommand(options.subcommand, line.written));
+  // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  Options alone;
+  for (const Written& w : line.written) {
+    POPRUN_TRY(give_value(alone, w));
+  }
+  std::string text;
+  if (alone.profile.compare) {
+    POPRUN_ASSIGN(options.profile.compared, compared_files(line));
+  } else if (!alone.print_topology || !line.positional.empty()) {
+    POPRUN_ASSIGN(options.config_file, config_file_of(line, options.subcommand));
+    POPRUN_ASSIGN(text, read(options.config_file));
+  }
+  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
+  written.insert(written.end(), line.written.begin(), line.written.end());
+  POPRUN_TRY(give_values(options, written));
+  POPRUN_TRY(check_together(options));
+  POPRUN_TRY(resolve_variation(options, std::move(written)));
+  return options;
+}
+
+const char* origin_text(Origin origin) {
+  switch (origin) {
+    case Origin::kDefault:
+      return "default";
+    case Origin::kFile:
+      return "file";
+    case Origin::kCommandLine:
+      return "command line";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::span<const std::string> args) {
+  POPRUN_TRY(check_no_program(args));
+  return parse(args, read_job);
+}
+
+Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
+  return parse(args,
+               [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+}
+
+std::string resolved_config(const Options& options) {
+  std::string text;
+  std::string section;
+  for (const Setting& setting : options.settings) {
+    const std::size_t dot = setting.name.find('.');
+    if (dot == std::string::npos) {
+      continue;
+    }
+    if (setting.name.substr(0, dot) != section) {
+      section = setting.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    const bool unset = setting.text.empty();
+    const std::string line =
+        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1),
+                    unset ? setting.derived : setting.text);
+    const bool has_value = !unset || !setting.derived.empty();
+    text += fmt::format("{:<40} # {}\n", line, has_value ? origin_text(setting.origin) : "not set");
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,131 @@
+#include "launcher/verdict/slow_replicas.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/verdict/replica_words.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr double kExcuseSeconds = 1;  // Less is no reason to be late.
+constexpr double kGiveUpSeconds = 5;  // For a replica to tell that it gives up.
+constexpr double kTellSeconds = 5;
+constexpr double kRepeatSeconds = 60;
+
+/// Its wait ended, but not with data.
+bool gave_up(const JobState& state, std::uint32_t replica) {
+  const std::uint32_t instance = state.placement().instance_of(replica);
+  const InstanceView& view = state.instances()[instance];
+  return view.left || view.lost ||
+         std::ranges::find(state.failures(), instance, &proto::Failure::instance) !=
+             state.failures().end();
+}
+
+/// Requires: not empty.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+}  // namespace
+
+bool DataWaits::excuse(const JobState& state) const {
+  const double wait = state.longest_data_wait();
+  return wait >= kExcuseSeconds && state.longest_data_silence() <= limit_seconds_ + kGiveUpSeconds;
+}
+
+std::optional<std::string> DataWaits::news(const JobState& state) {
+  const double wait = state.longest_data_wait();
+  if (told_seconds_ > 0 && wait < kExcuseSeconds) {
+    const double waited = std::exchange(told_seconds_, 0);
+    if (std::ranges::any_of(waiting_, [&](std::uint32_t r) { return gave_up(state, r); })) {
+      return std::nullopt;
+    }
+    return fmt::format(
+        "note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
+        waited);
+  }
+  waiting_ = state.waiting_for_data(kExcuseSeconds);
+  if (told_seconds_ > 0) {
+    const bool is_due = wait >= last_note_ + kRepeatSeconds;
+    told_seconds_ = wait;
+    if (!is_due) {
+      return std::nullopt;
+    }
+  } else if (wait < kTellSeconds) {
+    return std::nullopt;
+  }
+  last_note_ = told_seconds_ = wait;
+  const std::optional<std::uint32_t> percent = state.data_percent();
+  return fmt::format(
+      "note: replica{} {} {} waiting for the data server {} for {:.0f} s; {}",
+      waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
+      waiting_.size() == 1 ? "has been" : "have been", address_, wait,
+      percent ? fmt::format("it reads the dataset, {} % done", *percent)
+              : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
+}
+
+void Stragglers::beat(const proto::Beat& beat) {
+  for (const proto::ReplicaProgress& progress : beat.replicas()) {
+    if (progress.replica() < now_.size()) {
+      now_[progress.replica()] = {progress.times().steps(), progress.times().compute_seconds()};
+    }
+  }
+}
+
+std::optional<Straggler> Stragglers::found() {
+  if (now_.size() < 2) {
+    return std::nullopt;
+  }
+  std::vector<double> seconds;
+  for (std::size_t r = 0; r < now_.size(); ++r) {
+    if (now_[r].steps < mark_[r].steps + kStretchSteps) {
+      return std::nullopt;
+    }
+    seconds.push_back(now_[r].seconds - mark_[r].seconds);
+  }
+  if (median(seconds) < kStretchSeconds) {
+    return std::nullopt;
+  }
+  slowest_ = slowest_of_stretch();
+  mark_ = now_;
+  if (told_) {
+    return std::nullopt;
+  }
+  const bool beyond = slowest_->seconds_per_step >= kFactor * slowest_->usual_seconds;
+  const bool again = beyond && suspect_ && slowest_->replica == suspect_->replica;
+  stretches_ = again ? stretches_ + 1 : 1;
+  const std::uint64_t before = again ? suspect_->steps : 0;
+  suspect_ = beyond ? slowest_ : std::nullopt;
+  if (!suspect_) {
+    return std::nullopt;
+  }
+  suspect_->steps += before;
+  told_ = stretches_ == kStretches;
+  return told_ ? suspect_ : std::nullopt;
+}
+
+Straggler Stragglers::slowest_of_stretch() const {
+  std::vector<double> rates;
+  for (std::size_t r = 0; r < now_.size(); ++r) {
+    rates.push_back((now_[r].seconds - mark_[r].seconds) /
+                    static_cast<double>(now_[r].steps - mark_[r].steps));
+  }
+  const auto slowest = std::ranges::max_element(rates);
+  std::vector<double> others = rates;
+  others.erase(others.begin() + (slowest - rates.begin()));
+  const double usual = median(others);
+  const auto replica = static_cast<std::size_t>(slowest - rates.begin());
+  return Straggler{.replica = static_cast<std::uint32_t>(replica),
+                   .others = static_cast<std::uint32_t>(std::ranges::count_if(
+                       others, [&](double rate) { return rate >= kFactor * usual; })),
+                   .seconds_per_step = *slowest,
+                   .usual_seconds = usual,
+                   .steps = now_[replica].steps - mark_[replica].steps};
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,230 @@
+#include "replica/check/records.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/graph/types.h"
+#include "replica/machine/machine.h"
+
+namespace poprun {
+namespace {
+
+/// Neither a remote buffer nor a shard, which are where variables reside.
+bool lives_on(const proto::Tensor& tensor) {
+  const bool is_variable = tensor.role() == proto::ROLE_PARAMETER ||
+                           tensor.role() == proto::ROLE_BUFFER ||
+                           tensor.role() == proto::ROLE_OPTIMIZER_STATE;
+  return is_variable && !is_remote(tensor) && tensor.shard_of().empty();
+}
+
+std::size_t elements_of(const proto::Tensor& tensor) {
+  const auto type = parse_type(tensor.type());
+  POPRUN_CHECK(type.has_value());
+  return static_cast<std::size_t>(type->elements());
+}
+
+/// The step with that number and the function that it is in; null if there is none.
+struct Found {
+  const proto::Function* function = nullptr;
+  const proto::Step* step = nullptr;
+};
+
+const proto::Step* find_step(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                             std::uint32_t number) {
+  for (const proto::Step& step : steps) {
+    if (step.number() == number) {
+      return &step;
+    }
+    if (const proto::Step* inner = find_step(step.repeat().steps(), number); inner != nullptr) {
+      return inner;
+    }
+  }
+  return nullptr;
+}
+
+Found find_step(const Program& program, std::uint32_t number) {
+  for (const proto::Function& function : program.functions()) {
+    if (const proto::Step* step = find_step(function.steps(), number); step != nullptr) {
+      return {&function, step};
+    }
+  }
+  return {};
+}
+
+std::string operation_text(const proto::Step& step) {
+  if (step.has_execute()) {
+    return step.execute().operation();
+  }
+  const MachineOperation* operation = find_machine_operation(step);
+  return std::string(operation == nullptr ? "step" : operation->kind);
+}
+
+/// `batch`: the word for what a part computes at once.
+std::string place_text(const proto::Function& function, std::string_view batch,
+                       std::uint32_t index) {
+  if (!function.has_part()) {
+    return fmt::format("function '{}'", function.name());
+  }
+  return fmt::format("{} {}, {} part of stage {} on IPU {}", batch, index + 1,
+                     function.part().backward() ? "backward" : "forward", function.part().stage(),
+                     function.part().ipu());
+}
+
+}  // namespace
+
+std::uint64_t digest_of(std::span<const std::byte> bytes) {
+  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+void StateRecord::begin(std::uint64_t /*step*/, Engine& /*engine*/) {
+  began_ = now_seconds();
+}
+
+StateDigest StateRecord::digest(const Engine& engine, std::uint32_t tensor) const {
+  const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
+  const Engine::Resident resident = engine.resident(tensor);
+  const std::size_t elements = elements_of(source);
+  const std::size_t width = source.bytes() / elements;
+  const std::size_t size = (elements + shard_.count - 1) / shard_.count * width;
+  const std::size_t begin = std::min(shard_.self * size, source.bytes());
+  const std::size_t count = std::min(size, source.bytes() - begin);
+  if (resident.is_shard) {
+    return {.part = digest_of(resident.bytes.first(count)), .is_whole = false};
+  }
+  return {.whole = digest_of(resident.bytes),
+          .part = digest_of(resident.bytes.subspan(begin, count))};
+}
+
+void StateRecord::end(const StepReport& report, Engine& engine) {
+  seconds_.push_back(now_seconds() - began_);
+  StateDigests& digests = steps_.emplace_back();
+  digests["the loss"] = {.whole = std::bit_cast<std::uint64_t>(report.loss)};
+  digests["the accuracy"] = {.whole = std::bit_cast<std::uint64_t>(report.accuracy)};
+  for (int t = 0; t < program_.tensors_size(); ++t) {
+    const proto::Tensor& tensor = program_.tensors(t);
+    if (lives_on(tensor)) {
+      digests["'" + tensor.name() + "'"] = digest(engine, static_cast<std::uint32_t>(t));
+    }
+  }
+}
+
+void StateRecord::add(const EvaluationReport& evaluation) {
+  if (evaluation.items > 0) {
+    steps_.push_back(
+        {{"the loss", {.whole = std::bit_cast<std::uint64_t>(evaluation.loss)}},
+         {"the accuracy", {.whole = std::bit_cast<std::uint64_t>(evaluation.accuracy)}}});
+  }
+}
+
+double StateRecord::step_seconds() const {
+  const std::size_t first = seconds_.size() > 1 ? 1 : 0;
+  const auto begin = seconds_.begin() + static_cast<std::ptrdiff_t>(first);
+  return seconds_.empty() ? 0
+                          : std::accumulate(begin, seconds_.end(), 0.0) /
+                                static_cast<double>(seconds_.size() - first);
+}
+
+std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
+                                                std::span<const StateDigests> other) {
+  for (std::size_t step = 0; step < reference.size(); ++step) {
+    for (const auto& [name, digest] : reference[step]) {
+      if (step >= other.size()) {
+        return StateDifference{step + 1, name};
+      }
+      const auto found = other[step].find(name);
+      if (found == other[step].end() || !found->second.agrees(digest)) {
+        return StateDifference{step + 1, name};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void ValueTrace::begin(std::uint64_t step, Engine& engine) {
+  if (step == step_ && traced_ == Of::kStep) {
+    watch(engine);
+  }
+}
+
+void ValueTrace::end(const StepReport& report, Engine& engine) {
+  if (report.step == step_ && traced_ == Of::kEvaluation) {
+    watch(engine);
+  } else if (engine_ != nullptr) {
+    engine.set_observer(nullptr);
+    engine_ = nullptr;
+  }
+}
+
+void ValueTrace::watch(Engine& engine) {
+  engine_ = &engine;
+  engine.set_observer(this);
+}
+
+void ValueTrace::before(const proto::Step& /*step*/) {}
+
+/// What an exchange in the background still works on is read at its end.
+void ValueTrace::after(const proto::Step& step) {
+  if (step.has_call() || step.all_reduce().in_background()) {
+    return;
+  }
+  const StepTensors tensors = tensors_of(step);
+  for (const auto* written : {&tensors.writes, &tensors.ends_exchange}) {
+    for (const std::uint32_t tensor : *written) {
+      values_.push_back(
+          {tensor, engine_->micro_batch(), step.number(), digest_of(engine_->inspect(tensor))});
+    }
+  }
+}
+
+void ValueTrace::broken_off(const proto::Step& step) {
+  after(step);
+}
+
+std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other) const {
+  // A tensor that is updated in place is written several times in a micro-batch.
+  using Key = std::tuple<std::string, std::uint32_t, std::uint32_t>;
+  const auto for_each = [](const ValueTrace& trace, auto visit) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> times;
+    for (const Value& value : trace.values_) {
+      const std::uint32_t time = times[{value.tensor, value.micro_batch}]++;
+      const std::string& name = trace.program_.tensors(static_cast<int>(value.tensor)).name();
+      if (!visit(Key{name, value.micro_batch, time}, value)) {
+        return;
+      }
+    }
+  };
+  std::map<Key, const Value*> others;
+  for_each(other, [&](Key key, const Value& value) {
+    others.emplace(std::move(key), &value);
+    return true;
+  });
+  std::optional<std::string> difference;
+  for_each(*this, [&](const Key& key, const Value& value) {
+    const auto found = others.find(key);
+    if (found != others.end() && found->second->digest != value.digest) {
+      difference = other.text_of(*found->second);
+    }
+    return !difference;
+  });
+  return difference;
+}
+
+std::string ValueTrace::text_of(const Value& value) const {
+  const auto [function, step] = find_step(program_, value.step);
+  const std::string& name = program_.tensors(static_cast<int>(value.tensor)).name();
+  return step == nullptr
+             ? fmt::format("'{}'", name)
+             : fmt::format("'{}' of {} in {}", name, operation_text(*step),
+                           place_text(*function, traced_ == Of::kStep ? "micro-batch" : "batch",
+                                      value.micro_batch));
+}
+
+}  // namespace poprun

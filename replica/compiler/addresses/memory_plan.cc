@@ -1,0 +1,408 @@
+#include "replica/compiler/addresses/memory_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace poprun {
+namespace {
+
+/// A set of addresses, as ranges that neither overlap nor touch. There are few, so they are in one
+/// piece of memory.
+class Ranges {
+ public:
+  void add(Bytes begin, Bytes end) {
+    // The first that touches [begin, end), and the first after it that does not.
+    auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
+    const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
+    if (first == last) {
+      ranges_.insert(first, {begin, end});
+      return;
+    }
+    *first = {std::min(begin, first->begin), std::max(end, std::prev(last)->end)};
+    ranges_.erase(std::next(first), last);
+  }
+
+  /// The lowest address, not below `begin`, from which no range reaches into what was
+  /// [begin, begin + size): no block of that size can begin between the two.
+  [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
+    const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
+    return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
+  }
+
+ private:
+  struct Range {
+    Bytes begin;
+    Bytes end;
+  };
+  std::vector<Range> ranges_;  ///< Rising.
+};
+
+/// Bytes of a block that are claimed at the same steps.
+struct BlockPart {
+  std::vector<Span> spans;
+  Bytes begin;  ///< In the block.
+  Bytes end;
+};
+
+/// Claims that are placed together.
+struct Block {
+  std::vector<std::size_t> claims;  ///< Rising.
+  std::vector<BlockPart> pieces;    ///< By address, without overlaps.
+  Bytes size;
+  std::uint32_t steps = 0;  ///< At which any byte is claimed.
+};
+
+/// Cuts a block where claims begin and end.
+std::vector<BlockPart> pieces_of(std::span<const Claim> claims,
+                                 const std::vector<std::size_t>& block) {
+  if (block.size() == 1) {
+    const Claim& only = claims[block[0]];
+    return {{united(only.spans), only.in_block, only.in_block + only.size}};
+  }
+  std::set<Bytes> cuts;
+  for (const std::size_t i : block) {
+    cuts.insert(claims[i].in_block);
+    cuts.insert(claims[i].in_block + claims[i].size);
+  }
+  std::vector<BlockPart> pieces;
+  for (auto begin = cuts.begin(); std::next(begin) != cuts.end(); ++begin) {
+    BlockPart piece{{}, *begin, *std::next(begin)};
+    for (const std::size_t i : block) {
+      const Claim& claim = claims[i];
+      if (claim.in_block < piece.end && piece.begin < claim.in_block + claim.size) {
+        piece.spans.insert(piece.spans.end(), claim.spans.begin(), claim.spans.end());
+      }
+    }
+    piece.spans = united(std::move(piece.spans));
+    if (!piece.spans.empty()) {
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
+}
+
+/// In the order of their first claims.
+std::vector<Block> blocks_of(std::span<const Claim> claims) {
+  std::vector<Block> blocks;
+  std::map<std::uint32_t, std::size_t> known;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const auto found = claims[i].block ? known.find(*claims[i].block) : known.end();
+    if (found != known.end()) {
+      blocks[found->second].claims.push_back(i);
+      continue;
+    }
+    if (claims[i].block) {
+      known.emplace(*claims[i].block, blocks.size());
+    }
+    blocks.emplace_back().claims = {i};
+  }
+  for (Block& block : blocks) {
+    block.pieces = pieces_of(claims, block.claims);
+    block.size = block.pieces.back().end;
+    std::vector<Span> spans;
+    for (const BlockPart& piece : block.pieces) {
+      spans.insert(spans.end(), piece.spans.begin(), piece.spans.end());
+    }
+    for (const Span& span : united(std::move(spans))) {
+      block.steps += span.last - span.first + 1;
+    }
+  }
+  return blocks;
+}
+
+/// Counts only the steps at which a life begins or has just ended: nothing changes at the others,
+/// so trees of steps are smaller. Returns how many are left.
+std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
+  std::vector<std::uint32_t> changes;
+  const auto for_each_span = [&blocks](auto call) {
+    for (Block& block : blocks) {
+      for (BlockPart& piece : block.pieces) {
+        std::ranges::for_each(piece.spans, call);
+      }
+    }
+  };
+  for_each_span([&](const Span& span) {
+    changes.push_back(span.first);
+    changes.push_back(span.last + 1);
+  });
+  std::ranges::sort(changes);
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  const auto place_of = [&](std::uint32_t step) {
+    return static_cast<std::uint32_t>(std::ranges::lower_bound(changes, step) - changes.begin());
+  };
+  for_each_span([&](Span& span) { span = {place_of(span.first), place_of(span.last + 1) - 1}; });
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
+}
+
+/// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
+/// stored at the few nodes that its steps are made of, where what lies side by side for equal times
+/// becomes one range; so a query looks at O(log steps) nodes, and at few ranges of each.
+class TakenAddresses {
+ public:
+  TakenAddresses(std::uint32_t steps, Bytes alignment)
+      : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
+    nodes_.resize(2 * std::size_t{leaves_});
+  }
+
+  void take(const Block& block, Bytes offset) {
+    for (const BlockPart& piece : block.pieces) {
+      const Bytes begin = offset + align_down(piece.begin);
+      const Bytes end = offset + align_up(piece.end, alignment_);
+      visit(piece, [&](Node& node, bool inside) {
+        node.sometimes.add(begin, end);
+        if (inside) {
+          node.always.add(begin, end);
+        }
+      });
+    }
+  }
+
+  /// Lowest offset at which all the block's pieces are free for their whole lives.
+  [[nodiscard]] Bytes lowest_gap(const Block& block) {
+    std::vector<Obstacle> obstacles;
+    for (const BlockPart& piece : block.pieces) {
+      const Bytes begin = align_down(piece.begin);
+      const Bytes size = align_up(piece.end, alignment_) - begin;
+      visit(piece, [&](Node& node, bool inside) {
+        obstacles.push_back({inside ? &node.sometimes : &node.always, begin, size});
+      });
+    }
+    Bytes candidate{0};
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Obstacle& o : obstacles) {
+        const Bytes next = o.taken->behind(candidate + o.begin, o.size) - o.begin;
+        moved = moved || next != candidate;
+        candidate = next;
+      }
+    }
+    return candidate;
+  }
+
+ private:
+  struct Node {
+    Ranges always;     ///< Taken by spans that hold all the node's steps, and not its parent's.
+    Ranges sometimes;  ///< Taken by spans stored at the node or below.
+  };
+
+  /// Addresses that some bytes of the block must not have.
+  struct Obstacle {
+    const Ranges* taken;
+    Bytes begin;  ///< Where the bytes begin in the block.
+    Bytes size;
+  };
+
+  [[nodiscard]] Bytes align_down(Bytes offset) const {
+    return Bytes{offset.count() / alignment_.count() * alignment_.count()};
+  }
+
+  /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the
+  /// nodes that share a step with it, but for those below one that is inside it.
+  template <typename Call>
+  void visit(const BlockPart& piece, Call call) {
+    for (const Span& span : piece.spans) {
+      visit(span, 1, 0, leaves_, call);
+    }
+  }
+  template <typename Call>
+  void visit(const Span& span, std::size_t node, std::uint32_t first, std::uint32_t steps,
+             Call& call) {
+    if (span.last < first || first + steps <= span.first) {
+      return;
+    }
+    const bool inside = span.first <= first && first + steps - 1 <= span.last;
+    call(nodes_[node], inside);
+    if (!inside) {
+      visit(span, 2 * node, first, steps / 2, call);
+      visit(span, 2 * node + 1, first + steps / 2, steps / 2, call);
+    }
+  }
+
+  std::uint32_t leaves_;
+  Bytes alignment_;
+  std::vector<Node> nodes_;  ///< nodes_[1] is the root, the halves of nodes_[n] are at 2n, 2n + 1.
+};
+
+void sort_for_placement(std::vector<Block>& blocks) {
+  std::uint32_t run = 0;
+  for (const Block& block : blocks) {
+    run = std::max(run, block.steps);
+  }
+  std::ranges::sort(blocks, {}, [run](const Block& block) {
+    // What lives for the whole run goes to the bottom, the rest by size.
+    return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first,
+                      block.claims[0]};
+  });
+}
+
+/// Fills in lower_bound and worst_step.
+void bound_plan(const std::vector<Block>& blocks, MemoryPlan& plan) {
+  std::vector<std::pair<std::uint32_t, Bytes>> changes;
+  for (const Block& block : blocks) {
+    for (const BlockPart& piece : block.pieces) {
+      for (const Span& span : piece.spans) {
+        changes.emplace_back(span.first, piece.end - piece.begin);
+        changes.emplace_back(span.last + 1, piece.begin - piece.end);
+      }
+    }
+  }
+  std::ranges::sort(changes);
+  Bytes live;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const std::uint32_t step = changes[i].first;
+    live += changes[i].second;
+    const bool is_last = i + 1 == changes.size() || changes[i + 1].first != step;
+    if (is_last && live > plan.lower_bound) {
+      plan.lower_bound = live;
+      plan.worst_step = step;
+    }
+  }
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment) {
+  MemoryPlan plan;
+  plan.offsets.resize(claims.size());
+  std::vector<Block> blocks = blocks_of(claims);
+  bound_plan(blocks, plan);
+  sort_for_placement(blocks);
+  TakenAddresses taken(leave_out_steps(blocks), alignment);
+  for (const Block& block : blocks) {
+    const Bytes offset = taken.lowest_gap(block);
+    taken.take(block, offset);
+    for (const std::size_t i : block.claims) {
+      plan.offsets[i] = offset + claims[i].in_block;
+      plan.peak = std::max(plan.peak, plan.offsets[i] + claims[i].size);
+    }
+  }
+  return plan;
+}
+
+namespace {
+
+tl::unexpected<Error> plan_bug(std::string what) {
+  return fail(ErrorCode::kBug, "memory plan: " + std::move(what));
+}
+
+/// The live bytes and whose they are, while a sweep goes over the steps.
+class LiveNow {
+ public:
+  /// False if one of the bytes is another owner's.
+  bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
+    cut(begin);
+    cut(end);
+    bool free = true;
+    for (std::int64_t at = begin; at < end;) {
+      const auto next = runs_.lower_bound(at);
+      if (next == runs_.end() || next->first > at) {
+        const std::int64_t stop = next == runs_.end() ? end : std::min(end, next->first);
+        runs_[at] = {stop, owner, 1};
+        bytes_ += stop - at;
+        at = stop;
+        continue;
+      }
+      free = free && next->second.owner == owner;
+      ++next->second.claims;
+      at = next->second.end;
+    }
+    return free;
+  }
+
+  void remove(std::int64_t begin, std::int64_t end) {
+    for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
+      if (--run->second.claims > 0) {
+        ++run;
+        continue;
+      }
+      bytes_ -= run->second.end - run->first;
+      run = runs_.erase(run);
+    }
+  }
+
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Run {
+    std::int64_t end = 0;
+    std::size_t owner = 0;
+    int claims = 0;  ///< How many live ones hold it.
+  };
+
+  /// Makes a run end at an address.
+  void cut(std::int64_t at) {
+    auto run = runs_.lower_bound(at);
+    if (run == runs_.begin() || (--run)->second.end <= at) {
+      return;
+    }
+    runs_[at] = run->second;
+    run->second.end = at;
+  }
+
+  std::map<std::int64_t, Run> runs_;  ///< By address.
+  std::int64_t bytes_ = 0;
+};
+
+struct Event {
+  std::uint32_t step;
+  bool birth;  ///< Deaths of a step come before its births.
+  std::size_t claim;
+  friend auto operator<=>(const Event&, const Event&) = default;
+};
+
+}  // namespace
+
+Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment) {
+  if (plan.offsets.size() != claims.size()) {
+    return plan_bug("not exactly one offset per claim");
+  }
+  std::vector<Event> events;
+  std::vector<std::size_t> owners;
+  std::map<std::uint32_t, std::size_t> first_of_block;
+  std::int64_t peak = 0;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const std::int64_t offset = plan.offsets[i].count();
+    if (offset < 0 || offset % alignment.count() != 0) {
+      return plan_bug(fmt::format("offset {} of claim {} is not aligned", offset, i));
+    }
+    owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second
+                                     : i);
+    if (plan.offsets[i] - claims[i].in_block !=
+        plan.offsets[owners[i]] - claims[owners[i]].in_block) {
+      return plan_bug(fmt::format("claims {} and {} do not keep their distance", owners[i], i));
+    }
+    peak = std::max(peak, offset + claims[i].size.count());
+    for (const Span& span : claims[i].spans) {
+      events.push_back({span.first, true, i});
+      events.push_back({span.last + 1, false, i});
+    }
+  }
+  std::ranges::sort(events);
+  LiveNow live;
+  std::int64_t most = 0;
+  for (const Event& event : events) {
+    const std::int64_t begin = plan.offsets[event.claim].count();
+    const std::int64_t end = begin + claims[event.claim].size.count();
+    if (!event.birth) {
+      live.remove(begin, end);
+    } else if (!live.add(begin, end, owners[event.claim])) {
+      return plan_bug(
+          fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
+    }
+    most = std::max(most, live.bytes());
+  }
+  if (peak != plan.peak.count() || most != plan.lower_bound.count()) {
+    return plan_bug(fmt::format("peak {} B and bound {} B, plan says {} B and {} B", peak, most,
+                                plan.peak.count(), plan.lower_bound.count()));
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/job/pass.h"
+#include "replica/machine/operations.h"
+
+/// The gradients of a parameter's uses are added, last use first; then gradients become their mean
+/// or sum over the replicas, and running statistics and metrics their means, before the update.
+namespace poprun::passes::exchange {
+namespace {
+
+constexpr std::string_view kName = "exchange";
+
+/// Whether the last addition of a parameter's uses goes into the accumulator of its first use,
+/// which lies where the parameter does: the update needs one gradient less. Without accumulation a
+/// gradient may be another parameter's, too. And draws for stochastic rounding are keyed by the
+/// name of what is rounded, so there the sum needs a name besides the accumulator's.
+bool adds_in_place(const CompileOptions& options) {
+  return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
+}
+
+TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
+  update.append({"accumulate", {first_use, sum}, {first_use}, {{"mean", std::int64_t{0}}}});
+  return first_use;
+}
+
+/// Adds the gradients of several uses. Their sum takes the name of the first of them, which gets
+/// another one.
+TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
+  Graph& graph = update.graph();
+  const std::string name = graph.tensor(uses[0]).name;
+  TensorId sum = uses[0];
+  std::size_t number = uses.size();
+  for (auto use = uses.begin() + 1; use != uses.end(); ++use) {
+    if (in_place && use + 1 == uses.end()) {
+      sum = add_in_place(update, sum, *use);
+      break;
+    }
+    while (graph.has(fmt::format("{}.{}", name, number))) {
+      ++number;
+    }
+    sum = update.add_one("add", {sum, *use}, {}, fmt::format("{}.{}", name, number));
+    graph.set_role(sum, Role::kGradient);
+    if (graph.tensor(*use).keeps_f32) {
+      graph.keep_f32(sum);
+    }
+  }
+  graph.swap_names(sum, uses[0]);
+  return sum;
+}
+
+/// One gradient for each parameter.
+std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all,
+                                      bool in_place) {
+  std::vector<ParameterGradient> found;
+  for (auto it = all.begin(); it != all.end();) {
+    const auto end = std::find_if(it, all.end(), [&](const ParameterGradient& other) {
+      return other.parameter != it->parameter;
+    });
+    std::vector<TensorId> uses;
+    std::transform(it, end, std::back_inserter(uses), [](const auto& use) { return use.gradient; });
+    found.push_back({it->parameter, uses.size() == 1 ? uses[0] : add_uses(update, uses, in_place)});
+    it = end;
+  }
+  return found;
+}
+
+bool reduces_every_micro_batch(const CompileOptions& options) {
+  return options.reduces_every_micro_batch && options.gradient_accumulation > 1;
+}
+
+constexpr std::string_view kAccumulate = "accumulate";
+
+/// Gradients that something besides an accumulation reads.
+std::set<TensorId> read_elsewhere(const Region& region) {
+  std::set<TensorId> read;
+  for (const Operation& operation : region.operations) {
+    if (operation.kind != kAccumulate) {
+      read.insert(operation.inputs.begin(), operation.inputs.end());
+    }
+  }
+  return read;
+}
+
+/// Puts the mean over the replicas of each gradient before its accumulation. One that others read,
+/// too, is copied first.
+void reduce_before_accumulating(Graph& graph, Place micro_batch) {
+  const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
+  std::map<TensorId, TensorId> reduced;
+  std::vector<Operation> operations;
+  for (Operation operation : graph.at(micro_batch).operations) {
+    if (operation.kind == kAccumulate) {
+      const TensorId gradient = operation.inputs[1];
+      const auto [found, is_new] = reduced.try_emplace(gradient, gradient);
+      if (is_new && others.contains(gradient)) {
+        Tensor mean = graph.tensor(gradient);
+        mean.name += ".mean";
+        found->second = graph.add_tensor(std::move(mean));
+        operations.push_back(Copy{{gradient}, {found->second}}.operation());
+        operations.back().origin = operation.origin;
+      }
+      if (is_new) {
+        operations.push_back(AllReduce{Reduction::kMean, false, {found->second}}.operation());
+        operations.back().origin = operation.origin;
+      }
+      operation.inputs[1] = found->second;
+    }
+    operations.push_back(std::move(operation));
+  }
+  graph.at(micro_batch).operations = std::move(operations);
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  TrainingStep& step = *job.training;
+  Builder update(job.graph, step.update, "");
+  step.gradients = totals(update, step.gradients, adds_in_place(options));
+  std::vector<TensorId> exchanged;
+  std::set<TensorId> seen;
+  const bool every = reduces_every_micro_batch(options);
+  if (every) {
+    reduce_before_accumulating(job.graph, step.micro_batch);
+  }
+  for (const ParameterGradient& pair : step.gradients) {
+    // The terms of a sum share one gradient; it is exchanged once.
+    if (!every && seen.insert(pair.gradient).second) {
+      exchanged.push_back(pair.gradient);
+    }
+  }
+  if (options.gradients_summed) {
+    update.append(AllReduce{Reduction::kSum, false, std::move(exchanged)}.operation());
+    exchanged.clear();
+  }
+  std::ranges::copy(tensors_by_name(job.graph, {Role::kBuffer}), std::back_inserter(exchanged));
+  exchanged.push_back(step.metrics);
+  update.append(AllReduce{Reduction::kMean, false, std::move(exchanged)}.operation());
+  return update.status();
+}
+
+/// The sum that is added to the accumulator of a parameter's first use; nothing where none is, or
+/// not once.
+std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
+  std::optional<TensorId> sum;
+  for (const Operation* operation : update.of(first_use)) {
+    if (operation->kind != "accumulate") {
+      continue;
+    }
+    if (sum || operation->inputs.at(0) != first_use || operation->attributes.integer("mean") != 0) {
+      return std::nullopt;
+    }
+    sum = operation->inputs.at(1);
+  }
+  return sum;
+}
+
+/// Whether `gradient` is ((a + b) + c) + .. of `uses`, in that order.
+bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> uses) {
+  if (uses.size() > 1 && gradient == uses.back()) {
+    const std::optional<TensorId> others = added_to(update, gradient);
+    if (!others) {
+      return false;
+    }
+    gradient = *others;
+    uses.pop_back();
+  }
+  while (uses.size() > 1) {
+    const auto made = std::ranges::find(update.of(gradient), "add", &Operation::kind);
+    if (made == update.of(gradient).end() || (*made)->inputs.at(1) != uses.back()) {
+      return false;
+    }
+    gradient = (*made)->inputs[0];
+    uses.pop_back();
+  }
+  return gradient == uses.at(0);
+}
+
+/// Every parameter has one gradient, the sum of those of its uses.
+Status verify_totals(const Job& before, const Job& after) {
+  std::map<TensorId, std::vector<TensorId>> uses;
+  for (const ParameterGradient& use : before.training->gradients) {
+    uses[use.parameter].push_back(use.gradient);
+  }
+  const Writers update(after.graph, after.training->update);
+  for (const ParameterGradient& total : after.training->gradients) {
+    const auto own = uses.extract(total.parameter);
+    if (own.empty()) {
+      return pass_bug(kName, after.graph, total.parameter, "has two gradients");
+    }
+    if (!is_sum_of(update, total.gradient, own.mapped())) {
+      return pass_bug(kName, after.graph, total.gradient,
+                      "is not the sum of the gradients of its parameter's uses, last use first");
+    }
+  }
+  if (!uses.empty()) {
+    return pass_bug(kName, after.graph, uses.begin()->first, "has lost its gradient");
+  }
+  return {};
+}
+
+/// What each accumulation adds was averaged over the replicas once, by the operation before it or
+/// before those that add the same.
+Status verify_micro_batch(const Job& after) {
+  const Graph& graph = after.graph;
+  std::map<TensorId, int> reduced;
+  for (const Operation& operation : graph.at(after.training->micro_batch).operations) {
+    if (const auto exchange = AllReduce::from(operation)) {
+      for (const TensorId id : exchange->tensors) {
+        reduced[id] += exchange->reduction == Reduction::kMean ? 1 : 2;
+      }
+    } else if (operation.kind == kAccumulate && reduced[operation.inputs[1]] != 1) {
+      return pass_bug(kName, graph, operation.inputs[1],
+                      "is not averaged over the replicas exactly once before it is accumulated");
+    }
+  }
+  return {};
+}
+
+/// Everything that replicas must agree on is reduced over them as it must be, once, and nothing
+/// else is.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  POPRUN_TRY(verify_totals(before, after));
+  const Graph& graph = after.graph;
+  const TrainingStep& step = *after.training;
+  std::map<TensorId, std::vector<Reduction>> reduced;
+  for (const Operation& operation : graph.at(step.update).operations) {
+    if (const auto exchange = AllReduce::from(operation)) {
+      for (const TensorId id : exchange->tensors) {
+        reduced[id].push_back(exchange->reduction);
+      }
+    }
+  }
+  std::map<TensorId, std::vector<Reduction>> wanted{{step.metrics, {Reduction::kMean}}};
+  if (reduces_every_micro_batch(options)) {
+    POPRUN_TRY(verify_micro_batch(after));
+  } else {
+    for (const ParameterGradient& pair : step.gradients) {
+      wanted[pair.gradient] = {options.gradients_summed ? Reduction::kSum : Reduction::kMean};
+    }
+  }
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    if (graph.tensors()[t].role == Role::kBuffer) {
+      wanted[TensorId{t}] = {Reduction::kMean};
+    }
+  }
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    const TensorId id{t};
+    if (reduced[id] != wanted[id]) {
+      const bool sum = wanted[id] == std::vector{Reduction::kSum};
+      return pass_bug(kName, graph, id,
+                      wanted[id].empty() ? "is reduced over the replicas"
+                      : sum              ? "is not summed over the replicas exactly once"
+                                         : "is not averaged over the replicas exactly once");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass pass() {
+  return {kName, in_training, run, verify};
+}
+
+}  // namespace poprun::passes::exchange

@@ -1,0 +1,114 @@
+#include "replica/compiler/arithmetic/half_storage.h"
+
+#include <set>
+
+#include "replica/compiler/job/pass.h"
+#include "replica/compiler/planner/product_options.h"
+#include "replica/ops/face/operator.h"
+
+/// Stores weights, activations and gradients in float16.
+namespace poprun {
+namespace {
+
+/// Calls visit(operation, its operator or null) for every operation.
+template <typename Visit>
+void for_each_operation(Graph& graph, Visit visit) {
+  for (Function& function : graph.functions) {
+    for (Region& region : function.regions) {
+      for (Operation& operation : region.operations) {
+        visit(operation, find_operator(operation.kind));
+      }
+    }
+  }
+}
+
+std::set<TensorId> statistics_of(Graph& graph) {
+  std::set<TensorId> found;
+  for_each_operation(graph, [&](const Operation& operation, const Operator* op) {
+    for (std::size_t k = 0; op != nullptr && k < operation.outputs.size(); ++k) {
+      if (k >= op->statistics_from) {
+        found.insert(operation.outputs[k]);
+      }
+    }
+  });
+  return found;
+}
+
+bool becomes_half(const Tensor& tensor) {
+  return tensor.type.data == DataType::kF32 && !tensor.keeps_f32 &&
+         (tensor.role == Role::kParameter ||
+          (!tensor.type.shape.empty() &&
+           (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));
+}
+
+}  // namespace
+
+void use_half(Graph& graph, const PrecisionOptions& options) {
+  const std::set<TensorId> statistics = statistics_of(graph);
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    const TensorId id{t};
+    if (becomes_half(graph.tensor(id)) && !statistics.contains(id)) {
+      graph.set_data_type(id, DataType::kF16);
+    }
+  }
+  for_each_operation(graph, [&](Operation& operation, const Operator* op) {
+    if (op == nullptr) {
+      return;
+    }
+    const bool stores_half = graph.tensor(operation.outputs[0]).type.data == DataType::kF16;
+    if (stores_half && options.stochastic_rounding) {
+      operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
+    }
+    if (!stores_half && partials_of(operation.attributes) == Partials::kHalf) {
+      set_options(operation.attributes,
+                  {.permille = permille_of(operation.attributes), .partials = Partials::kFloat});
+    }
+  });
+}
+
+namespace passes::precision {
+namespace {
+
+constexpr std::string_view kName = "precision";
+
+bool applies(const CompileOptions& options) {
+  return options.precision.half;
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  use_half(job.graph, options.precision);
+  return {};
+}
+
+/// Parameters are float16 where the model does not keep them; what lives on beside them, scalars
+/// and what the host streams carry are as they were; and nothing changed but how floats are stored.
+Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+  for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
+    const Tensor& was = before.graph.tensors()[t];
+    const Tensor& is = after.graph.tensors()[t];
+    const bool rounded = was.type.data == DataType::kF32 && is.type.data == DataType::kF16;
+    const bool computed =
+        is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
+    if (is.type.shape != was.type.shape || is.type.layout != was.type.layout ||
+        (is.type.data != was.type.data && !rounded)) {
+      return pass_bug(kName, after.graph, TensorId{t}, "is a different tensor");
+    }
+    if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
+      return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");
+    }
+    if (is.role == Role::kParameter && was.type.data == DataType::kF32 && rounded == is.keeps_f32) {
+      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter of the wrong precision");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass pass() {
+  return {kName, applies, run, verify};
+}
+
+}  // namespace passes::precision
+
+}  // namespace poprun

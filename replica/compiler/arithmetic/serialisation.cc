@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <regex>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/arithmetic/slices.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/ops/face/operator.h"
+
+/// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them
+/// and their gradients.
+///
+///   model.embedding-serialisation-factor   the embedding with the most rows: gathers from its
+///                                          table, and the projection onto as many channels
+///   model.serialised-matmuls               dense layers by the name of their output
+namespace poprun::passes::serialisation {
+namespace {
+
+constexpr std::string_view kName = "serialisation";
+constexpr std::string_view kFactorKey = "model.embedding-serialisation-factor";
+constexpr std::string_view kMatmulsKey = "model.serialised-matmuls";
+
+std::vector<Place> forward_places(const Job& job) {
+  std::vector<Place> places;
+  if (job.training) {
+    places.push_back(job.training->micro_batch);
+  }
+  if (job.evaluation) {
+    places.push_back(*job.evaluation);
+  }
+  return places;
+}
+
+bool flag(const Operation& operation, const char* name) {
+  return operation.attributes.has(name) && operation.attributes.integer(name) != 0;
+}
+
+/// Whether it is a product of rows with one matrix of weights.
+bool is_dense_layer(const Graph& graph, const Operation& operation) {
+  return operation.kind == "linear" ||
+         (operation.kind == "matmul" && graph.tensor(operation.inputs[1]).type.shape.size() == 2 &&
+          !flag(operation, "transpose_a") && !operation.attributes.has("scale"));
+}
+
+bool by_inputs(const Operation& operation) {
+  return operation.kind == "linear" ? flag(operation, "input_major")
+                                    : !flag(operation, "transpose_b");
+}
+
+std::int64_t channels_of(const Graph& graph, const Operation& operation) {
+  return graph.tensor(operation.outputs[0]).type.shape.back();
+}
+
+/// Marks a dense layer, which is a `linear` from here on: the same products, whose gradients keep
+/// its attributes.
+void mark_layer(Operation& operation, std::int64_t slices) {
+  if (operation.kind == "matmul") {
+    Attributes attributes;
+    for (const auto& [name, value] : operation.attributes.values()) {
+      if (name != "transpose_a" && name != "transpose_b") {
+        attributes.set(name, value);
+      }
+    }
+    attributes.set("input_major", std::int64_t{by_inputs(operation) ? 1 : 0});
+    operation.attributes = attributes;
+    operation.kind = "linear";
+  }
+  operation.attributes.set(kSlices, slices);
+}
+
+bool reads_table(const Graph& graph, const Operation& operation) {
+  return operation.kind == "gather" && operation.attributes.integer("axis") == 0 &&
+         graph.tensor(operation.inputs[0]).role == Role::kParameter;
+}
+
+/// The table with the most rows, of those the first; nothing if the model has none.
+std::optional<TensorId> largest_table(const Job& job) {
+  const Graph& graph = job.graph;
+  const auto rows = [&graph](TensorId id) { return graph.tensor(id).type.shape[0]; };
+  std::optional<TensorId> largest;
+  for (const Operation& operation : graph.at(forward_places(job)[0]).operations) {
+    if (reads_table(graph, operation) && (!largest || rows(operation.inputs[0]) > rows(*largest))) {
+      largest = operation.inputs[0];
+    }
+  }
+  return largest;
+}
+
+Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
+  const Graph& graph = job.graph;
+  const std::optional<TensorId> table = largest_table(job);
+  if (!table) {
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: {} has no embedding table; leave it out",
+                                               kFactorKey, slices, model));
+  }
+  const std::int64_t rows = graph.tensor(*table).type.shape[0];
+  if (slices > rows) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most as many "
+                            "slices",
+                            kFactorKey, slices, graph.tensor(*table).name, rows));
+  }
+  for (const Place place : forward_places(job)) {
+    for (Operation& operation : job.graph.at(place).operations) {
+      if (reads_table(graph, operation) && operation.inputs[0] == *table) {
+        operation.attributes.set(kSlices, slices);
+      } else if (is_dense_layer(graph, operation) && channels_of(graph, operation) == rows) {
+        mark_layer(operation, slices);
+      }
+    }
+  }
+  return {};
+}
+
+std::string plain_name(const Graph& graph, const Operation& operation) {
+  const std::string& name = graph.tensor(operation.outputs[0]).name;
+  return name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0);
+}
+
+Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
+  const Graph& graph = job.graph;
+  const std::regex pattern(asked.operators);
+  std::vector<std::string> others;
+  bool found = false;
+  for (const Place place : forward_places(job)) {
+    for (Operation& operation : job.graph.at(place).operations) {
+      if (operation.outputs.empty() || !is_dense_layer(graph, operation)) {
+        continue;
+      }
+      const std::string name = plain_name(graph, operation);
+      if (!std::regex_search(name, pattern)) {
+        others.push_back(name);
+        continue;
+      }
+      if (asked.slices > channels_of(graph, operation)) {
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: {}: '{}' has {} output channels; use at most as many slices",
+                                kMatmulsKey, asked.text, name, channels_of(graph, operation)));
+      }
+      found = true;
+      if (asked.slices > 1 || operation.attributes.has(kSlices)) {
+        mark_layer(operation, asked.slices);
+      }
+    }
+  }
+  if (!found) {
+    const std::string close = nearest(asked.operators, others);
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: {}: no dense layer of the model has such a name; {}", kMatmulsKey,
+                            asked.text,
+                            others.empty()  ? "it has none"
+                            : close.empty() ? fmt::format("there is {}", others.front())
+                                            : fmt::format("did you mean {}?", close)));
+  }
+  return {};
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  const SerialisationOptions& asked = options.serialisation;
+  if (asked.embedding > 1) {
+    POPRUN_TRY(mark_embedding(asked.embedding, options.model, job));
+  }
+  for (const SerialisationOptions::Matmuls& matmuls : asked.matmuls) {
+    POPRUN_TRY(mark_matmuls(matmuls, job));
+  }
+  return {};
+}
+
+/// Operations and what they read and write stay; marks are numbers of slices that the outputs have.
+Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+  for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
+    for (std::size_t r = 0; r < before.graph.functions[f].regions.size(); ++r) {
+      const std::vector<Operation>& was = before.graph.at({f, r}).operations;
+      const std::vector<Operation>& is = after.graph.at({f, r}).operations;
+      for (std::size_t k = 0; k < std::max(was.size(), is.size()); ++k) {
+        if (was.size() != is.size() || was[k].inputs != is[k].inputs ||
+            was[k].outputs != is[k].outputs || was[k].origin != is[k].origin) {
+          return fail(ErrorCode::kBug, fmt::format("pass {}: other operations", kName));
+        }
+        if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {
+          return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into no slices");
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass pass() {
+  return {kName, is_serialised, run, verify};
+}
+
+}  // namespace poprun::passes::serialisation

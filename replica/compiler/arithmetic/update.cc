@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "replica/base/error.h"
+#include "replica/base/text.h"
+#include "replica/compiler/arithmetic/differentiation.h"
+#include "replica/compiler/job/compile_options.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/machine/operations.h"
+#include "replica/ops/builder/builder.h"
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/ops/optimizers/square_sum.h"
+#include "replica/program/host_contract.h"
+
+/// The optimiser's update of every trained parameter, and what the host is told of the step.
+namespace poprun::passes::update {
+namespace {
+
+Result<const Optimizer*> find(const std::string& name) {
+  if (const Optimizer* optimizer = find_optimizer(name)) {
+    return optimizer;
+  }
+  std::vector<std::string> names;
+  std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
+  return fail(ErrorCode::kUsage, fmt::format("training.optimizer: no optimiser is called '{}'; {}",
+                                             name, suggestion(name, names)));
+}
+
+/// What the rule's operator is told.
+Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOptions& options) {
+  Attributes attributes{{"scale", options.gradient_scale}, {"weight_decay", options.weight_decay}};
+  for (const HyperParameter& own : optimizer.hyper_parameters) {
+    const auto given = options.hyper_parameters.find(own.name);
+    if (given == options.hyper_parameters.end()) {
+      return fail(ErrorCode::kUsage, fmt::format("training.{} is missing; optimiser {} needs it",
+                                                 own.name, optimizer.name()));
+    }
+    if (own.range) {
+      attributes.set(own.name, given->second);
+    } else {
+      attributes.set(own.name, std::int64_t{given->second != 0 ? 1 : 0});
+    }
+  }
+  for (const auto& [name, value] : options.hyper_parameters) {
+    if (optimizer.find(name) == nullptr) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.{} = {}: optimiser {} has no such parameter", name, value,
+                              optimizer.name()));
+    }
+  }
+  return attributes;
+}
+
+/// Parameters that weight decay leaves alone.
+Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
+                                         const std::vector<ParameterGradient>& gradients) {
+  std::set<TensorId> exempt;
+  if (options.no_decay.empty() || options.weight_decay == 0) {
+    return exempt;
+  }
+  const bool vectors = options.no_decay == kVectors;
+  const std::regex pattern(options.no_decay);
+  for (const ParameterGradient& pair : gradients) {
+    const Tensor& tensor = builder.graph().tensor(pair.parameter);
+    if (vectors ? tensor.type.shape.size() <= 1 : std::regex_search(tensor.name, pattern)) {
+      exempt.insert(pair.parameter);
+    }
+  }
+  if (exempt.empty() || exempt.size() == gradients.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.no-decay = {} matches {} of the {} weights that are trained, "
+                            "such as '{}'; it must match some, but not all",
+                            options.no_decay, exempt.empty() ? "none" : "all", gradients.size(),
+                            builder.graph().tensor(gradients.at(0).parameter).name));
+  }
+  return exempt;
+}
+
+/// Sets up `PARAMETER.NAME`, of the parameter's type.
+TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
+  const std::string whole = builder.graph().tensor(parameter).name + "." + name;
+  return builder.variable(builder.graph().free_name(whole), builder.type(parameter),
+                          Role::kOptimizerState, {});
+}
+
+/// Sets up a copy with the parameter's first value.
+TensorId add_master(Builder& builder, TensorId parameter) {
+  const TensorId master = add_state(builder, parameter, "master");
+  Graph& graph = builder.graph();
+  graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
+  return master;
+}
+
+/// Appends the operators of one parameter's update, as ops/optimizers/ has their operands.
+void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
+              const ParameterGradient& pair, TensorId weights, const std::vector<TensorId>& states,
+              const StepScalars& scalars) {
+  const auto join = [](std::vector<TensorId> all, const std::vector<TensorId>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  std::vector<TensorId> by;
+  if (optimizer.counts_updates) {
+    by.push_back(scalars.step);
+  }
+  if (scalars.factor) {
+    by.push_back(*scalars.factor);
+  }
+  if (!optimizer.moments) {
+    const std::vector<TensorId> own = join({weights, pair.gradient}, states);
+    builder.update(optimizer.rule.kind, join(join(own, {scalars.rate}), by), attributes,
+                   join({weights}, states));
+    return;
+  }
+  const std::string name = builder.graph().tensor(pair.parameter).name + ".sums-of-squares";
+  const TensorId squares = builder.graph().add_tensor(
+      {name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
+  builder.update(optimizer.moments->kind, join(join({weights, pair.gradient}, states), by),
+                 attributes, join(states, {squares}));
+  builder.update(optimizer.rule.kind,
+                 join(join(join({weights}, states), {squares, scalars.rate}), by), attributes,
+                 {weights});
+}
+
+void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
+                bool master_weights, const ParameterGradient& pair, const StepScalars& scalars) {
+  const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
+  std::vector<TensorId> states;
+  for (const std::string& state : optimizer.states) {
+    states.push_back(add_state(builder, pair.parameter, state));
+  }
+  add_rule(builder, optimizer, attributes, pair, weights, states, scalars);
+  if (weights != pair.parameter) {
+    builder.update("assign", {pair.parameter, weights}, {}, {pair.parameter});
+  }
+}
+
+/// One for each parameter. Parameters that share a gradient share its sum.
+std::vector<TensorId> add_sums_of_squares(Builder& builder,
+                                          const std::vector<ParameterGradient>& gradients) {
+  std::map<TensorId, TensorId> by_gradient;
+  std::vector<TensorId> sums;
+  for (const auto& [parameter, gradient] : gradients) {
+    if (!by_gradient.contains(gradient)) {
+      const std::string name = builder.graph().tensor(gradient).name + ".sum-of-squares";
+      const TensorId sum = builder.add_one("sum_of_squares", {gradient}, {}, name);
+      builder.graph().set_role(sum, Role::kMetric);
+      by_gradient.emplace(gradient, sum);
+    }
+    sums.push_back(by_gradient.at(gradient));
+  }
+  return sums;
+}
+
+/// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and
+/// sets scalars.factor.
+void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
+                         const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
+  if (!scalars.loss_scale && options.clip_norm == 0) {
+    return;
+  }
+  std::vector<TensorId> inputs = add_sums_of_squares(builder, gradients);
+  const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
+  std::string kind = "clip_factor";
+  if (scalars.loss_scale) {
+    kind = "loss_scale_factor";
+    inputs.push_back(*scalars.loss_scale);
+  }
+  scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
+}
+
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, no
+/// such optimiser, with those there are; a hyper-parameter that it lacks, or that is missing;
+/// `no_decay` matches no parameter, or all.
+Status add_optimizer(Builder& builder, const OptimizerOptions& options,
+                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
+  POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
+  POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
+  POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, options, gradients));
+  Attributes of_exempt = attributes;
+  of_exempt.set("weight_decay", 0.0);
+  for (const ParameterGradient& pair : gradients) {
+    add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes,
+               options.master_weights, pair, scalars);
+  }
+  return builder.status();
+}
+
+constexpr std::string_view kName = "update";
+
+Status run(const CompileOptions& options, Job& job) {
+  TrainingStep& step = *job.training;
+  Builder update(job.graph, step.update, "");
+  OptimizerOptions optimizer = options.optimizer;
+  if (options.accumulation_kind == AccumulationKind::kMean) {
+    optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
+  }
+  optimizer.master_weights = options.precision.master_weights;
+  if (!step.scalars.loss_scale) {
+    optimizer.gradient_scale /= options.loss_scaling;
+  }
+  add_gradient_factor(update, optimizer, step.gradients, step.scalars);
+  POPRUN_TRY(add_optimizer(update, optimizer, step.gradients, step.scalars));
+  std::vector<TensorId> told = {step.metrics};
+  if (step.scalars.loss_scale) {
+    told.push_back(*step.scalars.factor);
+  }
+  update.append(StreamOut{name_of(JobStream::kStep), std::move(told)}.operation());
+  return update.status();
+}
+
+/// A step writes every parameter that has a gradient once, after the exchange, and no other.
+Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
+  const Graph& graph = after.graph;
+  const TrainingStep& step = *after.training;
+  const Writers begin(graph, step.begin);
+  const Writers body(graph, step.micro_batch);
+  const Writers update(graph, step.update);
+  std::set<TensorId> trained;
+  for (const ParameterGradient& pair : step.gradients) {
+    trained.insert(pair.parameter);
+  }
+  bool exchanged = false;
+  for (const Operation& operation : graph.at(step.update).operations) {
+    exchanged = exchanged || AllReduce::from(operation).has_value();
+    for (const TensorId id : operation.outputs) {
+      if (!exchanged && graph.tensor(id).role == Role::kParameter) {
+        return pass_bug(kName, graph, id, "is updated before the exchange");
+      }
+    }
+  }
+  for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
+    if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() ||
+        !body.of(id).empty()) {
+      return pass_bug(kName, graph, id,
+                      trained.contains(id) ? "is not updated exactly once per step"
+                                           : "is not trained, yet is written");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass pass() {
+  return {kName, in_training, run, verify};
+}
+
+}  // namespace poprun::passes::update

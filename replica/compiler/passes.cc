@@ -1,0 +1,217 @@
+#include "replica/compiler/passes.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/proofs/equivalence.h"
+#include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
+
+namespace poprun {
+
+namespace passes::forward {
+Pass pass();
+}
+namespace passes::stages {
+Pass pass();
+}
+namespace passes::products {
+Pass pass();
+}
+namespace passes::serialisation {
+Pass pass();
+}
+namespace passes::differentiation {
+Pass pass();
+}
+namespace passes::slices {
+Pass pass();
+}
+namespace passes::accumulation {
+Pass pass();
+}
+namespace passes::exchange {
+Pass pass();
+}
+namespace passes::update {
+Pass pass();
+}
+namespace passes::initial_weights {
+Pass pass();
+}
+namespace passes::batch_norm_folding {
+Pass pass();
+}
+namespace passes::precision {
+Pass pass();
+}
+namespace passes::background_exchange {
+Pass pass();
+}
+namespace passes::recomputation {
+Pass pass();
+}
+namespace passes::pipeline {
+Pass pass();
+}
+namespace passes::sharding {
+Pass pass();
+}
+namespace passes::locations {
+Pass pass();
+}
+namespace passes::outlining {
+Pass pass();
+}
+
+namespace {
+
+constexpr std::string_view kLastOfArithmetic = "precision";
+
+/// float16 is how a tensor is stored; operators know float32.
+TensorType widened(TensorType type) {
+  type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
+  return type;
+}
+
+/// Only copies and stashes reach Streaming Memory.
+Status verify_memories(const Graph& graph, const Operation& operation) {
+  if (Copy::is(operation) || Stash::is(operation) || Restore::is(operation)) {
+    return {};
+  }
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const TensorId id : *tensors) {
+      if (graph.tensor(id).is_remote()) {
+        return fail(ErrorCode::kBug,
+                    fmt::format("names '{}', which is in Streaming Memory", graph.tensor(id).name));
+      }
+    }
+  }
+  return {};
+}
+
+Status verify_operation(const Graph& graph, const Operation& operation) {
+  POPRUN_TRY(verify_memories(graph, operation));
+  if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
+    return machine->verify(graph, operation);
+  }
+  const Operator* op = find_operator(operation.kind);
+  if (op == nullptr) {
+    return fail(ErrorCode::kBug, "no such operation");
+  }
+  Signature signature{{}, {}, operation.attributes};
+  for (const TensorId id : operation.inputs) {
+    signature.inputs.push_back(widened(graph.tensor(id).type));
+  }
+  POPRUN_ASSIGN(const std::vector<TensorType> types, op->shape(signature));
+  if (types.size() != operation.outputs.size()) {
+    return fail(ErrorCode::kBug, fmt::format("gives {} tensors", types.size()));
+  }
+  for (std::size_t k = 0; k < types.size(); ++k) {
+    const Tensor& output = graph.tensor(operation.outputs[k]);
+    if (widened(output.type) != types[k]) {
+      return fail(ErrorCode::kBug,
+                  fmt::format("'{}' is {}, but the operation gives {}", output.name,
+                              to_text(output.type), to_text(types[k])));
+    }
+  }
+  return {};
+}
+
+/// Runs a pass on a job and proves what it made. `plain`: see run_passes.
+Status apply(const Pass& pass, const CompileOptions& options, const std::optional<Graph>& plain,
+             Job& job) {
+  const Job before = job;
+  POPRUN_TRY(pass.run(options, job));
+  if (options.after_pass) {
+    POPRUN_TRY(options.after_pass(pass.name, job.graph));
+  }
+  if (const Status status = verify_operations(job.graph); !status) {
+    return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+  }
+  POPRUN_TRY(pass.verify(options, before, job));
+  if (plain) {
+    if (const Status status = verify_equivalence(*plain, job.graph); !status) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const std::vector<Pass>& all_passes() {
+  static const std::vector<Pass> kAll = {passes::forward::pass(),
+                                         passes::stages::pass(),
+                                         passes::products::pass(),
+                                         passes::serialisation::pass(),
+                                         passes::differentiation::pass(),
+                                         passes::slices::pass(),
+                                         passes::accumulation::pass(),
+                                         passes::exchange::pass(),
+                                         passes::update::pass(),
+                                         passes::initial_weights::pass(),
+                                         passes::batch_norm_folding::pass(),
+                                         passes::precision::pass(),
+                                         passes::background_exchange::pass(),
+                                         passes::recomputation::pass(),
+                                         passes::pipeline::pass(),
+                                         passes::sharding::pass(),
+                                         passes::locations::pass(),
+                                         passes::outlining::pass()};
+  return kAll;
+}
+
+Status verify_operations(const Graph& graph) {
+  POPRUN_TRY(verify_graph(graph));
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (const Status status = verify_operation(graph, operation); !status) {
+          return fail(ErrorCode::kBug, fmt::format("function {}: {}: {}", function.name,
+                                                   operation.kind, status.error().message));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
+  Job job;
+  std::optional<Graph> plain;  // As "precision" leaves it.
+  bool settled = false;
+  bool over = false;
+  for (const Pass& pass : all_passes()) {
+    if (std::exchange(over, pass.name == last)) {
+      break;
+    }
+    if (settled && !plain) {
+      plain = job.graph;
+    }
+    settled = settled || pass.name == kLastOfArithmetic;
+    if (!pass.applies(options)) {
+      continue;
+    }
+    const bool can_be_left_out = pass.is_optional && options.leaves_out_unproven;
+    std::optional<Job> before = can_be_left_out ? std::optional(job) : std::nullopt;
+    const Status status = apply(pass, options, plain, job);
+    if (status) {
+      continue;
+    }
+    if (can_be_left_out && status.error().code == ErrorCode::kBug) {
+      job = std::move(*before);
+      job.notes.push_back(
+          fmt::format("{} {}: {}; results do not change, but memory and time do; "
+                      "please report this bug",
+                      pass.name, kLeftOut, status.error().message));
+    } else {
+      return tl::unexpected<Error>{status.error()};
+    }
+  }
+  return job;
+}
+
+}  // namespace poprun

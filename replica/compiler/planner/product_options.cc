@@ -1,0 +1,242 @@
+#include "replica/compiler/planner/product_options.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/text.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::string_view kAvailableMemoryKey = "memory.available-memory-proportion";
+constexpr std::string_view kPartialsKey = "model.partials";
+
+/// "memory.available-memory-proportion-operators = conv1=0.2".
+template <typename T>
+std::string shown(std::string_view key, const ProductSetting<T>& setting) {
+  return fmt::format("{}{} = {}", key, setting.operators.empty() ? "" : "-operators", setting.text);
+}
+
+template <typename T>
+bool is_everywhere(const ProductSetting<T>& setting) {
+  return !setting.products && !setting.ipu && !setting.stage && setting.operators.empty();
+}
+
+/// The value of the last setting that holds everywhere.
+template <typename T>
+T everywhere(const std::vector<ProductSetting<T>>& settings, T otherwise) {
+  for (const ProductSetting<T>& setting : settings) {
+    otherwise = is_everywhere(setting) ? setting.value : otherwise;
+  }
+  return otherwise;
+}
+
+template <typename T>
+bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
+  return std::ranges::all_of(
+      settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
+}
+
+/// "there is no matmul on IPU 2; IPUs with one: 0, 1", for a setting that is for no product.
+template <typename T>
+std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedProduct> products) {
+  const std::string kinds = !setting.products                           ? "convolution or matmul"
+                            : *setting.products == ProductKind::kMatmul ? "matmul"
+                                                                        : "convolution";
+  if (!setting.stage && !setting.ipu) {
+    return fmt::format("the model has no {}", kinds);
+  }
+  std::set<std::uint32_t> others;
+  for (const PlacedProduct& product : products) {
+    if (!setting.products || product.kind == *setting.products) {
+      others.insert(setting.stage ? product.stage : product.ipu);
+    }
+  }
+  const std::string_view place = setting.stage ? "stage" : "IPU";
+  const std::uint32_t wanted = setting.stage ? *setting.stage : *setting.ipu;
+  return fmt::format("there is no {} {} {} {}{}", kinds, setting.stage ? "in" : "on", place, wanted,
+                     others.empty()
+                         ? ""
+                         : fmt::format("; {}{} with one: {}", place, others.size() == 1 ? "" : "s",
+                                       fmt::join(others, ", ")));
+}
+
+}  // namespace
+
+bool is_default(const PlannerOptions& options) {
+  return all_are(options.available_memory, kDefaultPermille) &&
+         all_are(options.partials, Partials::kFloat);
+}
+
+std::int64_t permille_everywhere(const PlannerOptions& options) {
+  return everywhere(options.available_memory, kDefaultPermille);
+}
+
+Partials partials_everywhere(const PlannerOptions& options) {
+  return everywhere(options.partials, Partials::kFloat);
+}
+
+template <typename T>
+bool ProductSettings::Rule<T>::is_for(const PlacedProduct& product) const {
+  return (!setting.products || *setting.products == product.kind) &&
+         (!setting.ipu || *setting.ipu == product.ipu) &&
+         (!setting.stage || *setting.stage == product.stage) &&
+         (!operators || std::regex_search(product.name, *operators));
+}
+
+template <typename T>
+int ProductSettings::Rule<T>::rank() const {
+  const int place = operators ? 3 : setting.stage ? 2 : setting.ipu ? 1 : 0;
+  return 2 * place + (setting.products ? 1 : 0);
+}
+
+template <typename T>
+Result<std::vector<ProductSettings::Rule<T>>> ProductSettings::rules_of(
+    std::string_view key, const std::vector<ProductSetting<T>>& settings) {
+  std::vector<Rule<T>> rules;
+  for (const ProductSetting<T>& setting : settings) {
+    Rule<T> rule{setting, std::nullopt};
+    if (!setting.operators.empty()) {
+      try {
+        rule.operators.emplace(setting.operators);
+      } catch (const std::regex_error& error) {
+        return fail(ErrorCode::kUsage, fmt::format("{}: not a regular expression: {}",
+                                                   shown(key, setting), error.what()));
+      }
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+template <typename T>
+const ProductSettings::Rule<T>* ProductSettings::deciding(const std::vector<Rule<T>>& rules,
+                                                          const PlacedProduct& product) {
+  const Rule<T>* found = nullptr;
+  for (const Rule<T>& rule : rules) {
+    if (rule.is_for(product) && (found == nullptr || rule.rank() >= found->rank())) {
+      found = &rule;
+    }
+  }
+  return found;
+}
+
+Result<ProductSettings> ProductSettings::make(const PlannerOptions& options) {
+  ProductSettings made;
+  POPRUN_ASSIGN(made.available_memory_, rules_of(kAvailableMemoryKey, options.available_memory));
+  POPRUN_ASSIGN(made.partials_, rules_of(kPartialsKey, options.partials));
+  return made;
+}
+
+ProductOptions ProductSettings::of(const PlacedProduct& product) const {
+  ProductOptions options;
+  if (const auto* rule = deciding(available_memory_, product)) {
+    options.permille = rule->setting.value;
+    options.permille_by = shown(kAvailableMemoryKey, rule->setting);
+  }
+  if (const auto* rule = deciding(partials_, product)) {
+    options.partials = rule->setting.value;
+    options.partials_by = shown(kPartialsKey, rule->setting);
+  }
+  return options;
+}
+
+template <typename T>
+Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule<T>>& rules,
+                                    std::span<const PlacedProduct> products,
+                                    std::vector<std::string>& notes) {
+  constexpr std::size_t kExamples = 4;
+  for (const Rule<T>& rule : rules) {
+    const ProductSetting<T>& setting = rule.setting;
+    if (is_everywhere(setting) ||
+        std::ranges::any_of(products, [&](const PlacedProduct& p) { return rule.is_for(p); })) {
+      continue;
+    }
+    if (setting.operators.empty()) {
+      notes.push_back(
+          fmt::format("{} has no effect: {}", shown(key, setting), why_unused(setting, products)));
+      continue;
+    }
+    std::vector<std::string> names;
+    std::ranges::transform(products, std::back_inserter(names), &PlacedProduct::name);
+    const std::string close = nearest(setting.operators, names);
+    names.resize(std::min(names.size(), kExamples));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{}: no convolution or matmul of the model has such a name; {}",
+                    shown(key, setting),
+                    !close.empty()  ? fmt::format("did you mean {}?", close)
+                    : names.empty() ? "it has none"
+                                    : fmt::format("there are {} ...", fmt::join(names, ", "))));
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> ProductSettings::notes_of_no_effect(
+    std::span<const PlacedProduct> products) const {
+  std::vector<std::string> notes;
+  POPRUN_TRY(note_unused(kAvailableMemoryKey, available_memory_, products, notes));
+  POPRUN_TRY(note_unused(kPartialsKey, partials_, products, notes));
+  return notes;
+}
+
+std::vector<std::string> ProductSettings::notes_of_unequal(
+    std::span<const PlacedProduct> products) const {
+  std::map<std::uint32_t, std::set<std::int64_t>> by_ipu;
+  for (const PlacedProduct& product : products) {
+    by_ipu[product.ipu].insert(of(product).permille);
+  }
+  std::vector<std::string> notes;
+  for (const auto& [ipu, found] : by_ipu) {
+    if (found.size() < 2) {
+      continue;
+    }
+    std::vector<std::string> texts;
+    std::ranges::transform(found, std::back_inserter(texts), proportion_text);
+    notes.push_back(fmt::format(
+        "{} is unequal on IPU {} ({}): products that are otherwise equal cannot share code there, "
+        "which costs memory; one value for each IPU avoids that",
+        kAvailableMemoryKey, ipu, fmt::join(texts, ", ")));
+  }
+  return notes;
+}
+
+Attributes without_options(const Attributes& attributes) {
+  Attributes rest;
+  for (const auto& [name, value] : attributes.values()) {
+    if (name != kAvailableMemoryAttribute && name != kPartialsAttribute) {
+      rest.set(name, value);
+    }
+  }
+  return rest;
+}
+
+void set_options(Attributes& attributes, const ProductOptions& options) {
+  attributes = without_options(attributes);
+  if (options.permille != kDefaultPermille) {
+    attributes.set(kAvailableMemoryAttribute, options.permille);
+  }
+  if (options.partials == Partials::kHalf) {
+    attributes.set(kPartialsAttribute, std::string{"half"});
+  }
+}
+
+std::int64_t permille_of(const Attributes& attributes) {
+  return attributes.has(kAvailableMemoryAttribute) ? attributes.integer(kAvailableMemoryAttribute)
+                                                   : kDefaultPermille;
+}
+
+Partials partials_of(const Attributes& attributes) {
+  return attributes.has(kPartialsAttribute) ? Partials::kHalf : Partials::kFloat;
+}
+
+std::string proportion_text(std::int64_t permille) {
+  return fmt::format("{}", static_cast<double>(permille) / 1000);
+}
+
+}  // namespace poprun

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+namespace poprun {
+
+/// The number of a value: equal for equal computations, and for nothing else but with a probability
+/// of 2^-128 a pair. Zero: no value.
+struct Number {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  [[nodiscard]] bool exists() const { return (high | low) != 0; }
+  friend auto operator<=>(const Number&, const Number&) = default;
+};
+
+/// Makes a number from everything added, in order. Cost: some 3 ns a word.
+///
+/// Two chains of 64 bits, each a bijection of every word, with the finalizer of MurmurHash3 (Austin
+/// Appleby, public domain).
+class NumberBuilder {
+ public:
+  explicit NumberBuilder(Number begin = {})
+      : high_(begin.high ^ 0x9E3779B97F4A7C15U), low_(begin.low ^ 0xC2B2AE3D27D4EB4FU) {}
+
+  NumberBuilder& add(std::uint64_t word) {
+    high_ = mix(high_ ^ word);
+    low_ = mix(low_ + std::rotl(word, 32)) ^ 0x165667B19E3779F9U;
+    return *this;
+  }
+  NumberBuilder& add(std::int64_t word) { return add(static_cast<std::uint64_t>(word)); }
+  NumberBuilder& add(Number number) { return add(number.high).add(number.low); }
+  NumberBuilder& add(double number) { return add(std::bit_cast<std::uint64_t>(number)); }
+  NumberBuilder& add(std::string_view text) {
+    add(std::uint64_t{text.size()});
+    for (std::size_t i = 0; i < text.size(); i += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, std::min(text.size() - i, sizeof(word)));
+      add(word);
+    }
+    return *this;
+  }
+
+  /// Never zero.
+  [[nodiscard]] Number number() const { return {high_ | 1U, low_}; }
+
+ private:
+  static std::uint64_t mix(std::uint64_t x) {
+    x = (x ^ (x >> 33U)) * 0xFF51AFD7ED558CCDU;
+    x = (x ^ (x >> 33U)) * 0xC4CEB9FE1A85EC53U;
+    return x ^ (x >> 33U);
+  }
+
+  std::uint64_t high_;
+  std::uint64_t low_;
+};
+
+/// When an operation runs.
+struct Instant {
+  std::int64_t index = 0;  ///< Of the micro-batch.
+  bool counts = false;     ///< Whether values are numbered relative to the index.
+  std::int64_t round = 0;  ///< Of the host function's region.
+  std::uint32_t run = 0;   ///< Functions that the host ran before.
+  std::int64_t base = 0;   ///< What the indices of calls are added to.
+  std::uint32_t call = 0;  ///< Which of those of the running function.
+  std::int64_t entry = 0;  ///< Where the entries of remote buffers begin.
+};
+
+/// The shift of values that depend on no micro-batch.
+inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
+
+/// What a replica has of a value. Its number is the whole's in any form.
+enum class Form : std::uint8_t {
+  kWhole,
+  kShard,  ///< Its own elements of it.
+  kPart,   ///< What its shard adds to it: of a sum over the elements of shards.
+};
+
+/// What a tensor holds. Two values are equal if number and shift are.
+///
+/// A value that depends on micro-batches is numbered relative to the last of them, its shift: the
+/// same computation one micro-batch later has the same number, and a shift one higher.
+///
+///   micro-batch            3                4
+///   x = stream_in()        (a, 3)           (a, 4)
+///   y = relu(x)            (b, 3)           (b, 4)
+///   g = accumulate(g, y)   (c, 3): g0       (d, 4): g0
+///                          updated by u     updated by u
+///                          4 times          5 times
+///
+/// A tensor that operations update in place is a chain: a start, and how often it was updated, each
+/// time by the same operation on the same operands, but one micro-batch further.
+struct Value {
+  Number number;
+  std::int64_t shift = kFixed;
+
+  Number start;
+  Number update;
+  std::int64_t length = 0;  ///< Updates; 0: not a chain.
+  std::uint32_t place = 0;  ///< Which output of the updates.
+  Form form = Form::kWhole;
+  std::uint32_t group = 0;       ///< Replicas among whom it is divided; 0: all. Of a whole, 0.
+  std::uint32_t evaluation = 0;  ///< Of the operation that made it, in a History.
+
+  [[nodiscard]] bool exists() const { return number.exists(); }
+  [[nodiscard]] bool equals(const Value& other) const {
+    return number == other.number && shift == other.shift && form == other.form &&
+           group == other.group;
+  }
+};
+
+/// The number of a chain.
+inline Number chain_number(const Value& v) {
+  return NumberBuilder(v.start).add(v.update).add(v.length).add(std::uint64_t{v.place}).number();
+}
+
+/// How a value changes from one round of a region to the next.
+struct Advance {
+  std::int64_t shift = 0;
+  std::int64_t length = 0;
+};
+
+/// Nothing if it becomes another value than the same one, later.
+inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
+  if (!before.exists() || !now.exists()) {
+    return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
+  }
+  if (before.form != now.form || before.group != now.group) {
+    return std::nullopt;
+  }
+  const bool chains = before.length > 0 && now.length > 0;
+  const bool same =
+      chains ? before.start == now.start && before.update == now.update && before.place == now.place
+             : before.number == now.number;
+  if (!same || (before.shift == kFixed) != (now.shift == kFixed)) {
+    return std::nullopt;
+  }
+  return Advance{now.shift == kFixed ? 0 : now.shift - before.shift,
+                 chains ? now.length - before.length : 0};
+}
+
+/// The value after `rounds` more.
+inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
+  value.shift += value.shift == kFixed ? 0 : by.shift * rounds;
+  if (by.length != 0) {
+    value.length += by.length * rounds;
+    value.number = chain_number(value);
+  }
+  return value;
+}
+
+/// A number as seen from micro-batch `from`: equal for equal values that far behind it.
+inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
+  builder.add(value.number);
+  builder.add(value.shift == kFixed ? kFixed : from - value.shift);
+}
+
+}  // namespace poprun

@@ -1,0 +1,437 @@
+#include "replica/compiler/techniques/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/techniques/pipeline/parts.h"
+#include "replica/compiler/techniques/pipeline/phases.h"
+#include "replica/machine/machine.h"
+
+namespace poprun {
+namespace {
+
+/// What the names of functions begin with that bring tensors to another IPU.
+constexpr std::string_view kBring = "bring.";
+
+std::size_t part_of(const Slot& slot, std::size_t stages) {
+  return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
+}
+
+/// The copies at the end of a cycle. Whatever moves between IPUs shares their links, in one copy.
+/// What moves within an IPU is a copy of that IPU's own, for which no other waits.
+class Copies {
+ public:
+  explicit Copies(const Graph& graph) : graph_(graph) {}
+
+  /// Requires: no transfer before this one writes `from`.
+  void add(TensorId from, TensorId to) {
+    const std::uint32_t ipu = graph_.tensor(to).ipu;
+    const std::optional<std::uint32_t> within =
+        graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
+    const auto reader = read_in_.find(to);  // Whose copy must not be after this one.
+    std::size_t k = reader == read_in_.end() ? 0 : reader->second;
+    while (k < copies_.size() && copies_[k].within != within) {
+      ++k;
+    }
+    if (k == copies_.size()) {
+      copies_.push_back({within, {}});
+    }
+    copies_[k].copy.from_tensors.push_back(from);
+    copies_[k].copy.to_tensors.push_back(to);
+    std::size_t& last = read_in_[from];
+    last = std::max(last, k);
+  }
+
+  void append_to(std::vector<Operation>& operations) const {
+    for (const Entry& entry : copies_) {
+      operations.push_back(entry.copy.operation());
+    }
+  }
+
+ private:
+  struct Entry {
+    std::optional<std::uint32_t> within;  ///< The IPU, or none: between IPUs.
+    Copy copy;
+  };
+
+  const Graph& graph_;
+  std::vector<Entry> copies_;
+  std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
+};
+
+/// The calls of one cycle, and the copies at its end. What crosses several parts moves on before
+/// the next micro-batch's takes its place, so later parts come first.
+void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
+               const std::vector<std::string>& names, std::size_t stages,
+               std::vector<Operation>& operations) {
+  std::set<std::size_t, std::greater<>> ran;
+  for (const Slot& slot : cycle.slots) {
+    const std::size_t part = part_of(slot, stages);
+    if (!names[part].empty()) {
+      operations.push_back(Call{names[part], slot.micro_batch}.operation());
+    }
+    ran.insert(part);
+  }
+  Copies copies(graph);
+  for (const std::size_t part : ran) {
+    const Copy& crossing = parts.crossing(part);
+    for (std::size_t k = 0; k < crossing.from_tensors.size(); ++k) {
+      copies.add(crossing.from_tensors[k], crossing.to_tensors[k]);
+    }
+  }
+  copies.append_to(operations);
+}
+
+/// The regions before a phase: one that brings it the tensors that another IPU holds, for every
+/// micro-batch, if there are any, then an empty one.
+std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase,
+                                   std::size_t stages) {
+  std::vector<Operation> brings;
+  for (const Slot& slot : phase.cycles[0].slots) {
+    const std::vector<Operation> more = parts.bringing(part_of(slot, stages));
+    brings.insert(brings.end(), more.begin(), more.end());
+  }
+  if (brings.empty()) {
+    return {{1, {}}};
+  }
+  if (phase.rounds == 1) {
+    return {{1, std::move(brings)}, {1, {}}};
+  }
+  const Slot& first = phase.cycles[0].slots[0];
+  const std::string name = fmt::format(
+      "{}{}.{}", kBring, first.part == Part::kForward ? "forward" : "backward", first.stage);
+  const Place place = graph.add_function(name, {1})[0];
+  graph.at(place).operations = std::move(brings);
+  return {{phase.rounds, {Call{name, 0}.operation()}}, {1, {}}};
+}
+
+/// Functions for the parts, and regions that call them in the timetable's order.
+std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& timetable,
+                              std::string_view forward) {
+  Graph& graph = job.graph;
+  const std::size_t stages = timetable.ipu_of_stage.size();
+  std::vector<std::string> names;
+  for (std::size_t part = 0; part < stages * (timetable.training ? 2 : 1); ++part) {
+    names.emplace_back();
+    std::vector<Operation> operations = parts.operations_of(part);
+    if (operations.empty()) {
+      continue;  // The backward part of a stage with nothing to train.
+    }
+    const bool is_backward = part >= stages;
+    const std::size_t stage = is_backward ? 2 * stages - 1 - part : part;
+    names.back() = fmt::format("{}.{}", is_backward ? "backward" : forward, stage);
+    job.parts[names.back()] = {
+        .stage = static_cast<std::uint32_t>(stage),
+        .ipu = timetable.ipu_of_stage[stage],
+        .is_backward = is_backward,
+        .recomputes = std::ranges::any_of(operations, [](const Operation& operation) {
+          return operation.origin.direction == Direction::kRecomputed;
+        })};
+    const Place place = graph.add_function(names.back(), {1})[0];
+    graph.at(place).operations = std::move(operations);
+  }
+  std::vector<Region> regions;
+  for (const Repeat& repeat : timetable.repeats) {
+    if (timetable.schedule == Schedule::kPhased && !regions.empty()) {
+      std::ranges::move(regions_before(graph, parts, repeat, stages), std::back_inserter(regions));
+    }
+    Region& region = regions.emplace_back();
+    region.repeat = repeat.rounds;
+    for (const Cycle& cycle : repeat.cycles) {
+      add_cycle(graph, cycle, parts, names, stages, region.operations);
+    }
+  }
+  return regions;
+}
+
+std::set<TensorId> written_in(const Region& region) {
+  std::set<TensorId> written;
+  for (const Operation& operation : region.operations) {
+    written.insert(operation.outputs.begin(), operation.outputs.end());
+  }
+  return written;
+}
+
+bool computes(const Operation& operation) {
+  return find_machine_operation(operation.kind) == nullptr;
+}
+
+/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What
+/// no stage asks for, such as the learning rate as it arrives, is on the first stage's IPU.
+class Rest {
+ public:
+  Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu)
+      : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
+
+  /// Tensors without a home get it where the operation that makes them is.
+  void settle(const Region& region) {
+    for (const Operation& operation : region.operations) {
+      const std::uint32_t ipu = ipu_of(operation);
+      std::ranges::for_each(operation.outputs, [&](TensorId id) { homes_.settle(id, ipu); });
+    }
+  }
+
+  /// Each operation that computes reads tensors of its IPU, and each exchange is one IPU's. What
+  /// this region or `body` writes is copied where the region first needs it; other variables have
+  /// replicas.
+  void localise(Region& region, const std::set<TensorId>& body) {
+    std::set<TensorId> changes = written_in(region);
+    changes.insert(body.begin(), body.end());
+    brought_.clear();
+    std::vector<Operation> operations;
+    for (Operation& operation : region.operations) {
+      if (const std::optional<AllReduce> reduction = AllReduce::from(operation);
+          reduction && !reduction->in_background) {
+        split(*reduction, operations);
+        continue;
+      }
+      if (computes(operation)) {
+        gather(region, changes, operation, operations);
+      }
+      operations.push_back(operation);
+    }
+    region.operations = std::move(operations);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t ipu_of(const Operation& operation) const {
+    for (const auto* tensors : {&operation.outputs, &operation.inputs}) {
+      for (const TensorId id : *tensors) {
+        if (const std::optional<std::uint32_t> home = homes_.of(id)) {
+          return *home;
+        }
+      }
+    }
+    return first_ipu_;
+  }
+
+  void split(const AllReduce& reduction, std::vector<Operation>& operations) {
+    std::map<std::uint32_t, AllReduce> by_ipu;
+    for (const TensorId id : reduction.tensors) {
+      AllReduce& part = by_ipu[homes_.of(id).value_or(first_ipu_)];
+      part.reduction = reduction.reduction;
+      part.tensors.push_back(id);
+    }
+    for (const auto& [ipu, part] : by_ipu) {
+      operations.push_back(part.operation());
+    }
+  }
+
+  /// Lets an operation read its IPU's tensors; one copy brings what it lacks.
+  void gather(const Region& region, const std::set<TensorId>& changes, Operation& operation,
+              std::vector<Operation>& operations) {
+    const std::uint32_t ipu = ipu_of(operation);
+    Copy copy;
+    for (TensorId& input : operation.inputs) {
+      if (!changes.contains(input)) {
+        input = homes_.on(input, ipu);
+      } else if (homes_.of(input) != ipu) {
+        bring(region, input, copy);
+        input = brought_.at({input, ipu});
+      }
+    }
+    if (!copy.from_tensors.empty()) {
+      operations.push_back(copy.operation());
+    }
+  }
+
+  /// To every IPU that reads it in the region.
+  void bring(const Region& region, TensorId tensor, Copy& copy) {
+    for (const Operation& reader : region.operations) {
+      const std::uint32_t ipu = ipu_of(reader);
+      const bool reads = std::ranges::find(reader.inputs, tensor) != reader.inputs.end();
+      if (!reads || !computes(reader) || homes_.of(tensor) == ipu ||
+          brought_.contains({tensor, ipu})) {
+        continue;
+      }
+      const TensorId copied = homes_.add(fmt::format("{}@ipu{}", graph_.tensor(tensor).name, ipu),
+                                         graph_.tensor(tensor).type, tensor, ipu);
+      brought_[{tensor, ipu}] = copied;
+      copy.from_tensors.push_back(tensor);
+      copy.to_tensors.push_back(copied);
+    }
+  }
+
+  Graph& graph_;
+  Homes& homes_;
+  std::uint32_t first_ipu_;
+  std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
+};
+
+/// Puts copies between IPUs, and what depends on them, after all that an IPU can do on its own: no
+/// IPU waits for another before it must.
+void put_own_work_first(Region& region) {
+  std::vector<Operation> own;
+  std::vector<Operation> others;
+  std::set<TensorId> read;  // By others.
+  std::set<TensorId> written;
+  for (Operation& operation : region.operations) {
+    const bool waits =
+        Copy::is(operation) ||
+        std::ranges::any_of(operation.inputs, [&](TensorId id) { return written.contains(id); }) ||
+        std::ranges::any_of(operation.outputs,
+                            [&](TensorId id) { return written.contains(id) || read.contains(id); });
+    if (waits) {
+      read.insert(operation.inputs.begin(), operation.inputs.end());
+      written.insert(operation.outputs.begin(), operation.outputs.end());
+    }
+    (waits ? others : own).push_back(std::move(operation));
+  }
+  own.insert(own.end(), std::make_move_iterator(others.begin()),
+             std::make_move_iterator(others.end()));
+  region.operations = std::move(own);
+}
+
+/// Behind a region that writes variables, their replicas are copied.
+void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
+  const std::set<TensorId> written = written_in(region);
+  Copy copy;
+  for (const auto& [variable, replica] : replicas) {
+    if (written.contains(variable)) {
+      copy.from_tensors.push_back(variable);
+      copy.to_tensors.push_back(replica);
+    }
+  }
+  if (!copy.from_tensors.empty()) {
+    region.operations.push_back(copy.operation());
+  }
+}
+
+/// Large parameters that stages on several IPUs use, each a note: they move in every step.
+void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& job) {
+  constexpr Bytes kWorthANote{1 << 20};
+  const std::set<TensorId> written = written_in(job.graph.at(job.training->update));
+  std::map<TensorId, std::vector<std::uint32_t>> users;
+  for (const auto& [variable, replica] : replicas) {
+    if (written.contains(variable) && job.graph.tensor(variable).role == Role::kParameter) {
+      users[variable].push_back(job.graph.tensor(replica).ipu);
+    }
+  }
+  for (const auto& [variable, ipus] : users) {
+    const Tensor& tensor = job.graph.tensor(variable);
+    const Bytes bytes = job.graph.bytes({variable});
+    if (bytes >= kWorthANote) {
+      job.notes.push_back(fmt::format(
+          "IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
+          "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
+          "IPU",
+          tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+          mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
+    }
+  }
+}
+
+/// Whether a region of a phased step calls parts.
+bool is_phase(const Region& region) {
+  return std::ranges::any_of(region.operations, [](const Operation& operation) {
+    const std::optional<Call> call = Call::from(operation);
+    return call && !call->function.starts_with(kBring);
+  });
+}
+
+/// Cuts the training step's micro-batch into parts. Returns what the parts write.
+Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
+  TrainingStep& step = *job.training;
+  const Region body = job.graph.at(step.micro_batch);
+  const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
+  std::vector<std::int64_t> lengths;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    lengths.push_back(stash_length(schedule, stages, stage, body.repeat));
+  }
+  Parts parts(job.graph, homes, job.ipu_of_stage, lengths,
+              schedule == Schedule::kPhased ? body.repeat : 0);
+  POPRUN_TRY(parts.take(body.operations));
+  const std::vector<Region> cycles = add_parts(
+      job, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
+  std::vector<Region>& train = job.graph.functions.at(step.micro_batch.function).regions;
+  train.erase(train.begin() + 1);
+  train.insert(train.begin() + 1, cycles.begin(), cycles.end());
+  step.update.region = train.size() - 1;
+  for (std::size_t r = 1; schedule == Schedule::kPhased && r + 1 < train.size(); ++r) {
+    if (is_phase(train[r])) {
+      step.phases.push_back({step.micro_batch.function, r});
+    }
+  }
+  for (const ParameterGradient& pair : step.gradients) {
+    homes.settle(pair.parameter, job.ipu_of_stage.front());
+    homes.settle(pair.gradient, *homes.of(pair.parameter));
+  }
+  return written_in(body);
+}
+
+Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
+  const Region body = job.graph.at(*job.evaluation);
+  Parts parts(job.graph, homes, job.ipu_of_stage, {});
+  POPRUN_TRY(parts.take(body.operations));
+  const bool alone = schedule == Schedule::kSequential || schedule == Schedule::kPhased;
+  const Schedule forward = alone ? Schedule::kSequential : Schedule::kGrouped;
+  std::vector<Region> cycles = add_parts(
+      job, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
+  job.graph.functions.at(job.evaluation->function).regions = std::move(cycles);
+  return {};
+}
+
+}  // namespace
+
+Result<Schedule> schedule_of(const PipelineOptions& options) {
+  if (options.phases > 1) {
+    return Schedule::kPhased;
+  }
+  return parse_schedule(options.schedule);
+}
+
+Status make_pipeline(Job& job, Schedule schedule) {
+  Graph& graph = job.graph;
+  Homes homes(graph);
+  std::set<TensorId> body;
+  if (job.training) {
+    POPRUN_ASSIGN(body, cut_training(job, schedule, homes));
+  }
+  if (job.evaluation) {
+    POPRUN_TRY(cut_evaluation(job, schedule, homes));
+  }
+  const std::set<std::string> called = called_functions(graph);
+  std::vector<Region*> regions;
+  for (Function& function : graph.functions) {
+    if (!called.contains(function.name)) {
+      std::ranges::transform(function.regions, std::back_inserter(regions),
+                             [](Region& region) { return &region; });
+    }
+  }
+  // State lies where the update, the last region to name it, changes its parameter.
+  Rest rest(graph, homes, job.ipu_of_stage.front());
+  std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
+  for (Region* region : regions) {
+    rest.localise(*region, body);
+  }
+  if (job.training) {
+    put_own_work_first(graph.at(job.training->update));
+  }
+  for (const auto& [variable, replica] : homes.replicas()) {
+    if (body.contains(variable)) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("'{}' changes in every micro-batch, but stages on two IPUs read it; "
+                              "put them into one stage",
+                              graph.tensor(variable).name));
+    }
+  }
+  for (Region* region : regions) {
+    refresh(homes.replicas(), *region);
+  }
+  if (job.training) {
+    note_shared_parameters(homes.replicas(), job);
+  }
+  if (job.training && schedule == Schedule::kPhased) {
+    order_phases(graph, *job.training);
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/compiler/techniques/pipeline/pipeline.h"
+#include "replica/compiler/techniques/stages/balance.h"
+#include "replica/compiler/techniques/stages/stage_cuts.h"
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/tables/ipu_table.h"
+
+/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases
+/// are stages that take turns on their IPUs.
+namespace poprun::passes::stages {
+namespace {
+
+constexpr std::string_view kName = "stages";
+
+/// Training's forward pass, then evaluation's; inference has evaluation's alone.
+std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job& job) {
+  std::vector<ForwardPass> passes;
+  if (job.training) {
+    passes.push_back({job.graph, job.training->micro_batch, "", options.model});
+  }
+  if (job.evaluation) {
+    passes.push_back({job.graph, *job.evaluation, kEvaluationPrefix, options.model});
+  }
+  return passes;
+}
+
+LayerUse use_of(const CompileOptions& options) {
+  const Optimizer* optimizer = find_optimizer(options.optimizer.name);
+  const std::int64_t states =
+      optimizer == nullptr ? 0 : static_cast<std::int64_t>(optimizer->states.size());
+  const std::int64_t masters = options.precision.master_weights ? 1 : 0;
+  return {.device = options.device,
+          .training = !options.inference,
+          .half = options.precision.half,
+          .half_partials = partials_everywhere(options.planner) == Partials::kHalf,
+          .permille = permille_everywhere(options.planner),
+          .states = states + masters};
+}
+
+/// By stage, of how many micro-batches it keeps the activations.
+Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
+  std::vector<std::int64_t> kept(stages, 1);
+  if (!options.inference && options.pipeline.recomputation == "none") {
+    POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
+    for (std::size_t s = 0; s < stages; ++s) {
+      kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages),
+                             static_cast<std::uint32_t>(s), options.gradient_accumulation);
+    }
+  }
+  return kept;
+}
+
+/// By stage, whether it runs its forward part again. What `standard` recomputes depends on memory,
+/// which is not known yet.
+std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
+  const PipelineOptions& pipeline = options.pipeline;
+  const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
+                           : pipeline.schedule == "sequential" ? "none"
+                                                               : "pipeline";
+  std::vector<bool> recomputes(stages, !options.inference && mode != "none" && mode != "standard");
+  recomputes.back() = recomputes.back() && mode != "pipeline";
+  return recomputes;
+}
+
+Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options,
+                                            const ForwardPass& forward, Job& job) {
+  const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
+  const std::vector<Layer>& layers = job.graph.layers;
+  const std::size_t wanted =
+      mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
+  if (wanted > layers.size() && !mapping.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("pipeline.device-mapping = {}: {} stages, but {} can be cut into at "
+                            "most {}; leave out entries; layers: {}",
+                            fmt::join(mapping, " "), mapping.size(), options.model, layers.size(),
+                            abbreviated(names_of(layers))));
+  }
+  const std::size_t stages = std::min(wanted, layers.size());
+  if (stages <= 1) {
+    return std::vector<StageCut>{};
+  }
+  POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
+  job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept),
+                            options.device.capacity(), recomputing(options, stages)};
+  return cuts_before(balance(*job.balancing));
+}
+
+bool is_phased(const CompileOptions& options) {
+  return options.pipeline.phases > 1;
+}
+
+/// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves
+/// before and after a phase.
+Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options,
+                                              const ForwardPass& forward, Job& job) {
+  const std::vector<Layer>& layers = job.graph.layers;
+  const std::uint32_t phases = options.pipeline.phases;
+  if (phases > layers.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, or none "
+                            "at all; layers: {}",
+                            phases, options.model, layers.size(), abbreviated(names_of(layers))));
+  }
+  Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
+                      options.device.capacity()};
+  for (LayerWeight& layer : balancing.layers) {
+    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // The longest phase is that of most bytes.
+  }
+  return cuts_before(balance(balancing));
+}
+
+/// Errors: kUsage, the cuts that somebody asks for do not make the phases.
+Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
+  if (is_phased(options) && stages != options.pipeline.phases) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
+                            "second out",
+                            options.pipeline.phases, asked, counted(stages, "phase")));
+  }
+  return {};
+}
+
+Result<std::vector<StageCut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
+                                      Job& job) {
+  const PipelineOptions& pipeline = options.pipeline;
+  return !pipeline.layers_per_ipu.empty() ? cuts_by_counts(forward, pipeline.layers_per_ipu)
+         : !pipeline.split.empty()        ? cuts_by_names(forward, pipeline.split)
+         : is_phased(options)             ? balanced_phases(options, forward, job)
+                                          : balanced_cuts(options, forward, job);
+}
+
+std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t stages) {
+  std::vector<std::uint32_t> ipus = pipeline.device_mapping;
+  if (ipus.empty()) {
+    ipus.resize(stages);
+    std::iota(ipus.begin(), ipus.end(), 0U);
+  }
+  for (std::uint32_t& ipu : ipus) {
+    ipu = pipeline.phases > 1 ? ipu % pipeline.phase_ipus : ipu;
+  }
+  return ipus;
+}
+
+/// "conv1", "part of conv1, conv2", "embeddings to h.3 (4 layers)": the number is that of counted
+/// layers. `shared` are layers that other stages hold parts of.
+std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
+                      const std::set<std::int32_t>& shared) {
+  std::vector<std::string> names;
+  std::uint64_t count = 0;
+  for (const std::int32_t l : held) {
+    const Layer& layer = layers.at(static_cast<std::size_t>(l));
+    names.push_back((shared.contains(l) ? "part of " : "") + layer.name);
+    count += layer.counted ? 1 : 0;
+  }
+  if (names.size() <= 2) {
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+  return fmt::format("{} to {}{}", names.front(), names.back(),
+                     count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
+}
+
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
+/// many stages, those in the middle share lines.
+void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
+  struct Stage {
+    std::set<std::int32_t> layers;
+    std::int64_t parameters = 0;
+  };
+  std::vector<Stage> stages(job.ipu_of_stage.size());
+  std::map<std::int32_t, std::set<std::uint32_t>> stages_of_layer;
+  std::set<TensorId> seen;
+  for (const Operation& operation : forward.operations()) {
+    Stage& stage = stages.at(operation.origin.stage);
+    const std::int32_t layer = operation.origin.layer;
+    if (layer != kNoLayer) {
+      stage.layers.insert(layer);
+      stages_of_layer[layer].insert(operation.origin.stage);
+    }
+    for (const TensorId id : operation.inputs) {
+      const Tensor& tensor = job.graph.tensor(id);
+      const bool owns = tensor.role == Role::kParameter && seen.insert(id).second;
+      stage.parameters += owns ? tensor.type.elements() : 0;
+    }
+  }
+  std::set<std::int32_t> shared;
+  for (const auto& [layer, holders] : stages_of_layer) {
+    if (holders.size() > 1) {
+      shared.insert(layer);
+    }
+  }
+  const auto note = [&](const std::string& which, std::size_t first, std::size_t end) {
+    std::set<std::int32_t> held;
+    std::int64_t parameters = 0;
+    for (std::size_t s = first; s < end; ++s) {
+      parameters += stages[s].parameters;
+      held.insert(stages[s].layers.begin(), stages[s].layers.end());
+    }
+    job.notes.push_back(fmt::format("{}: {}, {} parameters", which,
+                                    span_text(job.graph.layers, held, shared),
+                                    grouped(parameters)));
+  };
+  for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
+    const std::size_t s = row.index;
+    if (row.left_out > 0) {
+      note(fmt::format("{}s {} to {}", word, s - row.left_out, s - 1), s - row.left_out, s);
+    }
+    note(fmt::format("{} {} on IPU {}", word, s, job.ipu_of_stage[s]), s, s + 1);
+  }
+}
+
+/// "pipeline.split = conv2": what says where to cut. Empty where nobody does.
+std::string setting_text(const PipelineOptions& pipeline) {
+  return !pipeline.layers_per_ipu.empty()
+             ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
+         : !pipeline.split.empty()
+             ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
+             : "";
+}
+
+/// What keeps the model from more IPUs: a setting, or the model itself.
+void note_unused_ipus(const CompileOptions& options, Job& job) {
+  const std::set<std::uint32_t> used(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
+  if (static_cast<std::int64_t>(used.size()) >= options.ipus_per_replica) {
+    return;
+  }
+  const PipelineOptions& pipeline = options.pipeline;
+  const std::string setting =
+      !pipeline.device_mapping.empty()
+          ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
+          : setting_text(pipeline);
+  job.notes.push_back(
+      fmt::format("{} uses only {} of the {} IPUs of each replica{}",
+                  setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
+                  setting.empty() ? fmt::format(": it can be cut into at most {}",
+                                                counted(job.ipu_of_stage.size(), "stage"))
+                                  : ""));
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  const std::vector<ForwardPass> passes = forward_passes(options, job);
+  const ForwardPass& model = passes.at(0);
+  POPRUN_ASSIGN(const std::vector<StageCut> cuts, cuts_of(options, model, job));
+  POPRUN_TRY(check_phases(options, cuts.size() + 1, setting_text(options.pipeline)));
+  job.ipu_of_stage = ipus_of(options.pipeline, cuts.size() + 1);
+  const Positions positions = positions_in(model);
+  for (const ForwardPass& forward : passes) {
+    POPRUN_TRY(assign_stages(job.graph, forward, positions, cuts));
+  }
+  const std::string asked = setting_text(options.pipeline);
+  POPRUN_TRY(
+      check_no_stage_is_empty(model, cuts.size() + 1, asked.empty() ? "balanced stages" : asked));
+  if (job.ipu_of_stage.size() > 1) {
+    note_stages(model, is_phased(options) ? "phase" : "stage", job);
+  }
+  note_unused_ipus(options, job);
+  return {};
+}
+
+tl::unexpected<Error> bug(const std::string& what) {
+  return fail(ErrorCode::kBug, fmt::format("pass {}: {}", kName, what));
+}
+
+bool differ_only_in_stage(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.attributes == b.attributes && a.origin.layer == b.origin.layer &&
+         a.origin.direction == b.origin.direction;
+}
+
+bool differ_only_in_stage(const Region& a, const Region& b) {
+  return a.repeat == b.repeat &&
+         std::ranges::equal(a.operations, b.operations, [](const Operation& x, const Operation& y) {
+           return differ_only_in_stage(x, y);
+         });
+}
+
+/// Operations are the same ones but for their stages, which exist.
+Status verify_operations_stay(const Job& before, const Job& after) {
+  for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
+    const Function& function = after.graph.functions.at(f);
+    if (!std::ranges::equal(
+            before.graph.functions[f].regions, function.regions,
+            [](const Region& a, const Region& b) { return differ_only_in_stage(a, b); })) {
+      return bug(fmt::format("changes more of {} than stages", function.name));
+    }
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (operation.origin.stage >= after.ipu_of_stage.size()) {
+          return bug(fmt::format("{} is in stage {} of {}", operation.kind, operation.origin.stage,
+                                 after.ipu_of_stage.size()));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+/// No operation reads what a later stage writes.
+Status verify_flow(const Job& job) {
+  for (const Function& function : job.graph.functions) {
+    for (const Region& region : function.regions) {
+      std::map<TensorId, std::uint32_t> written_in;
+      for (const Operation& operation : region.operations) {
+        for (const TensorId id : operation.inputs) {
+          const auto writer = written_in.find(id);
+          if (writer != written_in.end() && writer->second > operation.origin.stage) {
+            return pass_bug(kName, job.graph, id,
+                            fmt::format("is made in stage {} and read in stage {}", writer->second,
+                                        operation.origin.stage));
+          }
+        }
+        for (const TensorId id : operation.outputs) {
+          written_in[id] = operation.origin.stage;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+/// A stage's entry of layers_per_ipu is the number of its counted layers.
+Status verify_counts(const CompileOptions& options, const Job& job) {
+  const std::vector<std::int64_t>& wanted = options.pipeline.layers_per_ipu;
+  if (wanted.empty()) {
+    return {};
+  }
+  std::map<std::uint32_t, std::set<std::int32_t>> layers;
+  for (const Operation& operation :
+       job.graph.at(forward_passes(options, job).at(0).place).operations) {
+    const std::int32_t layer = operation.origin.layer;
+    if (layer != kNoLayer && job.graph.layers.at(static_cast<std::size_t>(layer)).counted) {
+      layers[operation.origin.stage].insert(layer);
+    }
+  }
+  for (std::size_t s = 0; s < wanted.size(); ++s) {
+    const auto had = static_cast<std::int64_t>(layers[static_cast<std::uint32_t>(s)].size());
+    if (wanted[s] >= 0 && wanted[s] != had) {
+      return bug(fmt::format("stage {} has {} layers, not {}", s, had, wanted[s]));
+    }
+  }
+  return {};
+}
+
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
+  if (!mapping.empty() && after.ipu_of_stage != mapping) {
+    return bug("stages are not on the IPUs of device-mapping");
+  }
+  for (std::size_t phase = 0; is_phased(options) && phase < after.ipu_of_stage.size(); ++phase) {
+    if (after.ipu_of_stage.size() != options.pipeline.phases ||
+        after.ipu_of_stage[phase] != phase % options.pipeline.phase_ipus) {
+      return bug(fmt::format("phase {} of {} is on IPU {}", phase, after.ipu_of_stage.size(),
+                             after.ipu_of_stage[phase]));
+    }
+  }
+  for (const std::uint32_t ipu : after.ipu_of_stage) {
+    if (ipu >= options.ipus_per_replica) {
+      return bug(fmt::format("IPU {} does not exist", ipu));
+    }
+  }
+  POPRUN_TRY(verify_operations_stay(before, after));
+  POPRUN_TRY(verify_counts(options, after));
+  return verify_flow(after);
+}
+
+}  // namespace
+
+Pass pass() {
+  return {kName, always, run, verify};
+}
+
+}  // namespace poprun::passes::stages

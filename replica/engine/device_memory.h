@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// One IPU's In-Processor Memory, exactly as many bytes as the device has, or its Streaming Memory,
+/// as many as the plan uses. Only touched pages cost this machine anything. The provider of the
+/// bytes (of In-Processor Memory a Communicator, so that peers can read them) keeps them alive.
+class Arena {
+ public:
+  explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
+
+  [[nodiscard]] Bytes capacity() const { return Bytes{static_cast<std::int64_t>(bytes_.size())}; }
+
+  /// The bytes [offset, offset + size). Requires: they lie inside the memory.
+  [[nodiscard]] std::span<std::byte> at(Bytes offset, Bytes size) const;
+
+  /// Notes that bytes up to `end` are in use now. Requires: end <= capacity().
+  void use(Bytes end);
+
+  /// The largest `end` ever in use.
+  [[nodiscard]] Bytes high_water() const { return high_water_; }
+
+  /// Fills bytes with 0xFF, which is NaN in every float format.
+  void poison(Bytes offset, Bytes size) const;
+
+ private:
+  std::span<std::byte> bytes_;
+  Bytes high_water_;
+};
+
+/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, with all
+/// elements in one piece. Where the tensor lies on the device is its Placement, which DeviceMemory
+/// handles.
+///
+/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just
+/// planned: tensors that share bytes in the plan really do overwrite each other.
+class HostImages {
+ public:
+  /// Both must outlive this. `arenas[m]` is memory m (memory_of).
+  HostImages(const Program& program, const std::vector<Arena>& arenas)
+      : program_(program), arenas_(arenas) {}
+
+  /// The image of a tensor; it never moves. Requires: a step of the Program names the tensor.
+  [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
+
+ private:
+  const Program& program_;
+  const std::vector<Arena>& arenas_;
+};
+
+/// The bytes of one IPU's Streaming Memory, this process's own: peers never read them. Only touched
+/// pages cost this machine anything.
+class StreamingMemory {
+ public:
+  /// Zeroed bytes, valid for the life of this object. Errors: kHostResources, with the size.
+  Result<std::span<std::byte>> allocate(Bytes size);
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+};
+
+/// The memories of one replica's IPUs: which bytes are in use when, according to the tensors'
+/// placements. To read or write a tensor, ask HostImages for its bytes.
+class DeviceMemory {
+ public:
+  /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
+  DeviceMemory(const Program& program, std::vector<Arena> arenas)
+      : program_(program), arenas_(std::move(arenas)) {}
+
+  /// By memory: the end of the highest of a set of tensors.
+  using Reach = std::vector<Bytes>;
+  [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
+
+  /// Notes that memory is in use up to there.
+  void use(const Reach& reach);
+
+  /// Fills a tensor's bytes with NaN.
+  void poison(std::uint32_t tensor) const;
+
+  /// Fills all memory that the plan ever uses with NaN.
+  void poison_planned() const;
+
+  /// By memory: the end of the highest byte ever in use.
+  [[nodiscard]] std::vector<Bytes> high_water() const;
+
+  [[nodiscard]] const std::vector<Arena>& arenas() const { return arenas_; }
+
+ private:
+  const Program& program_;
+  std::vector<Arena> arenas_;
+};
+
+}  // namespace poprun

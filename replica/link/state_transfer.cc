@@ -1,0 +1,196 @@
+#include "replica/link/state_transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/link/launcher_link.h"
+#include "replica/link/streams_up.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::chrono::milliseconds kLastPatience{600'000};
+constexpr std::chrono::seconds kFailedPatience{5};  // A replica that failed has something to tell.
+constexpr std::chrono::seconds kBetweenTries{2};
+// A part may take so long, and as much longer as its bytes take to be sent, synced and read again.
+constexpr double kSendSecondsMax = 600;
+constexpr double kSlowestBytesPerSecond = 8e6;
+constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
+
+/// What came of a try.
+bool may_be_sent_again(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE;
+}
+
+grpc::Status send_part(const CoordinatorConnection& connection, grpc::ClientContext& context,
+                       const proto::StatePart& part, std::span<const std::byte> bytes) {
+  connection.prepare(context,
+                     kSendSecondsMax + static_cast<double>(bytes.size()) / kSlowestBytesPerSecond);
+  proto::StoreStateReply reply;
+  const auto stream = connection.stub->StoreState(&context, &reply);
+  proto::StatePiece piece;
+  *piece.mutable_part() = part;
+  bool open = stream->Write(piece);
+  while (open && !bytes.empty()) {
+    const auto data = bytes.first(std::min(kPieceBytes, bytes.size()));
+    bytes = bytes.subspan(data.size());
+    piece.set_data(data.data(), data.size());
+    open = stream->Write(piece);
+  }
+  if (open) {
+    stream->WritesDone();
+  }
+  return stream->Finish();
+}
+
+}  // namespace
+
+bool LauncherCheckpoints::is_due(std::uint64_t step) const {
+  return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
+}
+
+/// Whether the part on its way is tried once more after the disk did not take it.
+void LauncherCheckpoints::give_up(bool given_up) {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = given_up;
+  }
+  changed_.notify_all();
+}
+
+std::optional<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part,
+                                                               bool is_last) {
+  if (sending_.valid()) {
+    give_up(true);
+    const bool sent =
+        sending_.wait_for(is_last ? kLastPatience : patience_) == std::future_status::ready;
+    give_up(false);
+    if (!sent) {
+      return std::nullopt;
+    }
+    sending_.get();
+  }
+  part_ = std::move(part);
+  std::size_t bytes = 0;
+  for (const proto::StateSlice& slice : part_.slices()) {
+    bytes += slice.bytes();
+  }
+  bytes_.resize(bytes);
+  return std::span(bytes_);
+}
+
+void LauncherCheckpoints::send() {
+  sending_ = std::async(std::launch::async, [this] { run(); });
+}
+
+void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps,
+                                 std::chrono::seconds patience) {
+  if (!sending_.valid()) {
+    return;
+  }
+  // Asked for late, some of those that have a part may have been done.
+  if (std::ranges::count(last_steps, last_step()) < part_.parts()) {
+    abandon();
+  }
+  sending_.wait_for(patience);
+  give_up(true);
+  sending_.get();
+}
+
+/// Breaks the last part off, unless the launcher has it.
+void LauncherCheckpoints::abandon() {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  if (call_ != nullptr) {
+    call_->TryCancel();
+  }
+  changed_.notify_all();
+}
+
+LauncherCheckpoints::~LauncherCheckpoints() {
+  if (sending_.valid()) {
+    give_up(true);
+    sending_.wait_for(kFailedPatience);
+    abandon();
+    sending_.wait();
+  }
+}
+
+void LauncherCheckpoints::run() {
+  std::unique_lock lock(mutex_);
+  while (!abandoned_) {
+    grpc::ClientContext context;
+    call_ = &context;
+    lock.unlock();
+    const grpc::Status status = send_part(client_.connection(), context, part_, bytes_);
+    lock.lock();
+    call_ = nullptr;
+    const auto stops = [this] { return given_up_ || abandoned_; };
+    if (!may_be_sent_again(status) || changed_.wait_for(lock, kBetweenTries, stops)) {
+      return;
+    }
+  }
+}
+
+/// A SendState call under way.
+class StateStream {
+ public:
+  explicit StateStream(const CoordinatorConnection& connection) {
+    connection.prepare(context_, kReadSecondsMax);
+    stream_ = connection.stub->SendState(&context_, proto::StateRequest{});
+  }
+  StateStream(const StateStream&) = delete;
+  StateStream& operator=(const StateStream&) = delete;
+  ~StateStream() {
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+  bool read(proto::TensorChunk& chunk) { return stream_->Read(&chunk); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<proto::TensorChunk>> stream_;
+};
+
+LauncherState::LauncherState(CoordinatorClient& client) : client_(client) {}
+
+LauncherState::~LauncherState() = default;
+
+Status LauncherState::read(const proto::StateVariable& variable, std::span<std::byte> into) {
+  if (stream_ == nullptr) {
+    stream_ = std::make_unique<StateStream>(client_.connection());
+  }
+  proto::TensorChunk chunk;
+  do {
+    if (!stream_->read(chunk)) {
+      return fail(
+          ErrorCode::kInfrastructure,
+          fmt::format("the launcher stopped sending the checkpoint at '{}'", variable.name()));
+    }
+    const bool fits = chunk.name() == variable.name() && chunk.type() == variable.type() &&
+                      std::ranges::equal(chunk.shape(), variable.shape()) &&
+                      chunk.data().size() <= into.size();
+    if (!fits) {
+      return fail(ErrorCode::kData,
+                  fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
+                              "is another job's",
+                              chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
+                              variable.name(), variable.type(), fmt::join(variable.shape(), ", ")));
+    }
+    std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
+    into = into.subspan(chunk.data().size());
+  } while (!chunk.last());
+  if (!into.empty()) {
+    return fail(ErrorCode::kData,
+                fmt::format("the checkpoint has {} B of '{}', not {} B",
+                            variable.bytes() - into.size(), variable.name(), variable.bytes()));
+  }
+  return {};
+}
+
+}  // namespace poprun

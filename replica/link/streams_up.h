@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <grpcpp/grpcpp.h>
+
+#include "proto/coordinator.grpc.pb.h"
+#include "replica/base/error.h"
+#include "replica/base/grpc/identity.h"
+
+namespace poprun {
+
+/// Most bytes of a tensor in one message.
+inline constexpr std::size_t kPieceBytes = 1 << 20;
+
+/// The channel to the launcher, and what every call on it carries.
+struct CoordinatorConnection {
+  std::string address;  ///< host:port.
+  std::string token;    ///< Empty where the job has none.
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<proto::Coordinator::Stub> stub;
+
+  CoordinatorConnection(const std::string& host_port, const std::string& job_token,
+                        const std::optional<TlsIdentity>& identity);
+
+  /// Adds the token and, where `seconds` > 0, a deadline.
+  void prepare(grpc::ClientContext& context, double seconds) const;
+};
+
+/// Sends report items in order from a thread of its own, so that training never waits for the
+/// launcher while the queue has room.
+class ReportStream {
+ public:
+  /// `connection` must outlive this.
+  explicit ReportStream(const CoordinatorConnection& connection);
+
+  /// Drops what is still queued.
+  ~ReportStream();
+
+  /// Queues `item`. Blocks, 60 s at most, only while more than 16 MiB wait.
+  ///
+  /// Errors
+  ///   kInfrastructure  the launcher ended the stream (its message), or takes nothing.
+  Status send(proto::ReportItem item);
+
+  /// Sends what is queued and waits, 60 s at most, for the launcher's answer. Once.
+  ///
+  /// Errors
+  ///   kInfrastructure  as `send`.
+  Status finish();
+
+ private:
+  void run();
+  [[nodiscard]] Status result() const;
+
+  grpc::ClientContext context_;
+  proto::ReportReply reply_;
+  std::unique_ptr<grpc::ClientWriter<proto::ReportItem>> stream_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::deque<proto::ReportItem> queue_;
+  std::size_t queued_bytes_ = 0;
+  bool finishing_ = false;
+  std::optional<grpc::Status> ended_;  ///< Set once, when the stream is over.
+
+  std::thread writer_;
+};
+
+}  // namespace poprun

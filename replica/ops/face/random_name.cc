@@ -1,0 +1,22 @@
+#include "replica/ops/face/random_name.h"
+
+namespace poprun {
+
+RandomName::RandomName(const Attribute& attribute) {
+  if (const auto* salt = std::get_if<std::int64_t>(&attribute)) {
+    salt_ = static_cast<std::size_t>(*salt);
+  } else {
+    name_ = std::get<std::string>(attribute);
+  }
+}
+
+const std::string& RandomName::at(const Moment& now) const {
+  POPRUN_CHECK(!salt_ || *salt_ < now.salts.size());
+  return salt_ ? now.salts[*salt_] : name_;
+}
+
+bool keys_random_numbers(const std::string& attribute) {
+  return attribute == "key" || attribute == "stochastic";
+}
+
+}  // namespace poprun

@@ -1,0 +1,299 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "launcher/options/command_line.h"
+#include "launcher/options/help.h"
+#include "launcher/options/parse.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using Args = std::vector<std::string>;
+
+Result<Options> parse(const Args& args, std::string_view config = "") {
+  return parse_options(args, config);
+}
+
+std::string error_of(const Args& args, std::string_view config = "") {
+  const auto options = parse(args, config);
+  return options ? "no error" : options.error().message;
+}
+
+TEST(Subcommands, StandBeforeTrainCfg) {
+  const auto options = parse({"check", "-n", "2", "train.cfg", "--check-steps", "5"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->subcommand, Subcommand::kCheck);
+  EXPECT_EQ(options->config_file, "train.cfg");
+  EXPECT_EQ(options->config.check().steps(), 5U);
+  EXPECT_THAT(options->config.check().ipus(), IsEmpty());
+  EXPECT_EQ(options->output_dir, "poprun-emu-check");
+}
+
+TEST(Subcommands, AreNoFilesAndFilesAreNone) {
+  EXPECT_EQ(parse({"./check"})->subcommand, Subcommand::kRun);
+  EXPECT_EQ(parse({"./check"})->config_file, "./check");
+  EXPECT_FALSE(parse({"train.cfg"})->config.has_check());
+  EXPECT_EQ(parse({"train.cfg"})->output_dir, "poprun-emu-out");
+  EXPECT_EQ(parse({"checks"})->config_file, "checks");
+  EXPECT_THAT(error_of({"check"}), HasSubstr("usage: poprun-emu check [options] train.cfg"));
+}
+
+TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
+  EXPECT_EQ(error_of({"chek", "train.cfg"}),
+            "unknown subcommand 'chek'; did you mean check? usage: poprun-emu check [options] "
+            "train.cfg");
+  EXPECT_EQ(error_of({"train.cfg", "check"}),
+            "the subcommand check comes before train.cfg; usage: poprun-emu check [options] "
+            "train.cfg");
+  EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
+}
+
+/// As parse_options of a command line in a shell.
+std::string complaint_of(std::vector<std::string> args) {
+  const Result<Options> options = parse_options(args);
+  return options ? "" : options.error().message;
+}
+
+TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
+  const std::string python = "poprun-emu runs a train.cfg instead of a program";
+  for (const std::vector<std::string>& program : std::initializer_list<std::vector<std::string>>{
+           {"python3", "train.py", "--config", "x"},
+           {"python", "run.py", "--epochs", "3", "--num-replicas=2"},
+           {"python3.8", "-m", "run", "-v"},
+           {"./not_there.py"},
+           {"sh", "-c", "run --loss-scaling 8"},
+           {"/bin/sh"},
+           {"--", "python3", "--version"}}) {
+    std::vector<std::string> line = {"-vv",
+                                     "--num-instances=1",
+                                     "--mpi-global-args=--mca a b",
+                                     "--offline-mode=on",
+                                     "--num-replicas",
+                                     "2",
+                                     "--print-topology",
+                                     "yes"};
+    line.insert(line.end(), program.begin(), program.end());
+    EXPECT_THAT(complaint_of(line), HasSubstr(python)) << program[0];
+  }
+  EXPECT_EQ(complaint_of({"-n", "2", "python3", "a.py", "--b", "1", "--c"}).substr(0, 60),
+            "python3 a.py --b 1 ...: poprun-emu runs a train.cfg instead ");
+  EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}),
+              HasSubstr("did you mean --num-replicas?"));
+  EXPECT_THAT(complaint_of({"--help", "sh"}), HasSubstr("--help sh: unknown section; available: "));
+  EXPECT_THAT(complaint_of({"not_there.cfg", "--epochs", "3"}), HasSubstr("--epochs: unknown"));
+}
+
+TEST(Subcommands, AreGivenOnce) {
+  EXPECT_EQ(error_of({"check", "check"}),
+            "the subcommand check is given twice; a file of that name would be ./check; usage: "
+            "poprun-emu check [options] train.cfg");
+  EXPECT_THAT(error_of({"check", "check", "train.cfg"}), HasSubstr("is given twice"));
+  EXPECT_EQ(parse({"check", "./check"})->config_file, "./check");
+}
+
+TEST(Subcommands, SpellOutRangesOfIpus) {
+  EXPECT_EQ(error_of({"check", "train.cfg", "--check-ipus", "2-4"}),
+            "--check-ipus = 2-4 is not allowed; allowed: up to 256 integers from 2 to 64, "
+            "separated by blanks; write each: 2 3 4");
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "4-2"}),
+              ::testing::EndsWith("separated by blanks"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1-3"}),
+              ::testing::EndsWith("separated by blanks"));
+}
+
+TEST(Subcommands, OwnTheirOptions) {
+  EXPECT_EQ(error_of({"--check-steps", "5", "train.cfg"}),
+            "--check-steps belongs to the subcommand check; usage: poprun-emu check [options] "
+            "train.cfg");
+  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "2,4"})->config.check().ipus(),
+              ElementsAre(2, 4));
+  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "4,2,4"})->config.check().ipus(),
+              ElementsAre(4, 2));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1"}),
+              StartsWith("--check-ipus = 1 is not allowed"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-steps", "0"}),
+              StartsWith("--check-steps = 0 is not allowed"));
+}
+
+TEST(Subcommands, HaveTheirPageOfHelp) {
+  EXPECT_EQ(parse({"check", "--help"})->help, "check");
+  EXPECT_THAT(help_text("check"), StartsWith("Usage: poprun-emu check [options] train.cfg\n"));
+  EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
+  EXPECT_THAT(help_text("check"), HasSubstr("Ends with 0 if all runs that were compared are"));
+  EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: also if a run differs"));
+  EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check|"));
+  EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
+}
+
+TEST(Check, RefusesWhatHasNoStepsToCompare) {
+  EXPECT_EQ(error_of({"check", "train.cfg"}, "[model]\nmode = inference\n"),
+            "check compares training steps, but model.mode = inference has none");
+  EXPECT_EQ(error_of({"check", "train.cfg", "--dry-run"}),
+            "--dry-run starts no replica, but check runs the job; give only one of them");
+}
+
+TEST(Check, SaysWhichKeysItOverrules) {
+  const auto options =
+      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite",
+             "--allow-out-of-memory"},
+            "[training]\nsteps = 5\n[pipeline]\nschedule = interleaved\nrecomputation = layer\n"
+            "recomputation-memory = 0.5\n");
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->config.report().dump_tensors(), IsEmpty());
+  EXPECT_THAT(options->notes,
+              ElementsAre("check overrules pipeline.schedule = interleaved (runs every schedule), "
+                          "pipeline.recomputation = layer (runs every recomputation), "
+                          "report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory "
+                          "(only compiles what does not fit), --overwrite (leaves results of jobs "
+                          "alone)"));
+  EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
+}
+
+std::vector<std::int64_t> layers_of(const Options& options) {
+  std::vector<std::int64_t> layers;
+  for (const VariedJob& job : options.varied.jobs) {
+    layers.push_back(job.config.model().sizes().at("layers"));
+  }
+  return layers;
+}
+
+TEST(Estimate, TakesItsOptions) {
+  const auto options = parse({"estimate", "--by-layer", "train.cfg", "--compile"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->subcommand, Subcommand::kEstimate);
+  EXPECT_TRUE(options->estimate_by_layer);
+  EXPECT_TRUE(options->estimate_compile);
+  EXPECT_THAT(options->varied.jobs, IsEmpty());
+  EXPECT_FALSE(parse({"estimate", "train.cfg"})->estimate_compile);
+  EXPECT_EQ(error_of({"train.cfg", "--compile"}),
+            "--compile belongs to the subcommand estimate; usage: poprun-emu estimate [options] "
+            "train.cfg");
+}
+
+TEST(Estimate, MakesAJobOfEachValue) {
+  const auto options = parse({"estimate", "train.cfg", "--vary", "model.layers=2,4,8"},
+                             "[model]\nname = mlp\nlayers = 3\n[training]\noptimizer = adam\n");
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->varied.key, "model.layers");
+  EXPECT_THAT(layers_of(*options), ElementsAre(2, 4, 8));
+  EXPECT_EQ(options->varied.jobs[2].value, "8");
+  EXPECT_EQ(options->varied.jobs[2].config.model().name(), "mlp");
+  EXPECT_EQ(options->varied.jobs[2].config.training().optimizer(), "adam");
+  EXPECT_EQ(options->config.model().sizes().at("layers"), 3) << "the job itself";
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "model=mlp,gpt2"})->varied.key, "model.name");
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary=ipus-per-replica=2,4"})
+                ->varied.jobs[1]
+                .config.topology()
+                .ipus_per_replica(),
+            4U);
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"},
+                  "[data]\nsource = text:x\n")
+                ->varied.jobs[0]
+                .config.data()
+                .source(),
+            "text:x?sequence-length=64");
+}
+
+TEST(Estimate, RefusesWhatCannotBeVaried) {
+  const auto vary = [](const std::string& what) {
+    return error_of({"estimate", "train.cfg", "--vary", what});
+  };
+  EXPECT_EQ(vary("model.layer=2,4"), "--vary model.layer: unknown key; did you mean model.layers?");
+  EXPECT_EQ(vary("output-dir=a,b"),
+            "--vary output-dir: --output-dir does not change what a job needs; keys of train.cfg, "
+            "num-replicas and ipus-per-replica can be varied");
+  for (const char* text : {"model.layers", "model.layers=", "=2", "model.layers=2,,4", "x=,"}) {
+    EXPECT_EQ(vary(text), fmt::format("--vary = {} is not allowed; allowed: KEY=VALUE,VALUE,..., "
+                                      "such as model.layers=2,4,8",
+                                      text));
+  }
+  EXPECT_THAT(vary("model.layers=2,2"), ::testing::EndsWith("model.layers=2,4,8, each value once"));
+  EXPECT_THAT(vary("model.layers=two"),
+              StartsWith("--vary model.layers = two is not allowed; allowed: an integer"));
+  EXPECT_EQ(vary("model.partials=float,half"),
+            "--vary model.partials = half: model.partials = half needs model.precision = half, but "
+            "it is float");
+  EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--vary", "x=3"}),
+            "--vary was given twice; one key can be varied at a time, with several values");
+  EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--by-layer"}),
+            "--by-layer lists the layers of one job, but --vary estimates several; give only one "
+            "of them");
+  EXPECT_THAT(error_of({"estimate", "train.cfg", "--dry-run"}), StartsWith("--dry-run compiles"));
+  EXPECT_THAT(error_of({"estimate"}), HasSubstr("usage: poprun-emu estimate [options] train.cfg"));
+}
+
+TEST(Estimate, HasItsPageOfHelp) {
+  EXPECT_THAT(help_text("estimate"),
+              StartsWith("Usage: poprun-emu estimate [options] train.cfg\n"));
+  for (const char* option : {"--by-layer", "--compile", "--vary KEY=VALUES"}) {
+    EXPECT_THAT(help_text("estimate"), HasSubstr(option));
+  }
+  EXPECT_THAT(help_text(""), HasSubstr("|estimate"));
+  EXPECT_THAT(help_text(""), HasSubstr(" [options] train.cfg (--help SUBCOMMAND)\n"));
+}
+
+TEST(Profile, TakesItsOptions) {
+  const auto options = parse(
+      {"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->subcommand, Subcommand::kProfile);
+  EXPECT_EQ(options->output_dir, "poprun-emu-profile");
+  EXPECT_FALSE(options->profile.run);
+  EXPECT_EQ(options->profile.steps, 5U);
+  ASSERT_EQ(options->profile.tiles.size(), 2U);
+  EXPECT_FALSE(options->profile.tiles[0].ipu);
+  EXPECT_EQ(options->profile.tiles[0].tile, 952U);
+  EXPECT_EQ(options->profile.tiles[1].ipu, 1U);
+  EXPECT_EQ(options->profile.tiles[1].tile, 3U);
+  EXPECT_TRUE(parse({"profile", "train.cfg"})->profile.run);
+  EXPECT_EQ(parse({"profile", "train.cfg"})->profile.steps, 3U);
+  EXPECT_FALSE(parse({"profile", "train.cfg"})->config.has_profile()) << "what is compiled";
+  EXPECT_EQ(error_of({"train.cfg", "--no-run"}),
+            "--no-run belongs to the subcommand profile; usage: poprun-emu profile [options] "
+            "train.cfg");
+}
+
+TEST(Profile, ComparesTwoFilesInTheirOrder) {
+  for (const Args& args : {Args{"profile", "--compare", "a.pb", "b.json"},
+                           Args{"profile", "a.pb", "b.json", "--compare"},
+                           Args{"profile", "a.pb", "--compare", "b.json"}}) {
+    const auto options = parse(args, "not a train.cfg");
+    ASSERT_TRUE(options) << options.error().message;
+    EXPECT_THAT(options->profile.compared, ElementsAre("a.pb", "b.json"));
+  }
+  EXPECT_EQ(error_of({"profile", "--compare", "a.pb"}),
+            "--compare needs two profiles, source and target, but got a.pb; usage: "
+            "poprun-emu profile --compare A/profile.pb B/profile.pb");
+  EXPECT_THAT(error_of({"profile", "--compare", "a", "b", "--tile", "1"}),
+              StartsWith("--tile is for the profile of a job"));
+}
+
+TEST(Profile, RefusesWhatIsNoTile) {
+  for (const char* tile : {"x", "1:", ":1", "-1", "1:2:3", "99999999999"}) {
+    EXPECT_EQ(error_of({"profile", "train.cfg", fmt::format("--tile={}", tile)}),
+              fmt::format("--tile = {} is not allowed; allowed: TILE or IPU:TILE, as in 952 or "
+                          "3:952",
+                          tile));
+  }
+  EXPECT_THAT(error_of({"profile", "train.cfg", "--dry-run"}), HasSubstr("profile --no-run"));
+}
+
+TEST(Profile, HasItsPageOfHelp) {
+  EXPECT_THAT(help_text("profile"), StartsWith("Usage: poprun-emu profile [options] train.cfg\n"));
+  for (const char* option : {"--no-run", "--profile-steps N", "--tile [IPU:]TILE", "--compare"}) {
+    EXPECT_THAT(help_text("profile"), HasSubstr(option));
+  }
+  EXPECT_THAT(help_text(""), HasSubstr("|profile"));
+}
+
+}  // namespace
+}  // namespace poprun::launcher

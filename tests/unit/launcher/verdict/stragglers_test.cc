@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include "launcher/verdict/slow_replicas.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// A job whose replicas need these seconds a step.
+class StragglersTest : public ::testing::Test {
+ protected:
+  /// `steps` further steps; returns who was found on the way.
+  std::optional<Straggler> run(const std::vector<double>& seconds, std::uint64_t steps) {
+    std::optional<Straggler> found;
+    totals_.resize(seconds.size());
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      ++steps_;
+      proto::Beat beat;
+      for (std::size_t r = 0; r < seconds.size(); ++r) {
+        totals_[r] += seconds[r];
+        proto::ReplicaProgress& progress = *beat.add_replicas();
+        progress.set_replica(static_cast<std::uint32_t>(r));
+        progress.mutable_times()->set_steps(steps_);
+        progress.mutable_times()->set_compute_seconds(totals_[r]);
+      }
+      stragglers_.beat(beat);
+      const std::optional<Straggler> now = stragglers_.found();
+      found = now ? now : found;
+    }
+    return found;
+  }
+
+  Stragglers stragglers_{4};
+  std::uint64_t steps_ = 0;
+  std::vector<double> totals_;
+};
+
+TEST_F(StragglersTest, AreNamedOnceWithTheFactorAndTheSteps) {
+  EXPECT_FALSE(run({1, 1, 2.5, 1.2}, 29));
+  const auto found = run({1, 1, 2.5, 1.2}, 1);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->replica, 2U);
+  EXPECT_EQ(found->others, 0U);
+  EXPECT_DOUBLE_EQ(found->seconds_per_step, 2.5);
+  EXPECT_DOUBLE_EQ(found->usual_seconds, 1);
+  EXPECT_EQ(found->steps, 30U);
+  EXPECT_FALSE(run({1, 1, 2.5, 1.2}, 100));
+}
+
+TEST_F(StragglersTest, OfOneHostAreCounted) {
+  const auto found = run({1, 1, 1.9, 2}, 30);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->replica, 3U);
+  EXPECT_EQ(found->others, 1U);
+}
+
+TEST_F(StragglersTest, AreNoneWhereAllAreAboutEqual) {
+  EXPECT_FALSE(run({1, 1.4, 1.2, 1.3}, 200));
+}
+
+TEST_F(StragglersTest, AreNoneWhereEachIsSlowInTurn) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<double> seconds(4, 1.0);
+    seconds[static_cast<std::size_t>(round) % 4] = 5;
+    EXPECT_FALSE(run(seconds, Stragglers::kStretchSteps));
+  }
+}
+
+TEST_F(StragglersTest, TheSlowestOfTheLastStretchIsKnownWhateverTheFactor) {
+  run({1, 1.25, 1, 1}, 9);
+  EXPECT_FALSE(stragglers_.slowest()) << "before the first stretch ends";
+  run({1, 1.25, 1, 1}, 1);
+  ASSERT_TRUE(stragglers_.slowest());
+  EXPECT_EQ(stragglers_.slowest()->replica, 1U);
+  EXPECT_DOUBLE_EQ(stragglers_.slowest()->seconds_per_step, 1.25);
+  EXPECT_DOUBLE_EQ(stragglers_.slowest()->usual_seconds, 1);
+  run({1, 1, 1, 3}, 40);
+  ASSERT_EQ(stragglers_.slowest()->replica, 3U) << "named by now";
+  run({2, 1, 1, 1}, 10);
+  EXPECT_EQ(stragglers_.slowest()->replica, 0U) << "goes on after one was named";
+}
+
+TEST_F(StragglersTest, AreNoneInShortStretches) {
+  EXPECT_FALSE(run({0.001, 0.001, 0.01, 0.001}, 500)) << "half a second of noise";
+}
+
+TEST_F(StragglersTest, OfTwoReplicasAreFound) {
+  stragglers_ = Stragglers(2);
+  EXPECT_EQ(run({1, 2}, 30)->replica, 1U);
+}
+
+TEST_F(StragglersTest, AreNoneOfOneReplica) {
+  stragglers_ = Stragglers(1);
+  EXPECT_FALSE(run({1}, 100));
+  EXPECT_FALSE(stragglers_.slowest());
+}
+
+}  // namespace
+}  // namespace poprun::launcher

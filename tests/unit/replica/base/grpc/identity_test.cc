@@ -1,0 +1,77 @@
+#include "replica/base/grpc/identity.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/temporary_folder.h"
+
+namespace poprun {
+namespace {
+
+constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+
+TEST(Identity, OfATokenHasTheSameKeyEverywhere) {
+  const TlsIdentity one = identity_of_token(kToken);
+  EXPECT_EQ(one.key, identity_of_token(kToken).key);
+  EXPECT_NE(one.key, identity_of_token("0123456789abcdef0123456789abcdee").key);
+  EXPECT_NE(one.certificate.find("BEGIN CERTIFICATE"), std::string::npos);
+  EXPECT_EQ(one.peer_name, "job.poprun-emu");
+}
+
+TEST(Identity, TravelsAsOnePrintableLine) {
+  const TlsIdentity identity = identity_of_token(kToken);
+  const std::string line = to_line(identity);
+  EXPECT_EQ(line.find_first_of("\n\"'$`\\"), std::string::npos);
+  const auto again = identity_from_line(line);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, identity);
+  EXPECT_FALSE(identity_from_line("token"));
+  EXPECT_FALSE(identity_from_line(""));
+}
+
+TEST(Identity, NeedsATokenThatNobodyGuesses) {
+  EXPECT_TRUE(check_hard_to_guess("0123456789abcdef", "POPRUN_EMU_TOKEN"));
+  const Status refused = check_hard_to_guess("0123456789abcde", "POPRUN_EMU_TOKEN");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            "POPRUN_EMU_TOKEN: a token that guards services for other hosts needs at least 16 "
+            "characters, had 15; make one with `openssl rand -hex 16`");
+}
+
+TEST(Identity, OfFilesWantsAllThree) {
+  const auto refused = read_identity({.certificate = "c.pem", .key = "", .authorities = "a.pem"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
+}
+
+// Linux starts no process with an environment variable of 128 KiB.
+TEST(Identity, OfFilesFitsIntoAnEnvironmentVariable) {
+  const testing::TemporaryFolder folder;
+  const TlsIdentity job = identity_of_token(kToken);
+  TlsFiles files{.certificate = folder.write("cert.pem", job.certificate),
+                 .key = folder.write("key.pem", job.key),
+                 .authorities = folder.write("ca.pem", job.authorities)};
+  const auto read = read_identity(files);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, job);
+  std::string many;
+  while (many.size() <= 100 * 1024) {
+    many += job.authorities;
+  }
+  files.authorities = folder.write("bundle.pem", many);
+
+  const auto refused = read_identity(files);
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            fmt::format("--tls-ca {}: its certificates take {} B, and there is room for 102400 B; "
+                        "give only those that this job needs",
+                        files.authorities, many.size()));
+}
+
+}  // namespace
+}  // namespace poprun

@@ -1,0 +1,886 @@
+/// Each pass as text in, text out, and each verifier on graphs that a broken pass could leave.
+
+#include "replica/compiler/passes.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Pass& pass_of(std::string_view name) {
+  return *std::ranges::find(all_passes(), name, &Pass::name);
+}
+
+/// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and
+/// update, and NAME.gradient or NAME.accumulator is the gradient of parameter NAME, with .1 that of
+/// another use.
+Job job_of(std::string_view text) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph) << graph.error().message;
+  Job job;
+  job.graph = *graph;
+  const auto train = std::ranges::find(job.graph.functions, "train", &Function::name);
+  if (train == job.graph.functions.end()) {
+    return job;
+  }
+  const auto index = static_cast<std::size_t>(train - job.graph.functions.begin());
+  const auto find = [&](const std::string& name) {
+    return job.graph.has(name) ? job.graph.find(name) : TensorId{0};
+  };
+  job.training = TrainingStep{.begin = {index, 0},
+                              .micro_batch = {index, 1},
+                              .update = {index, 2},
+                              .scalars = {.rate = find("learning-rate"), .step = find("step")},
+                              .metrics = find("train.metrics"),
+                              .loss = find("loss")};
+  for (const TensorId id : tensors_by_name(job.graph, {Role::kParameter})) {
+    for (const char* suffix : {".accumulator", ".gradient"}) {
+      const std::string name = job.graph.tensor(id).name + suffix;
+      if (job.graph.has(name)) {
+        job.training->gradients.push_back({id, job.graph.find(name)});
+        if (job.graph.has(name + ".1")) {
+          job.training->gradients.push_back({id, job.graph.find(name + ".1")});
+        }
+        break;
+      }
+    }
+  }
+  return job;
+}
+
+/// A pass's result: the graph's text after the tensors that existed before, or why it is refused.
+std::string after(std::string_view name, std::string_view text, const CompileOptions& options) {
+  const Job before = job_of(text);
+  Job job = before;
+  const Pass& pass = pass_of(name);
+  EXPECT_TRUE(pass.applies(options));
+  if (const Status status = pass.run(options, job); !status) {
+    return status.error().message;
+  }
+  if (const Status status = pass.verify(options, before, job); !status) {
+    return status.error().message;
+  }
+  std::string lines;
+  for (std::size_t t = 0; t < job.graph.tensors().size(); ++t) {
+    const bool is_new = t >= before.graph.tensors().size() ||
+                        job.graph.tensors()[t].type != before.graph.tensors()[t].type;
+    if (is_new) {
+      lines += job.graph.tensors()[t].name + " : " + to_text(job.graph.tensors()[t].type) + "\n";
+    }
+  }
+  const std::string graph = to_text(job.graph);
+  return lines + graph.substr(graph.find("function train"));
+}
+
+/// The verdict of a pass's verifier after `damage` to the pass's result.
+std::string verdict_on(std::string_view name, std::string_view text, const CompileOptions& options,
+                       const std::function<void(Job&)>& damage) {
+  const Job before = job_of(text);
+  Job job = before;
+  EXPECT_TRUE(pass_of(name).run(options, job));
+  EXPECT_TRUE(pass_of(name).verify(options, before, job)) << "before the damage";
+  damage(job);
+  const Status status = pass_of(name).verify(options, before, job);
+  return status ? "" : status.error().message;
+}
+
+std::vector<Operation>& operations(Job& job, Place place) {
+  return job.graph.at(place).operations;
+}
+
+/// Removes an operation, by kind.
+void remove(Job& job, Place place, std::string_view kind) {
+  EXPECT_EQ(std::erase_if(operations(job, place),
+                          [&](const Operation& operation) { return operation.kind == kind; }),
+            1);
+}
+
+/// The sum of the squares of w * x: the forward pass of a training step, and the step's beginning.
+constexpr std::string_view kForward = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3,3] metric
+    tensor y : f32[2] activation
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3,3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    loss = sum_to(y) layout="row-major" shape=[]
+    repeat 1
+)";
+
+/// The same with a gradient and running statistics that nothing uses yet.
+constexpr std::string_view kBackward = R"(
+    tensor w : f32[2] parameter
+    tensor v : f32[2] parameter
+    tensor running : f32[2] buffer
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3,3] metric
+    tensor loss : f32[] activation
+    tensor w.gradient : f32[2] gradient
+    function load
+    repeat 1
+    w = initialise() uniform=0.5
+    v = initialise() constant=1.0
+    running = initialise() constant=0.0
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3,3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    w.gradient = mul(x, v)
+    repeat 1
+)";
+
+/// The same after the exchange.
+const std::string kExchangedAndReady =
+    std::string{kBackward} +
+    "w.gradient, running, train.metrics = all_reduce(w.gradient, running, train.metrics) "
+    "reduction=\"mean\"\n";
+
+/// A parameter that two operations use, and the gradients of both uses.
+constexpr std::string_view kTied = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3,3] metric
+    tensor loss : f32[] activation
+    tensor y : f32[2] activation
+    tensor x.gradient : f32[2] activation
+    tensor w.gradient : f32[2] gradient
+    tensor w.gradient.1 : f32[2] gradient
+    function load
+    repeat 1
+    w = initialise() uniform=0.5
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3,3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    w.gradient = mul(x, y)
+    x.gradient = mul(w.gradient, y)
+    w.gradient.1 = mul(x.gradient, x)
+    repeat 1
+)";
+
+CompileOptions options() {
+  CompileOptions options;
+  options.optimizer.name = "sgd";
+  return options;
+}
+
+CompileOptions options_with(const std::function<void(CompileOptions&)>& change) {
+  CompileOptions changed = options();
+  change(changed);
+  return changed;
+}
+
+TEST(Passes, DifferentiationAppendsTheBackwardPass) {
+  EXPECT_THAT(after("differentiation", kForward, options()),
+              HasSubstr("loss = sum_to(y) layout=\"row-major\" shape=[]\n"
+                        "@:0:backward loss.gradient = fill() shape=[] value=1.0\n"));
+  EXPECT_THAT(after("differentiation", kForward, options()), HasSubstr("w.gradient = "));
+}
+
+TEST(Passes, DifferentiationGivesGradientsTheLayerAndStageOfWhatTheyBelongTo) {
+  std::string forward = "layer dense\nlayer classifier\n" + std::string{kForward};
+  forward.replace(forward.find("y = mul"), 1, "@dense:0:forward y");
+  forward.replace(forward.find("loss = sum_to"), 4, "@classifier:1:forward loss");
+
+  const std::string text = after("differentiation", forward, options());
+
+  EXPECT_THAT(text, HasSubstr("@classifier:1:backward loss.gradient = fill"));
+  EXPECT_THAT(text, HasSubstr("@classifier:1:backward y.gradient = "));
+  EXPECT_THAT(text, HasSubstr("@dense:0:backward w.gradient = "));
+}
+
+/// The sum of the elements of (w * x) * w, and of those of w * w.
+constexpr std::string_view kUsedThrice = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3,3] metric
+    tensor y : f32[2] activation
+    tensor z : f32[2] activation
+    tensor v : f32[2] activation
+    tensor u : f32[2] activation
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3,3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    z = mul(y, w)
+    v = mul(w, w)
+    u = add(z, v)
+    loss = sum_to(u) layout="row-major" shape=[]
+    repeat 1
+)";
+
+TEST(Passes, DifferentiationKeepsTheUsesOfAParameterApart) {
+  const Job before = job_of(kUsedThrice);
+  Job job = before;
+  ASSERT_TRUE(pass_of("differentiation").run(options(), job));
+  ASSERT_TRUE(pass_of("differentiation").verify(options(), before, job));
+  std::vector<std::string> names;
+  for (const auto& [parameter, gradient] : job.training->gradients) {
+    EXPECT_EQ(job.graph.tensor(parameter).name, "w");
+    names.push_back(job.graph.tensor(gradient).name);
+  }
+  // mul(w, w) is one use with two contributions; its sum has the plain name.
+  EXPECT_EQ(names, (std::vector<std::string>{"w.gradient", "w.gradient.3", "w.gradient.4"}));
+  const std::string text = to_text(job.graph);
+  EXPECT_THAT(text, HasSubstr("w.gradient = add("));
+  EXPECT_THAT(text, HasSubstr("w.gradient.4 = mul("));
+}
+
+/// The total of y's gradient has the plain name, not the tensor of the model that is called so.
+TEST(Passes, DifferentiationLeavesNamesToTheModel) {
+  std::string forward{kUsedThrice};
+  for (std::size_t at = 0; (at = forward.find("z", at)) != std::string::npos;) {
+    const bool is_word = !std::isalnum(forward[at + 1]) && !std::isalnum(forward[at - 1]);
+    forward.replace(at, 1, is_word ? "w.gradient" : "z");
+    at += is_word ? 10 : 1;
+  }
+  const Job before = job_of(forward);
+  Job job = before;
+
+  ASSERT_TRUE(pass_of("differentiation").run(options(), job));
+  ASSERT_TRUE(pass_of("differentiation").verify(options(), before, job));
+
+  std::vector<std::string> names;
+  for (const auto& [parameter, gradient] : job.training->gradients) {
+    names.push_back(job.graph.tensor(gradient).name);
+    EXPECT_GE(index_of(gradient), before.graph.tensors().size());
+  }
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 3U);
+  EXPECT_EQ(job.graph.tensor(job.graph.find("w.gradient")).role, Role::kActivation);
+}
+
+/// `add` does not say that it works on shards, as an optimiser's rule by default.
+constexpr std::string_view kStates = R"(
+    tensor w : f32[6] parameter
+    tensor g : f32[6] activation
+    tensor m : f32[6] optimizer-state
+    tensor v : f32[6] optimizer-state
+    tensor train.metrics : f32[3] metric
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    m = initialise() constant=0.0
+    v = initialise() constant=0.0
+    function train
+    repeat 1
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    g = fill() shape=[6] value=1.0
+    loss = sum_to(g) layout="row-major" shape=[]
+    repeat 1
+    m = add(m, g)
+    v = accumulate(v, g) mean=0
+    w = assign(w, m)
+)";
+
+TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
+  const CompileOptions sharded = options_with([](CompileOptions& o) {
+    o.replicas = 2;
+    o.sharding.optimizer_state = true;
+    o.sharding.elements_min = 1;
+  });
+  Job job = job_of(kStates);
+
+  ASSERT_TRUE(pass_of("sharding").run(sharded, job));
+
+  EXPECT_FALSE(job.graph.has("m.shard"));
+  EXPECT_TRUE(job.graph.has("v.shard"));
+  EXPECT_THAT(job.locations, ::testing::ElementsAre("m: not sharded, add updates it as a whole",
+                                                    "v: sharded over 2 replicas"));
+  EXPECT_THAT(job.notes,
+              ::testing::Contains("memory.replicated-tensor-sharding: the state of add stays whole "
+                                  "on each replica, since it does not work on shards"));
+}
+
+TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
+  const auto swap_inputs = [](Job& job) {
+    std::swap(operations(job, job.training->micro_batch)[1].inputs[0],
+              operations(job, job.training->micro_batch)[1].inputs[1]);
+  };
+  EXPECT_THAT(verdict_on("differentiation", kForward, options(), swap_inputs),
+              HasSubstr("'loss' has a different forward pass"));
+}
+
+TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
+  const auto take_another = [](Job& job) {
+    job.training->gradients[0].gradient = job.training->loss;
+  };
+  EXPECT_THAT(verdict_on("differentiation", kForward, options(), take_another),
+              HasSubstr("'loss' is not produced by the backward pass in its parameter's type"));
+}
+
+TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
+  EXPECT_EQ(after("accumulation", kBackward,
+                  options_with([](CompileOptions& o) { o.gradient_accumulation = 4; })),
+            "w.accumulator : f32[2]\n"
+            "function train\n"
+            "repeat 1\n"
+            "learning-rate, step = stream_in() stream=\"control\"\n"
+            "train.metrics = fill() shape=[3,3] value=0.0\n"
+            "w.accumulator = fill() shape=[2] value=0.0\n"
+            "repeat 1\n"
+            "x = stream_in() stream=\"train\"\n"
+            "w.gradient = mul(x, v)\n"
+            "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
+            "repeat 1\n");
+}
+
+TEST(Passes, AccumulationTakesAGradientAsSoonAsItIsMade) {
+  const std::string text = after(
+      "accumulation", kTied, options_with([](CompileOptions& o) { o.gradient_accumulation = 4; }));
+  EXPECT_THAT(text, HasSubstr("w.accumulator = fill() shape=[2] value=0.0\n"
+                              "w.accumulator.1 = fill() shape=[2] value=0.0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("w.gradient = mul(x, y)\n"
+                        "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
+                        "x.gradient = mul(w.gradient, y)\n"
+                        "w.gradient.1 = mul(x.gradient, x)\n"
+                        "w.accumulator.1 = accumulate(w.accumulator.1, w.gradient.1) mean=0\n"));
+}
+
+TEST(Passes, AccumulationMustNotLetGradientsWait) {
+  const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  EXPECT_THAT(verdict_on("accumulation", kTied, accumulated,
+                         [](Job& job) {
+                           auto& body = operations(job, job.training->micro_batch);
+                           std::rotate(body.begin() + 3, body.begin() + 4, body.end());
+                         }),
+              HasSubstr("'w.accumulator' does not take its gradient as soon as that is made"));
+}
+
+TEST(Passes, AccumulationMustZeroAndAdd) {
+  const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
+                         [](Job& job) { operations(job, job.training->begin).pop_back(); }),
+              HasSubstr("'w.accumulator' is not zero at the start of the step"));
+  EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
+                         [](Job& job) { remove(job, job.training->micro_batch, "accumulate"); }),
+              HasSubstr("'w.accumulator' does not take its gradient exactly once"));
+}
+
+TEST(Passes, ExchangeAveragesGradientsStatisticsAndMetrics) {
+  EXPECT_THAT(after("exchange", kBackward, options()),
+              HasSubstr("repeat 1\n"
+                        "w.gradient, running, train.metrics = all_reduce(w.gradient, "
+                        "running, train.metrics) reduction=\"mean\"\n"));
+}
+
+TEST(Passes, ExchangeAddsTheUsesOfAParameterBeforeThem) {
+  EXPECT_THAT(after("exchange", kTied, options()),
+              HasSubstr("w.gradient.1 = mul(x.gradient, x)\n"
+                        "repeat 1\n"
+                        "w.gradient = add(w.gradient.2, w.gradient.1)\n"
+                        "w.gradient, train.metrics = all_reduce(w.gradient, train.metrics) "
+                        "reduction=\"mean\"\n"));
+}
+
+TEST(Passes, ExchangeMustAddTheUsesInOrder) {
+  EXPECT_THAT(verdict_on("exchange", kTied, options(),
+                         [](Job& job) {
+                           Operation& add = operations(job, job.training->update)[0];
+                           std::swap(add.inputs[0], add.inputs[1]);
+                         }),
+              HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
+}
+
+/// What the passes "accumulation" and "exchange" make of `kTied`, and the verdict on it after
+/// `damage`.
+std::pair<std::string, Status> accumulated(const CompileOptions& options,
+                                           const std::function<void(Job&)>& damage = {}) {
+  Job job = job_of(kTied);
+  EXPECT_TRUE(pass_of("accumulation").run(options, job));
+  const Job before = job;
+  EXPECT_TRUE(pass_of("exchange").run(options, job));
+  std::string text = to_text(job.graph);
+  if (damage) {
+    damage(job);
+  }
+  return {std::move(text), pass_of("exchange").verify(options, before, job)};
+}
+
+TEST(Passes, ExchangeAddsAccumulatorsInPlace) {
+  const auto options = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  const auto [text, verdict] = accumulated(options);
+  EXPECT_TRUE(verdict);
+  EXPECT_THAT(text, HasSubstr("w.accumulator = accumulate(w.accumulator, w.gradient.1) mean=0\n"))
+      << "the first use's";
+  EXPECT_THAT(text, HasSubstr("repeat 1\n"
+                              "w.accumulator = accumulate(w.accumulator, w.accumulator.1) mean=0\n"
+                              "w.accumulator, train.metrics = all_reduce("));
+
+  const auto mean = [](Job& job) {
+    operations(job, job.training->update)[0].attributes.set("mean", std::int64_t{1});
+  };
+  const auto twice = [](Job& job) {
+    std::vector<Operation>& update = operations(job, job.training->update);
+    update.insert(update.begin(), Operation{update[0]});
+  };
+  for (const std::function<void(Job&)>& damage : {std::function{mean}, std::function{twice}}) {
+    const Status refused = accumulated(options, damage).second;
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(
+        refused.error().message,
+        HasSubstr("'w.accumulator' is not the sum of the gradients of its parameter's uses"));
+  }
+}
+
+TEST(Passes, ExchangeAddsStochasticallyRoundedAccumulatorsUnderANameOfItsOwn) {
+  const auto options = options_with([](CompileOptions& o) {
+    o.gradient_accumulation = 4;
+    o.precision = {.half = true, .stochastic_rounding = true};
+  });
+  EXPECT_THAT(accumulated(options).first,
+              HasSubstr("w.accumulator = add(w.accumulator.2, w.accumulator.1)\n"));
+}
+
+TEST(Passes, AccumulatorsAndTheirSumCanStayFloat) {
+  const auto precise = options_with([](CompileOptions& o) {
+    o.gradient_accumulation = 4;
+    o.float_accumulators = true;
+  });
+  Job job = job_of(kTied);
+  for (const char* name : {"accumulation", "exchange"}) {
+    const Job before = job;
+    ASSERT_TRUE(pass_of(name).run(precise, job));
+    const Status status = pass_of(name).verify(precise, before, job);
+    ASSERT_TRUE(status) << status.error().message;
+  }
+  for (const char* name : {"w.accumulator", "w.accumulator.1"}) {
+    EXPECT_TRUE(job.graph.tensor(job.graph.find(name)).keeps_f32) << name;
+  }
+}
+
+TEST(Passes, AccumulationKeepsTheRunningMeanWhereAsked) {
+  EXPECT_THAT(after("accumulation", kBackward, options_with([](CompileOptions& o) {
+                      o.gradient_accumulation = 4;
+                      o.accumulation_kind = AccumulationKind::kRunningMean;
+                    })),
+              HasSubstr("accumulate(w.accumulator, w.gradient) mean=1\n"));
+}
+
+TEST(Passes, UpdateDividesOnlyASumThatStandsForAMean) {
+  const auto scale_of = [](AccumulationKind kind) {
+    return after("update", kExchangedAndReady, options_with([kind](CompileOptions& o) {
+                   o.gradient_accumulation = 4;
+                   o.accumulation_kind = kind;
+                 }));
+  };
+  EXPECT_THAT(scale_of(AccumulationKind::kMean), HasSubstr("scale=0.25"));
+  EXPECT_THAT(scale_of(AccumulationKind::kSum), HasSubstr("scale=1.0"));
+  EXPECT_THAT(scale_of(AccumulationKind::kRunningMean), HasSubstr("scale=1.0"));
+}
+
+TEST(Passes, ExchangeSumsGradientsAndAveragesTheRestWhereAsked) {
+  const auto summed = options_with([](CompileOptions& o) { o.gradients_summed = true; });
+  EXPECT_THAT(after("exchange", kBackward, summed),
+              HasSubstr("w.gradient = all_reduce(w.gradient) reduction=\"sum\"\n"
+                        "running, train.metrics = all_reduce(running, train.metrics) "
+                        "reduction=\"mean\"\n"));
+  EXPECT_THAT(verdict_on("exchange", kBackward, summed,
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           update[0].attributes = update[1].attributes;
+                         }),
+              HasSubstr("'w.gradient' is not summed over the replicas exactly once"));
+}
+
+TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
+  EXPECT_THAT(verdict_on("exchange", kBackward, options(),
+                         [](Job& job) {
+                           Operation& exchange = operations(job, job.training->update)[0];
+                           exchange.inputs.erase(exchange.inputs.begin() + 1);
+                           exchange.outputs.erase(exchange.outputs.begin() + 1);
+                         }),
+              HasSubstr("'running' is not averaged over the replicas exactly once"));
+  EXPECT_THAT(verdict_on("exchange", kBackward, options(),
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           update.push_back(Operation{update[0]});
+                         }),
+              HasSubstr("is not averaged over the replicas exactly once"));
+}
+
+TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
+  EXPECT_EQ(after("update", kExchangedAndReady, options())
+                .substr(after("update", kExchangedAndReady, options()).rfind("repeat 1\n")),
+            "repeat 1\n"
+            "w.gradient, running, train.metrics = all_reduce(w.gradient, running, "
+            "train.metrics) reduction=\"mean\"\n"
+            "w = sgd(w, w.gradient, learning-rate) scale=1.0 weight_decay=0.0\n"
+            "stream_out(train.metrics) stream=\"step\"\n");
+}
+
+TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
+                         [](Job& job) { remove(job, job.training->update, "sgd"); }),
+              HasSubstr("'w' is not updated exactly once per step"));
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
+                         [](Job& job) {
+                           operations(job, job.training->update)[0].outputs = {job.graph.find("w"),
+                                                                               job.graph.find("v")};
+                         }),
+              HasSubstr("'v' is not trained, yet is written"));
+}
+
+TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
+  const auto from_host =
+      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(from_host, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
+                                            "running, v, w = stream_in() stream=\"weights\"\n"
+                                            "function train\n"));
+}
+
+TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
+  const auto in_part = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.initialised_here = {"v"};
+  });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(in_part, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(in_part, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("running, w = stream_in() stream=\"weights\"\nv = "));
+  EXPECT_FALSE(
+      pass_of("initial-weights")
+          .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }),
+                  before, job));
+}
+
+TEST(Passes, InitialWeightsThatMayBeOffTheChipComeOneByOne) {
+  const auto off_chip = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.locations.weights = Storage::kOffChip;
+  });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(off_chip, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(off_chip, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
+                                            "running = stream_in() fields=[0] stream=\"weights\"\n"
+                                            "v = stream_in() fields=[1] stream=\"weights\"\n"
+                                            "w = stream_in() fields=[2] stream=\"weights\"\n"
+                                            "function train\n"));
+  std::swap(operations(job, job.graph.load())[0], operations(job, job.graph.load())[1]);
+  EXPECT_FALSE(pass_of("initial-weights").verify(off_chip, before, job));
+}
+
+TEST(Passes, InitialWeightsMustSetUpEachOnce) {
+  const auto from_host =
+      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  EXPECT_THAT(verdict_on("initial-weights", kBackward, from_host,
+                         [](Job& job) { operations(job, job.graph.load())[0].outputs.pop_back(); }),
+              HasSubstr("'w' does not come from the host"));
+}
+
+/// An inference job: z is normalised after a convolution with a bias, s after one whose result y2
+/// is read again, and u after none.
+constexpr std::string_view kNorms = R"(
+    tensor x : f32[1,2,4,4]{nhwc} stream
+    tensor w : f32[3,2,1,1] parameter
+    tensor bias : f32[3] parameter
+    tensor w2 : f32[3,3,1,1] parameter
+    tensor scale : f32[3] parameter
+    tensor shift : f32[3] parameter
+    tensor shift2 : f32[3] parameter
+    tensor mean : f32[3] buffer
+    tensor variance : f32[3] buffer
+    tensor y : f32[1,3,4,4]{nhwc} activation
+    tensor z : f32[1,3,4,4]{nhwc} activation
+    tensor y2 : f32[1,3,4,4]{nhwc} activation
+    tensor s : f32[1,3,4,4]{nhwc} activation
+    tensor t : f32[1,3,4,4]{nhwc} activation
+    tensor u : f32[1,3,4,4]{nhwc} activation
+    function load
+    repeat 1
+    w = initialise() uniform=0.5
+    bias = initialise() uniform=0.5
+    w2 = initialise() uniform=0.5
+    scale = initialise() constant=1.0
+    shift = initialise() constant=0.0
+    shift2 = initialise() constant=0.0
+    mean = initialise() constant=0.0
+    variance = initialise() constant=1.0
+    function evaluate
+    repeat 1
+    x = stream_in() stream="test"
+    y = conv2d(x, w, bias) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]
+    z = batch_norm_inference(y, scale, shift, mean, variance) eps=0.1
+    y2 = conv2d(z, w2) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]
+    s = batch_norm_inference(y2, scale, shift2, mean, variance) eps=0.1
+    t = add(s, y2)
+    u = batch_norm_inference(t, scale, shift2, mean, variance) eps=0.1
+    stream_out(u) stream="outputs"
+)";
+
+CompileOptions folding() {
+  return options_with([](CompileOptions& o) {
+    o.inference = true;
+    o.fold_batch_norm = true;
+  });
+}
+
+/// kNorms, or a graph like it, on its way through inference.
+Job inference_of(std::string_view text) {
+  Job job = job_of(text);
+  job.evaluation = Place{1, 0};
+  return job;
+}
+
+std::string verdict_on_folded(const std::function<void(Job&)>& damage) {
+  const Pass& pass = pass_of("batch-norm-folding");
+  const Job before = inference_of(kNorms);
+  Job job = before;
+  EXPECT_TRUE(pass.run(folding(), job));
+  EXPECT_TRUE(pass.verify(folding(), before, job)) << "before the damage";
+  damage(job);
+  const Status status = pass.verify(folding(), before, job);
+  return status ? "" : status.error().message;
+}
+
+TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
+  const Pass& pass = pass_of("batch-norm-folding");
+  const Job before = inference_of(kNorms);
+  Job job = before;
+
+  ASSERT_TRUE(pass.applies(folding()));
+  ASSERT_TRUE(pass.run(folding(), job));
+
+  EXPECT_TRUE(pass.verify(folding(), before, job));
+  EXPECT_TRUE(verify_operations(job.graph));
+  const std::string text = to_text(job.graph);
+  EXPECT_THAT(text, HasSubstr("variance = initialise() constant=1.0\n"
+                              "w, shift = fold_batch_norm(w, shift, scale, mean, variance, bias) "
+                              "eps=0.1\n"
+                              "function evaluate\n"));
+  EXPECT_THAT(
+      text, HasSubstr("x = stream_in() stream=\"test\"\n"
+                      "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
+                      "y2 = conv2d(z, w2) dilation"));
+  EXPECT_EQ(job.notes,
+            std::vector<std::string>{
+                "model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
+                "them; the others do not follow a convolution whose result they alone read"});
+}
+
+TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {
+  const auto with = [](std::string_view operand) {
+    Job job = inference_of(kNorms);
+    operations(job, *job.evaluation)
+        .push_back(
+            {"stream_out", {job.graph.find(operand)}, {}, {{"stream", std::string{"outputs"}}}});
+    EXPECT_TRUE(pass_of("batch-norm-folding").run(folding(), job));
+    return to_text(job.graph).find("fold_batch_norm") != std::string::npos;
+  };
+
+  EXPECT_FALSE(with("w"));
+  EXPECT_FALSE(with("shift"));
+  EXPECT_FALSE(with("y"));
+  EXPECT_TRUE(with("scale")) << "only read";
+}
+
+TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
+  const auto training = options_with([](CompileOptions& o) { o.fold_batch_norm = true; });
+  Job job = inference_of(kNorms);
+  const Pass& pass = pass_of("batch-norm-folding");
+  ASSERT_TRUE(pass.applies(training));
+
+  const Status status = pass.run(training, job);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(status.error().message, HasSubstr("needs model.mode = inference, had training"));
+}
+
+TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
+  EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
+              HasSubstr("0 folds, but 1 operations less"));
+  EXPECT_THAT(verdict_on_folded([](Job& job) {
+                operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance");
+              }),
+              HasSubstr("'w' is folded with another norm's operands"));
+  EXPECT_THAT(verdict_on_folded([](Job& job) {
+                operations(job, job.graph.load()).back().attributes.set("eps", 0.2);
+              }),
+              HasSubstr("'w' is folded with another norm's operands"));
+  EXPECT_THAT(verdict_on_folded([](Job& job) {
+                operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias");
+              }),
+              HasSubstr("'w' is folded, but its norm was not its convolution's"));
+  EXPECT_THAT(verdict_on_folded([](Job& job) {
+                operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2});
+              }),
+              HasSubstr("'w' is folded with another norm's operands"));
+  EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
+              HasSubstr("1 folds, but 2 operations changed"));
+}
+
+TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
+  const std::string text = after("precision", kForward,
+                                 options_with([](CompileOptions& o) { o.precision.half = true; }));
+  EXPECT_EQ(text.substr(0, text.find("function")), "w : f16[2]\ny : f16[2]\n");
+}
+
+TEST(Passes, PrecisionMustLeaveStreamsAlone) {
+  EXPECT_THAT(
+      verdict_on("precision", kForward,
+                 options_with([](CompileOptions& o) { o.precision.half = true; }),
+                 [](Job& job) { job.graph.set_data_type(job.graph.find("x"), DataType::kF16); }),
+      HasSubstr("'x' must stay float32"));
+}
+
+TEST(Passes, AModelWithoutWeightsNeedsNoneFromTheHost) {
+  const auto from_host = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.inference = true;
+  });
+  const Job before = job_of(
+      "tensor x : f32[2] stream\nfunction load\nrepeat 1\nfunction evaluate\nrepeat 1\n"
+      "x = stream_in() stream=\"test\"\n");
+  Job job = before;
+  EXPECT_TRUE(pass_of("initial-weights").run(from_host, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
+  EXPECT_EQ(to_text(job.graph), to_text(before.graph));
+}
+
+TEST(Passes, UpdateMustComeBehindTheExchange) {
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           std::rotate(update.begin(), update.begin() + 1, update.begin() + 2);
+                         }),
+              HasSubstr("'w' is updated before the exchange"));
+}
+
+TEST(Passes, PipelineMustCallEveryPart) {
+  EXPECT_THAT(verdict_on("pipeline", kForward, options(),
+                         [](Job& job) {
+                           Function& train = job.graph.functions.at(job.training->begin.function);
+                           for (Region& region : train.regions) {
+                             std::erase_if(region.operations, [](const Operation& operation) {
+                               return operation.kind == "call";
+                             });
+                           }
+                         }),
+              HasSubstr("pass pipeline: nothing calls forward.0"));
+}
+
+/// A step whose exchange can begin early.
+constexpr std::string_view kExchanged = R"(
+    tensor w : f32[4] parameter
+    tensor x : f32[4] stream
+    tensor w.gradient : f32[4] gradient
+    tensor z : f32[4] activation
+    function train
+    repeat 1
+    repeat 1
+    x = stream_in() stream="train"
+    w.gradient = relu(x)
+    z = relu(x)
+    repeat 1
+    w.gradient = all_reduce(w.gradient) reduction="mean"
+    stream_out(w.gradient) stream="step"
+)";
+
+TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
+  const auto buckets = options_with([](CompileOptions& o) { o.gradient_bucket = Bytes{1}; });
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) {
+                           operations(job, job.training->micro_batch).back().inputs = {
+                               job.graph.find("w.gradient")};
+                         }),
+              HasSubstr("'w.gradient' is used while it travels, by relu"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
+              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) {
+                           Operation& wait = operations(job, job.training->update)[0];
+                           wait.inputs = wait.outputs = {job.graph.find("z")};
+                         }),
+              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
+              HasSubstr("a step reduces different tensors"));
+}
+
+/// The verdict of `verify_operations` on a graph with one operation.
+std::string verdict_on(std::string_view tensors, std::string_view operation) {
+  const auto graph = parse_graph(std::string{tensors} +
+                                 "\nfunction f\nrepeat 1\nx = stream_in() "
+                                 "stream=\"s\"\n" +
+                                 std::string{operation} + "\n");
+  EXPECT_TRUE(graph) << graph.error().message;
+  const Status status = verify_operations(*graph);
+  return status ? "" : status.error().message;
+}
+
+TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
+  constexpr std::string_view kTensors =
+      "tensor x : f32[2] stream\ntensor y : f32[2] activation\ntensor z : f32[3] activation";
+  EXPECT_EQ(verdict_on(kTensors, "y = relu(x)"), "");
+  EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
+              HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
+  EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: no such operation"));
+  EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),
+              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),
+              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"),
+              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""),
+              HasSubstr("each in place"));
+  EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
+  EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
+  EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
+                       "i = initialise() constant=0.0"),
+            "");
+  EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
+                         "i = initialise() normal=1.0"),
+              HasSubstr("only constant for integers"));
+}
+
+}  // namespace
+}  // namespace poprun

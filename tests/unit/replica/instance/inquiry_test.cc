@@ -1,0 +1,353 @@
+#include "replica/instance/inquiry.h"
+
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "proto/inquiry.pb.h"
+#include "replica/models/layers/model.h"
+#include "tests/unit/replica/onnx_models.h"
+#include "tests/unit/replica/training_job.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Answer ask(const std::string& question, const std::string& input = "") {
+  std::istringstream stream(input);
+  return answer_inquiry({question}, stream);
+}
+
+/// Columns two and three of --list-models, by model.
+std::map<std::string, std::pair<std::string, std::string>> listed() {
+  std::istringstream lines(ask("--list-models").text);
+  std::map<std::string, std::pair<std::string, std::string>> rows;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    words >> rows[name].first >> rows[name].second;
+  }
+  return rows;
+}
+
+// Parameters: the models' papers and reference implementations (torchvision, Hugging Face).
+// Multiply-accumulates: published counts of the residual networks (torchvision's weights page
+// rounds them to 4.09, 7.80, 4.23 and 16.41); small networks and transformers by hand, with S
+// tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, and M (H^2 + H V) + H^2 + 2 H
+// for BERT's heads.
+TEST(ListModels, GivesPublishedCounts) {
+  const auto rows = listed();
+  const auto expect = [&](const char* name, const char* parameters, const char* gmac) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    EXPECT_EQ(rows.at(name).first, parameters) << name;
+    EXPECT_EQ(rows.at(name).second, gmac) << name;
+  };
+  expect("small-cnn", "421,642", "0.004241152");
+  expect("mlp", "1,863,690", "0.001861632");
+  expect("resnet50", "25,557,032", "4.089184256");
+  expect("resnet101", "44,549,160", "7.801405440");
+  expect("resnext50-32x4d", "25,028,904", "4.230479872");
+  expect("resnext101-32x8d", "88,791,336", "16.414015488");
+  expect("bert-base", "110,106,428", "50.145308160");
+  expect("bert-large", "336,226,108", "169.959811072");
+  expect("gpt2", "124,439,808", "145.824153600");
+  expect("gpt2-medium", "354,823,168", "413.475536896");
+  expect("gpt2-large", "774,030,080", "887.285350400");
+  expect("gpt2-xl", "1,557,611,200", "1753.351782400");
+}
+
+TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
+  const Answer answer = ask("--list-models");
+  ASSERT_TRUE(answer.status);
+  for (const Model& model : all_models()) {
+    EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
+    for (const auto& [size, value] : model.sizes) {
+      EXPECT_THAT(
+          answer.text,
+          HasSubstr(size + "=" + (value == kOfData ? "the data's" : std::to_string(value))));
+    }
+  }
+}
+
+TEST(Inquiry, OfAnotherKindIsRefused) {
+  const Answer answer = ask("--list");
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(answer.status.error().message, HasSubstr("'--list'"));
+}
+
+TEST(Inquiry, SaysWhichMessageItNeeds) {
+  EXPECT_THAT(ask("--compile", "x").status.error().message,
+              HasSubstr("serialised CompileQuestion"));
+  EXPECT_THAT(ask("--check-model", "x").status.error().message,
+              HasSubstr("serialised ModelQuestion"));
+}
+
+/// A job as the launcher sends it.
+std::string serialised(const std::string& model, std::uint32_t micro_batch) {
+  proto::CompileQuestion job;
+  *job.mutable_config() = testing::config(4, micro_batch);
+  job.mutable_config()->mutable_model()->set_name(model);
+  job.mutable_config()->mutable_training()->set_steps(0);
+  job.mutable_config()->mutable_training()->set_epochs(2);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(2);
+  *job.mutable_dataset() = testing::dataset();
+  job.mutable_dataset()->set_train_items(1000);
+  return job.SerializeAsString();
+}
+
+TEST(Compile, TellsWhatTheProgramIs) {
+  const Answer answer = ask("--compile", serialised("small-cnn", 16));
+  ASSERT_TRUE(answer.status) << answer.status.error().message;
+  for (const char* part :
+       {"parameters     421,642\n", "operators      ",
+        "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ", "at step ",
+        "device step ", "(device clock, mk2, modelled)\n  host         ",
+        "; 1 call, 1.850 ms besides (fitted)\n",
+        "note           pipeline.layers-per-ipu = balanced means ",
+        "note           stage 1 on IPU 1: "}) {
+    EXPECT_THAT(answer.text, HasSubstr(part));
+  }
+}
+
+TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
+  proto::CompileQuestion job;
+  EXPECT_TRUE(job.ParseFromString(serialised("small-cnn", 16)));
+  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text, Not(HasSubstr("# graph")));
+  job.set_show_graphs(true);
+
+  const std::string text = ask("--compile", job.SerializeAsString()).text;
+
+  std::size_t last = 0;
+  for (const char* pass : {"forward", "stages", "differentiation", "exchange", "update"}) {
+    const std::size_t found = text.find(fmt::format("# graph after pass {}\nlayer ", pass));
+    ASSERT_NE(found, std::string::npos) << pass;
+    EXPECT_GE(found, last) << pass;
+    last = found;
+  }
+  EXPECT_LT(last, text.find("# compiled"));
+  EXPECT_THAT(text, HasSubstr("= momentum(conv1.weight, conv1.weight.gradient, "));
+}
+
+TEST(Compile, TellsWhatEachIpuDoes) {
+  const std::string text = ask("--compile", serialised("small-cnn", 16)).text;
+
+  EXPECT_THAT(text, HasSubstr("\nutilisation    "));
+  EXPECT_THAT(text, HasSubstr(" % of 2 IPUs\nIPU 0 time     "));
+  EXPECT_THAT(text, HasSubstr(" busy, "));
+  EXPECT_THAT(text, HasSubstr("\nIPU 1 time     "));
+}
+
+TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 4));
+  job.mutable_config()->mutable_training()->set_gradient_accumulation(12);
+  job.mutable_config()->mutable_topology()->set_num_replicas(1);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(3);
+  job.mutable_config()->mutable_pipeline()->set_schedule("grouped");
+  job.mutable_config()->mutable_pipeline()->set_recomputation("none");
+  const auto schedule = [&job] {
+    const std::string text = ask("--compile", job.SerializeAsString()).text;
+    return text.substr(std::min(text.find("\nIPU 0 |"), text.size()));
+  };
+  EXPECT_EQ(schedule(), "");
+  job.set_show_schedule(true);
+  job.set_screen_width(120);
+
+  EXPECT_EQ(
+      schedule(),
+      "\nIPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
+      "U\n"
+      "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
+      "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
+}
+
+TEST(Compile, DrawsTheScheduleOfSeveralStagesOnOneIpu) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 4));
+  job.mutable_config()->mutable_training()->set_gradient_accumulation(3);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(1);
+  job.mutable_config()->mutable_pipeline()->set_schedule("grouped");
+  job.mutable_config()->mutable_pipeline()->set_recomputation("none");
+  for (const std::uint32_t layers : {2U, 2U}) {
+    job.mutable_config()->mutable_pipeline()->add_layers_per_ipu(layers);
+    job.mutable_config()->mutable_pipeline()->add_device_mapping(0);
+  }
+  job.set_show_schedule(true);
+  job.set_screen_width(80);
+
+  const Answer answer = ask("--compile", job.SerializeAsString());
+
+  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n"))
+      << answer.status.error().message;
+}
+
+TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("resnet18", 2));
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(9);
+  const auto rows = [&job](std::string_view end) {
+    std::istringstream lines(ask("--compile", job.SerializeAsString()).text);
+    int count = 0;
+    for (std::string line; std::getline(lines, line);) {
+      count +=
+          line.starts_with("IPU ") && line.substr(0, 14).find(end) != std::string::npos ? 1 : 0;
+    }
+    return count;
+  };
+
+  EXPECT_THAT(rows("memory"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(rows("time"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text,
+              ::testing::AllOf(HasSubstr(": the fullest\n"), HasSubstr(": the busiest\n"),
+                               HasSubstr(" IPUs, which -vv lists\n"),
+                               HasSubstr("\nnote           stages 2 to ")));
+  job.set_show_all_ipus(true);
+  EXPECT_EQ(rows("memory"), 9);
+  EXPECT_EQ(rows("time"), 9);
+}
+
+TEST(Compile, CountsWhatDoesNotFit) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("resnet50", 1000));
+  job.mutable_dataset()->set_train_items(10'000);
+  const Answer answer = ask("--compile", job.SerializeAsString());
+  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 memory   "));
+  EXPECT_THAT(answer.text, HasSubstr("\ndevice step    "));
+  EXPECT_THAT(answer.text, HasSubstr("\nutilisation    "));
+  EXPECT_THAT(answer.text, HasSubstr("parameters     23,522,250\n"));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(answer.status.error().message, HasSubstr("out of memory: model resnet50 needs "));
+  EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live  "));
+}
+
+TEST(Compile, TellsOfInferenceWithoutTraining) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 16));
+  job.mutable_config()->set_inference(true);
+  const Answer answer = ask("--compile", job.SerializeAsString());
+  ASSERT_TRUE(answer.status) << answer.status.error().message;
+  EXPECT_THAT(answer.text, HasSubstr("batches        1 of 64 samples\n"));
+  EXPECT_THAT(answer.text, HasSubstr("device batch "));
+
+  job.mutable_dataset()->set_test_items(0);
+  const Answer whole = ask("--compile", job.SerializeAsString());
+  EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
+}
+
+/// The answer for inference on data without "labels" and with one tensor of `dimensions` per
+/// sample.
+Answer without_labels(const std::string& model, const std::string& tensor,
+                      const std::string& element, const std::vector<std::uint32_t>& dimensions,
+                      bool inference = true) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised(model, 2));
+  job.mutable_config()->set_inference(inference);
+  job.mutable_dataset()->clear_tensors();
+  job.mutable_dataset()->set_classes(0);
+  proto::StreamTensor& stream = *job.mutable_dataset()->add_tensors();
+  stream.set_name(tensor);
+  stream.set_element(element);
+  stream.mutable_sample_shape()->Add(dimensions.begin(), dimensions.end());
+  (*job.mutable_config()->mutable_model()->mutable_sizes())["layers"] = 1;
+  if (tensor == "images") {
+    job.mutable_config()->mutable_model()->clear_sizes();
+    (*job.mutable_config()->mutable_model()->mutable_sizes())["classes"] = 10;
+  }
+  return ask("--compile", job.SerializeAsString());
+}
+
+TEST(Compile, NeedsLabelsForTrainingOnly) {
+  for (const char* model : {"small-cnn", "mlp", "resnet18"}) {
+    const Answer inferred = without_labels(model, "images", "u8", {3, 32, 32});
+    EXPECT_TRUE(inferred.status) << inferred.status.error().message;
+    const Answer trained = without_labels(model, "images", "u8", {3, 32, 32}, false);
+    ASSERT_FALSE(trained.status) << model;
+    EXPECT_THAT(trained.status.error().message, HasSubstr("needs labels"));
+  }
+  for (const char* model : {"gpt2", "bert-base"}) {
+    const Answer inferred = without_labels(model, "tokens", "i32", {16});
+    EXPECT_TRUE(inferred.status) << inferred.status.error().message;
+    EXPECT_FALSE(without_labels(model, "tokens", "i32", {16}, false).status) << model;
+  }
+}
+
+/// The answer for small-cnn with its own weights, after `change`.
+Answer with_weights(
+    const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>&
+        change) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 16));
+  job.mutable_config()->mutable_model()->set_initial_weights("file.safetensors");
+  const std::map<std::string, std::vector<std::int64_t>> shapes = {
+      {"conv1.weight", {32, 1, 3, 3}},
+      {"conv1.bias", {32}},
+      {"conv2.weight", {64, 32, 3, 3}},
+      {"conv2.bias", {64}},
+      {"fc1.bias", {128}},
+      {"fc1.weight", {128, 3136}},
+      {"fc2.weight", {10, 128}},
+      {"fc2.bias", {10}},
+      {"a name that the model lacks", {1}}};
+  for (const auto& [name, shape] : shapes) {
+    proto::TensorDescription& tensor = *job.add_initial_weights();
+    tensor.set_name(name);
+    tensor.set_type("f32");
+    tensor.mutable_shape()->Add(shape.begin(), shape.end());
+  }
+  change(*job.mutable_initial_weights());
+  return ask("--compile", job.SerializeAsString());
+}
+
+TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
+  // In name order: the model's first tensor is conv1.bias, its last fc2.weight.
+  const auto refusal = [](const auto& change) {
+    const Answer answer = with_weights(change);
+    return answer.status ? "none" : answer.status.error().message;
+  };
+  EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
+  EXPECT_EQ(
+      refusal([](auto& tensors) { tensors.RemoveLast(); }),
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
+      "name (1 of 8 weights missing); available: a name that the model lacks; "
+      "model.initial-weights-partial = true keeps the initialisation of what is missing");
+  EXPECT_EQ(
+      refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
+      "it is a new head's, model.initial-weights-partial = true keeps its initialisation");
+  EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
+              HasSubstr("'fc2.weight' has elements of type i64"));
+}
+
+TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
+  proto::ModelQuestion question;
+  question.mutable_model()->set_onnx("test.onnx");
+  question.mutable_model()->set_loss("cross-entropy");
+  question.set_onnx_model(testing::perceptron().bytes());
+  const Answer good = ask("--check-model", question.SerializeAsString());
+  EXPECT_TRUE(good.status) << good.status.error().message;
+  EXPECT_EQ(good.text, "");
+
+  question.set_onnx_model("no model");
+  const Answer bad = ask("--check-model", question.SerializeAsString());
+  ASSERT_FALSE(bad.status);
+  EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
+  EXPECT_THAT(bad.status.error().message,
+              HasSubstr("model.onnx test.onnx: not an ONNX model, or a damaged one (8 B)"));
+}
+
+TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
+  const Answer answer = ask("--compile", serialised("gpt2", 1));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(answer.text, "");
+}
+
+}  // namespace
+}  // namespace poprun

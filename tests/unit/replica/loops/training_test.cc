@@ -1,0 +1,673 @@
+/// Whole jobs on replicas that are threads: small-cnn on made-up images.
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/local/local_world.h"
+#include "proto/run_config.pb.h"
+#include "replica/compiler/compile.h"
+#include "replica/instance/job.h"
+#include "replica/loops/training_loop.h"
+#include "replica/models/layers/layers.h"
+#include "replica/program/timeline.h"
+#include "tests/unit/replica/compiled.h"
+#include "tests/unit/replica/naive_cnn.h"
+#include "tests/unit/replica/training_job.h"
+
+namespace poprun {
+namespace {
+
+using namespace testing;  // NOLINT: the made-up job.
+using ::testing::HasSubstr;
+
+TEST(SmallCnn, HasItsParameterCount) {
+  const auto program = compile(*compile_options(config(1, 16), dataset()));
+
+  ASSERT_TRUE(program);
+  EXPECT_EQ(program->parameter_count(), 421'642U);
+}
+
+TEST(Training, FirstStepAgreesWithTheNaiveNetwork) {
+  // One step of plain SGD at rate 1 moves each weight by its gradient.
+  proto::RunConfig job = config(2, 3);
+  job.mutable_training()->set_steps(1);
+  set_optimizer(job, "sgd");
+  job.mutable_training()->set_learning_rate(1.0);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+  const Outcome before = run(nothing);
+
+  const Outcome after = run(job);
+
+  const NaiveCnn naive = naive_step(before.records[0].tensors, 6);
+  EXPECT_NEAR(after.records[0].steps[0].loss, naive.loss, 1e-5);
+  EXPECT_NEAR(after.records[0].steps[0].accuracy, naive.correct / 6.0, 1e-6);
+  ASSERT_EQ(naive.gradients.size(), 8U);
+  for (const auto& [name, gradient] : naive.gradients) {
+    const std::vector<float>& w0 = before.records[0].tensors.at(name);
+    const std::vector<float>& w1 = after.records[0].tensors.at(name);
+    double largest = 0;
+    for (const double g : gradient) {
+      largest = std::max(largest, std::abs(g));
+    }
+    ASSERT_EQ(w0.size(), gradient.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(w0[i]) - static_cast<double>(w1[i]), gradient[i],
+                  1e-4 * largest)
+          << name << "[" << i << "]";
+    }
+  }
+}
+
+TEST(Training, GivesEveryReplicaTheSameWeights) {
+  const Outcome outcome = run(config(3, 4));
+
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[1].tensors);
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
+  EXPECT_EQ(outcome.records[0].steps.size(), 3U);
+}
+
+TEST(Training, LowersTheLoss) {
+  proto::RunConfig job = config(2, 8);
+  job.mutable_training()->set_steps(30);
+  const Outcome outcome = run(job);
+
+  EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
+}
+
+TEST(Training, LowersTheLossWithAdam) {
+  proto::RunConfig job = config(2, 8);
+  job.mutable_training()->set_steps(30);
+  set_optimizer(job, "adam");
+  job.mutable_training()->set_learning_rate(0.002);
+  const Outcome outcome = run(job);
+
+  EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
+}
+
+TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
+  // True only if the bias corrections know that this is step 1.
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_steps(1);
+  set_optimizer(job, "adam", {{"epsilon", 1e-12}});
+  job.mutable_training()->set_learning_rate(0.125);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+
+  const std::vector<float> w0 = run(nothing).records[0].tensors.at("fc2.bias");
+  const std::vector<float> w1 = run(job).records[0].tensors.at("fc2.bias");
+
+  ASSERT_EQ(w0.size(), 10U);
+  for (std::size_t i = 0; i < w0.size(); ++i) {
+    EXPECT_NEAR(std::abs(w0[i] - w1[i]), 0.125F, 1e-5);
+  }
+}
+
+TEST(Training, NamesTheOptimisersThereAre) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_optimizer("gradient-guess");
+
+  const std::string message = compile(*compile_options(job, dataset())).error().message;
+
+  EXPECT_THAT(
+      message,
+      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; available: "));
+  for (const Optimizer& optimizer : all_optimizers()) {
+    EXPECT_THAT(message, HasSubstr(optimizer.name()));
+  }
+}
+
+TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_optimizer("sgd");
+  EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
+            "training.momentum = 0.9: optimiser sgd has no such parameter");
+
+  job = config(1, 4);
+  job.mutable_training()->mutable_hyper_parameters()->erase("nesterov");
+  EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
+            "training.nesterov is missing; optimiser momentum needs it");
+}
+
+TEST(Training, CountsEachTestItemOnce) {
+  // 24 items over 2 replicas of 5: three batches each, the last ones padded.
+  const Outcome outcome = run(config(2, 5));
+
+  ASSERT_EQ(outcome.records[0].evaluations.size(), 1U);
+  EXPECT_EQ(outcome.records[0].evaluations[0].items, 24U);
+}
+
+TEST(Training, IsUnchangedByPoisonInDeadBytes) {
+  proto::RunConfig poisoned = config(2, 4);
+  poisoned.mutable_memory()->set_poison_dead(true);
+  poisoned.mutable_training()->set_gradient_accumulation(2);
+  proto::RunConfig plain = poisoned;
+  plain.mutable_memory()->set_poison_dead(false);
+
+  EXPECT_EQ(run(poisoned).records[0].tensors, run(plain).records[0].tensors);
+}
+
+TEST(Training, UsesExactlyThePlannedMemory) {
+  const Outcome outcome = run(config(2, 4));
+
+  EXPECT_EQ(outcome.results[1].high_water[0].count(),
+            static_cast<std::int64_t>(outcome.program.memory(0).images_peak()));
+  EXPECT_GE(outcome.program.memory(0).peak(), outcome.program.memory(0).lower_bound());
+}
+
+TEST(Training, AccumulationEqualsTheLargerMicroBatchUpToRounding) {
+  proto::RunConfig whole = config(1, 8);
+  proto::RunConfig halves = config(1, 4);
+  halves.mutable_training()->set_gradient_accumulation(2);
+
+  const Outcome a = run(whole);
+  const Outcome b = run(halves);
+
+  for (const auto& [name, values] : a.records[0].tensors) {
+    const std::vector<float>& other = b.records[0].tensors.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], other[i], 1e-4) << name;
+    }
+  }
+  EXPECT_EQ(b.records[0].steps.size(), 3U);
+}
+
+TEST(Training, StartsFromGivenWeights) {
+  proto::RunConfig job = config(2, 2);
+  job.mutable_training()->set_steps(1);
+  const Outcome first = run(job);
+  HostWeights weights;
+  for (const auto& [name, values] : first.records[0].tensors) {
+    weights[name].assign(reinterpret_cast<const char*>(values.data()),
+                         values.size() * sizeof(float));
+  }
+  job.mutable_training()->set_learning_rate(1e-30);
+
+  EXPECT_EQ(run(job, weights).records[1].tensors, first.records[0].tensors);
+}
+
+TEST(Training, DeviceTimeIsTheProgramsCost) {
+  const Outcome outcome = run(config(2, 4));
+  const auto cycles = [&](const char* function) {
+    return walk(outcome.program, *find_function(outcome.program, function)).length.count();
+  };
+
+  EXPECT_GT(cycles("train"), 0);
+  EXPECT_EQ(
+      outcome.results[0].device_time.count(),
+      3 * cycles("train") + cycles("evaluate_begin") + cycles("evaluate") + cycles("evaluate_end"));
+}
+
+TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
+  proto::RunConfig job = config(1, 2);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_learning_rate(1e-30);
+
+  const Outcome outcome =
+      run(job, {}, kToTheEnd, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+        TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+        x = layers::conv2d(
+            builder, "conv", x,
+            {.channels = 512, .kernel = 5, .stride = 5, .bias = false, .kaiming_normal = true});
+        x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+        const auto outputs =
+            builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+        return ModelOutputs{outputs[0], outputs[1], outputs[2]};
+      });
+
+  const std::vector<float>& w = outcome.records[0].tensors.at("conv.weight");
+  const double expected = std::sqrt(2.0 / (512 * 25));
+  const auto count = static_cast<double>(w.size());
+  double mean = 0;
+  double square = 0;
+  double within = 0;
+  for (const float value : w) {
+    mean += static_cast<double>(value) / count;
+    square += static_cast<double>(value * value) / count;
+    within += std::abs(static_cast<double>(value)) < expected ? 1 / count : 0;
+  }
+  // 12,800 draws: each bound is about four standard errors.
+  EXPECT_EQ(w.size(), 12'800U);
+  EXPECT_NEAR(mean, 0, 0.035 * expected);
+  EXPECT_NEAR(std::sqrt(square), expected, 0.025 * expected);
+  EXPECT_NEAR(within, 0.6827, 0.0165) << "the share of a normal distribution within one deviation";
+}
+
+/// A model with batch normalisation of the images and a classifier.
+ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
+                               bool training) {
+  TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+  x = layers::batch_norm(builder, "bn", x, training);
+  x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+TEST(Buffers, FollowTheMeanOfTheReplicasStatistics) {
+  proto::RunConfig job = config(2, 3);
+  job.mutable_training()->set_steps(1);
+
+  const Outcome outcome = run(job, {}, kToTheEnd, normalising_model);
+
+  double mean = 0;
+  double variance = 0;
+  for (std::uint64_t replica = 0; replica < 2; ++replica) {
+    std::vector<double> pixels;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      for (const char pixel : sample(replica * 3 + i).first) {
+        pixels.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
+      }
+    }
+    const auto count = static_cast<double>(pixels.size());
+    const double own = std::accumulate(pixels.begin(), pixels.end(), 0.0) / count;
+    for (const double pixel : pixels) {
+      variance += (pixel - own) * (pixel - own) / (count - 1) / 2;
+    }
+    mean += own / 2;
+  }
+  EXPECT_NEAR(outcome.records[0].tensors.at("bn.running_mean")[0], 0.1 * mean, 1e-6);
+  EXPECT_NEAR(outcome.records[0].tensors.at("bn.running_var")[0], 0.9 + 0.1 * variance, 1e-6);
+}
+
+TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
+  proto::RunConfig job = config(3, 4);
+  job.mutable_training()->set_gradient_accumulation(2);
+  job.mutable_training()->set_weight_decay(0.1);
+
+  const Outcome outcome = run(job, {}, kToTheEnd, normalising_model);
+
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
+  EXPECT_EQ(outcome.records[0].tensors.size(), 6U);
+  EXPECT_EQ(outcome.program.parameter_count(), 7840U + 10U + 2U);
+}
+
+/// Weights of small-cnn after a step of plain SGD.
+std::map<std::string, std::vector<float>> decayed(double decay, const std::string& exempt) {
+  proto::RunConfig job = config(2, 4);
+  job.mutable_training()->set_steps(1);
+  set_optimizer(job, "sgd");
+  job.mutable_training()->set_weight_decay(decay);
+  job.mutable_training()->set_no_decay(exempt);
+  return run(job).records[0].tensors;
+}
+
+TEST(WeightDecay, LeavesAloneWhatIsExempt) {
+  // The first step's gradients are those without decay.
+  const auto none = decayed(0, "");
+  const auto all = decayed(0.1, "");
+  for (const auto& [pattern, is_exempt] :
+       std::map<std::string, std::function<bool(const std::string&)>>{
+           {"vectors", [](const std::string& name) { return name.ends_with(".bias"); }},
+           {"^conv2", [](const std::string& name) { return name.starts_with("conv2"); }}}) {
+    SCOPED_TRACE(pattern);
+    for (const auto& [name, weights] : decayed(0.1, pattern)) {
+      EXPECT_EQ(weights, is_exempt(name) ? none.at(name) : all.at(name)) << name;
+    }
+  }
+  EXPECT_NE(none.at("conv2.weight"), all.at("conv2.weight"));
+}
+
+TEST(WeightDecay, NeedsAPatternThatMatchesSomeButNotAll) {
+  for (const char* pattern : {"none-such", "."}) {
+    proto::RunConfig job = config(1, 4);
+    job.mutable_training()->set_weight_decay(0.1);
+    job.mutable_training()->set_no_decay(pattern);
+    const auto program = compile(*compile_options(job, testing::dataset()));
+    ASSERT_FALSE(program);
+    EXPECT_EQ(program.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(program.error().message, HasSubstr("it must match some, but not all"));
+  }
+}
+
+TEST(Buffers, StartFromGivenWeights) {
+  proto::RunConfig job = config(1, 4);
+  const Outcome first = run(job, {}, kToTheEnd, normalising_model);
+  HostWeights weights;
+  for (const auto& [name, values] : first.records[0].tensors) {
+    weights[name].assign(reinterpret_cast<const char*>(values.data()),
+                         values.size() * sizeof(float));
+  }
+  job.mutable_training()->set_steps(1);
+
+  const Outcome second = run(job, weights, kToTheEnd, normalising_model);
+
+  // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first
+  // run's first step.
+  job.mutable_training()->set_steps(1);
+  const Outcome fresh = run(job, {}, kToTheEnd, normalising_model);
+  EXPECT_NEAR(second.records[0].tensors.at("bn.running_mean")[0],
+              0.9F * first.records[0].tensors.at("bn.running_mean")[0] +
+                  fresh.records[0].tensors.at("bn.running_mean")[0],
+              1e-6);
+}
+
+TEST(Buffers, AreReadAndNotWrittenInEvaluation) {
+  proto::RunConfig job = config(1, 4);
+  auto options = compile_options(job, dataset());
+  options->forward = normalising_model;
+  const auto program = compile(*options);
+  ASSERT_TRUE(program) << program.error().message;
+
+  std::vector<std::string> operations;
+  for (const proto::Step& step : find_function(*program, "evaluate.0")->steps()) {
+    operations.push_back(step.execute().operation());
+  }
+
+  EXPECT_THAT(operations, ::testing::Contains("batch_norm_inference"));
+  EXPECT_THAT(operations, ::testing::Not(::testing::Contains("batch_norm_training")));
+  EXPECT_THAT(operations, ::testing::Not(::testing::Contains("batch_norm_update")));
+}
+
+ScheduleOptions schedule(const std::string& name) {
+  return {.schedule = name, .base = 0.5, .total_steps = 8};
+}
+
+TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
+  const LearningRate constant = *LearningRate::make(schedule("constant"));
+  const LearningRate linear = *LearningRate::make(schedule("linear"));
+
+  EXPECT_EQ(constant.at(7), 0.5);
+  EXPECT_EQ(linear.at(0), 0.5);
+  EXPECT_EQ(linear.at(4), 0.25);
+  EXPECT_EQ(linear.at(8), 0.0);
+}
+
+TEST(LearningRate, NamesTheSchedulesThereAre) {
+  EXPECT_EQ(LearningRate::make(schedule("sine")).error().message,
+            "training.schedule: no schedule is called 'sine'; did you mean cosine?");
+}
+
+TEST(LearningRate, FallsAlongACosine) {
+  const LearningRate cosine = *LearningRate::make(schedule("cosine"));
+
+  EXPECT_DOUBLE_EQ(cosine.at(0), 0.5);
+  EXPECT_DOUBLE_EQ(cosine.at(2), 0.25 * (1 + std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(cosine.at(4), 0.25);
+  EXPECT_NEAR(cosine.at(8), 0, 1e-15);
+}
+
+TEST(LearningRate, FallsByStepsAfterTheWarmUp) {
+  ScheduleOptions options = schedule("step");
+  options.warmup_steps = 2;
+  options.decay_every = 3;
+  options.decay = 0.1;
+  const LearningRate rate = *LearningRate::make(options);
+
+  EXPECT_DOUBLE_EQ(rate.at(0), 0.25);
+  EXPECT_DOUBLE_EQ(rate.at(1), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(4), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(5), 0.05);
+  EXPECT_DOUBLE_EQ(rate.at(8), 0.005);
+}
+
+TEST(LearningRate, RefusesAStepWithoutItsLength) {
+  EXPECT_THAT(LearningRate::make(schedule("step")).error().message,
+              HasSubstr("needs training.schedule-steps > 0"));
+}
+
+TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {
+  ScheduleOptions options = schedule("linear");
+  options.warmup_steps = 2 * options.total_steps;
+  const LearningRate rate = *LearningRate::make(options);
+
+  EXPECT_DOUBLE_EQ(rate.at(0), options.base / 16);
+  EXPECT_DOUBLE_EQ(rate.at(7), options.base / 2);
+}
+
+TEST(Training, ClipsTheGradientToTheNorm) {
+  // One step of plain SGD at rate 1 moves the weights by the gradient, which must have the given
+  // norm.
+  proto::RunConfig job = config(2, 4);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_gradient_accumulation(2);
+  set_optimizer(job, "sgd");
+  job.mutable_training()->set_learning_rate(1.0);
+  job.mutable_training()->set_clip_norm(0.125);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+  proto::RunConfig loose = job;
+  loose.mutable_training()->set_clip_norm(1e6);
+  proto::RunConfig free = job;
+  free.mutable_training()->set_clip_norm(0);
+  const Outcome before = run(nothing);
+
+  const Outcome after = run(job);
+
+  double squares = 0;
+  for (const auto& [name, w0] : before.records[0].tensors) {
+    const std::vector<float>& w1 = after.records[0].tensors.at(name);
+    for (std::size_t i = 0; i < w0.size(); ++i) {
+      const double moved = static_cast<double>(w0[i]) - static_cast<double>(w1[i]);
+      squares += moved * moved;
+    }
+  }
+  EXPECT_NEAR(std::sqrt(squares), 0.125, 1e-4);
+  EXPECT_EQ(run(loose).records[0].tensors, run(free).records[0].tensors);
+}
+
+TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
+  proto::RunConfig job = config(1, 20'000);
+
+  const auto program = compile(*compile_options(job, dataset()));
+
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.error().code, ErrorCode::kOutOfMemory);
+  ASSERT_TRUE(program.error().facts.shortage);
+  EXPECT_EQ(program.error().facts.shortage->had, Bytes{638'976});
+  EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
+  EXPECT_THAT(program.error().message, HasSubstr("more than the 638,976 B of a tile"));
+  EXPECT_THAT(program.error().message, HasSubstr("  not always live "));
+  EXPECT_THAT(program.error().message, HasSubstr("relu1"));
+}
+
+TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
+  CompileOptions options = *compile_options(config(2, 1), dataset());
+  options.evaluate = false;
+  options.forward = [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+    const TensorType type{DataType::kF32, {1, 10}, Layout::kRowMajor};
+    const TensorId a = builder.variable("a", type, Role::kParameter, {});
+    const TensorId b = builder.variable("b", type, Role::kParameter, {});
+    const TensorId sum = builder.add_one("add", {a, b}, {}, "sum");
+    const auto outputs =
+        builder.add("softmax_cross_entropy", {sum, inputs[1]}, {}, {"loss", "correct", "count"});
+    return ModelOutputs{outputs[0], outputs[1], outputs[2]};
+  };
+
+  const auto program = compile(options);
+
+  ASSERT_TRUE(program) << program.error().message;
+  for (const proto::Step& step : find_function(*program, "train")->steps()) {
+    const auto& tensors = step.all_reduce().tensors();
+    const std::set<std::uint32_t> distinct(tensors.begin(), tensors.end());
+    EXPECT_EQ(distinct.size(), static_cast<std::size_t>(tensors.size()));
+  }
+}
+
+TEST(Compile, IsDeterministic) {
+  const auto a = compile(*compile_options(config(4, 16), dataset()));
+  const auto b = compile(*compile_options(config(4, 16), dataset()));
+
+  EXPECT_EQ(a->SerializeAsString(), b->SerializeAsString());
+}
+
+TEST(Compile, SaysWhatEachIpuHolds) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_topology()->set_ipus_per_replica(2);
+  job.mutable_training()->set_gradient_accumulation(2);
+  job.mutable_pipeline()->set_schedule("grouped");
+  job.mutable_pipeline()->add_layers_per_ipu(3);
+  job.mutable_pipeline()->add_layers_per_ipu(1);
+
+  const auto program = compile(*compile_options(job, dataset()));
+
+  ASSERT_TRUE(program) << program.error().message;
+  EXPECT_THAT(program->notes(), ::testing::ElementsAre(
+                                    "stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
+                                    "stage 1 on IPU 1: fc2, 1,290 parameters"));
+}
+
+/// Dumps everything of step 2.
+proto::RunConfig dumping(proto::RunConfig job) {
+  proto::DumpRequest& request = *job.mutable_report()->add_dump_tensors();
+  request.set_pattern(".");
+  request.set_step(2);
+  return job;
+}
+
+TEST(Dump, HasGradientsBeforeAndAfterTheirExchange) {
+  const Outcome outcome = run(dumping(config(2, 4)));
+
+  const auto& mine = outcome.records[0].dumps.at(2);
+  const auto& theirs = outcome.records[1].dumps.at(2);
+  EXPECT_EQ(outcome.records[0].dumps.size(), 1U);
+  for (const char* name : {"conv1.weight.gradient", "fc2.bias.gradient"}) {
+    const std::vector<float> a = mine.at(name).floats();
+    const std::vector<float> b = theirs.at(name).floats();
+    EXPECT_NE(a, b);
+    std::vector<float> mean(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      mean[i] = (a[i] + b[i]) / 2;
+    }
+    EXPECT_EQ(mine.at(std::string{name} + ".exchanged").floats(), mean) << name;
+    EXPECT_EQ(theirs.at(std::string{name} + ".exchanged").floats(), mean) << name;
+  }
+}
+
+TEST(Dump, HasWeightsBeforeAndAfterTheStep) {
+  proto::RunConfig job = dumping(config(2, 4));
+  job.mutable_report()->add_dump_tensors()->set_pattern("^fc2.weight$");
+  job.mutable_report()->mutable_dump_tensors(1)->set_step(3);
+
+  const Outcome outcome = run(job);
+
+  const auto& dumps = outcome.records[0].dumps;
+  EXPECT_EQ(dumps.at(2).at("fc2.weight.updated"), dumps.at(3).at("fc2.weight"));
+  EXPECT_NE(dumps.at(2).at("fc2.weight"), dumps.at(3).at("fc2.weight"));
+  EXPECT_EQ(dumps.at(3).at("fc2.weight.updated").floats(),
+            outcome.records[0].tensors.at("fc2.weight"));
+  EXPECT_EQ(dumps.at(3).size(), 2U);
+}
+
+TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
+  proto::RunConfig job = dumping(config(1, 2));
+  job.mutable_training()->set_gradient_accumulation(3);
+  const Outcome outcome = run(job);
+
+  // Step 2 takes micro-batches 3, 4 and 5 of two samples: the last are samples 10 and 11.
+  const auto& dump = outcome.records[0].dumps.at(2);
+  std::vector<std::byte> images;
+  for (const std::uint64_t index : {10U, 11U}) {
+    for (const char pixel : sample(index).first) {
+      images.push_back(static_cast<std::byte>(pixel));
+    }
+  }
+  EXPECT_EQ(dump.at("images").bytes, images);
+  EXPECT_EQ(dump.at("conv1").shape, (std::vector<std::int64_t>{2, 32, 28, 28}));
+
+  job.mutable_memory()->set_poison_dead(true);
+  const Outcome poisoned = run(job);
+  EXPECT_EQ(dump, poisoned.records[0].dumps.at(2));
+  EXPECT_EQ(outcome.records[0].tensors, poisoned.records[0].tensors);
+}
+
+/// What a single replica dumps of step 2, which ends early, and the error that ends it.
+struct BrokenOff {
+  std::map<std::string, Record::Dumped> dump;
+  Error error;
+};
+
+BrokenOff break_off(const proto::RunConfig& job) {
+  const auto program = compile(*compile_options(job, dataset()));
+  const auto training = training_options(job, dataset());
+  auto world = LocalWorld::create({.replicas = 1});
+  EXPECT_TRUE(program && training && world);
+  Progress progress;
+  Record record;
+  const HostWeights none;
+  TrainingLoop loop(*program, *training,
+                    {.communicator = (*world)->communicator(ReplicaId{0}),
+                     .progress = progress,
+                     .reporter = &record,
+                     .initial_weights = none,
+                     .streams = [&](JobStream /*stream*/, std::uint64_t /*first*/) {
+                       return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, 0, 1,
+                                                             job.data().micro_batch_size());
+                     }});
+  const auto result = loop.run();
+  EXPECT_FALSE(result);
+  return {record.dumps[2], result ? Error{} : result.error()};
+}
+
+/// Expects a number that is not finite in the dump of the tensor that the error names.
+void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
+  EXPECT_EQ(outcome.error.code, ErrorCode::kData);
+  EXPECT_THAT(outcome.error.message, HasSubstr("of '" + name + "' "));
+  ASSERT_TRUE(outcome.dump.contains(name));
+  EXPECT_TRUE(std::ranges::any_of(outcome.dump.at(name).floats(),
+                                  [](float value) { return !std::isfinite(value); }));
+}
+
+/// A rate so high that the weights after step 1 are finite but the results of step 2 are not.
+proto::RunConfig exploding(std::uint32_t accumulation) {
+  proto::RunConfig job = dumping(config(1, 2));
+  set_optimizer(job, "sgd");
+  job.mutable_training()->set_learning_rate(1e30);
+  job.mutable_training()->set_gradient_accumulation(accumulation);
+  return job;
+}
+
+TEST(Dump, HoldsWhatAStepMadeUpToANumberThatIsNotFinite) {
+  const BrokenOff outcome = break_off(exploding(1));
+
+  expect_the_culprit(outcome, "conv2");
+  const auto& dump = outcome.dump;
+  for (const char* before : {"images", "normalized", "conv1", "pool1", "conv1.weight"}) {
+    EXPECT_TRUE(dump.contains(before)) << before;
+  }
+  EXPECT_FALSE(dump.contains("fc1")) << "made after it";
+  EXPECT_FALSE(dump.contains("conv1.weight.gradient")) << "made after it";
+  EXPECT_FALSE(dump.contains("conv1.weight.updated")) << "made after it";
+}
+
+TEST(Dump, HoldsTheMicroBatchThatANumberEnds) {
+  proto::RunConfig job = exploding(3);
+  const BrokenOff outcome = break_off(job);
+
+  // The first of the step's three: micro-batch 3 of two samples, 6 and 7.
+  expect_the_culprit(outcome, "conv2");
+  const auto& dump = outcome.dump;
+  EXPECT_TRUE(dump.contains("pool1")) << "its input, still live";
+  const std::vector<float> sums = dump.at("fc1.weight.accumulator").floats();
+  EXPECT_TRUE(std::ranges::all_of(sums, [](float value) { return value == 0; }));
+  EXPECT_FALSE(dump.contains("fc1.weight.accumulator.exchanged"));
+
+  job.mutable_memory()->set_poison_dead(true);
+  EXPECT_EQ(dump, break_off(job).dump);
+}
+
+TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
+  const auto program = compile(*compile_options(config(1, 4), dataset()));
+  ASSERT_TRUE(program);
+
+  const auto plans = plan_dumps(*program, {{"conv3.weight$", 1}}, 3);
+
+  ASSERT_FALSE(plans);
+  EXPECT_EQ(plans.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; did you mean "));
+  EXPECT_THAT(plans.error().message, HasSubstr("fc1.weight"));
+  EXPECT_FALSE(plan_dumps(*program, {{"conv1", 4}}, 3)) << "beyond the last step";
+  EXPECT_FALSE(plan_dumps(*program, {{"conv1(", 1}}, 3)) << "no expression";
+  EXPECT_TRUE(plan_dumps(*program, {{"^conv1$", 1}, {"^conv1$", 1}}, 3));
+}
+
+}  // namespace
+}  // namespace poprun
