@@ -188,6 +188,11 @@ function(poprun_program name)
     CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
 endfunction()
 
+# Tests spend their time in the product, whose code is optimised; their own is compiled quickly.
+add_library(poprun_test_flags INTERFACE)
+target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
+target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
+
 # poprun_test(<name> SOURCES ... DEPS ... [LABELS unit] [TIMEOUT seconds])
 function(poprun_test name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS")
@@ -199,7 +204,7 @@ function(poprun_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_precompile_headers(${name} REUSE_FROM poprun_test_headers)
-  target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE poprun_test_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1;POPRUN_EMU_STRICT=1")
@@ -230,7 +235,7 @@ function(poprun_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "RANKS;SOURCES;DEPS")
   add_executable(${name} ${ARG_SOURCES})
   target_precompile_headers(${name} REUSE_FROM poprun_test_headers)
-  target_link_libraries(${name} PRIVATE poprun_flags poprun_mpi ${ARG_DEPS} GTest::gmock GTest::gtest)
+  target_link_libraries(${name} PRIVATE poprun_test_flags poprun_mpi ${ARG_DEPS} GTest::gmock GTest::gtest)
   foreach(ranks IN LISTS ARG_RANKS)
     add_test(NAME ${name}_${ranks}
       COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks}

@@ -165,4 +165,8 @@ std::set<std::string> called_functions(const Graph& graph) {
   return names;
 }
 
+bool names(const std::vector<TensorId>& tensors, TensorId id) {
+  return std::ranges::find(tensors, id) != tensors.end();
+}
+
 }  // namespace poprun

@@ -239,8 +239,6 @@ Result<Graph> parse_graph(std::string_view text);
 std::string_view to_text(Role role);
 
 /// Whether `tensors` names that one.
-inline bool names(const std::vector<TensorId>& tensors, TensorId id) {
-  return std::ranges::find(tensors, id) != tensors.end();
-}
+bool names(const std::vector<TensorId>& tensors, TensorId id);
 
 }  // namespace poprun

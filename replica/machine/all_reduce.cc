@@ -113,15 +113,15 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation operation() {
-  return {.kind = kKind,
-          .step = proto::Step::kAllReduce,
-          .spends = Spends::kWaitingForReplicas,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
+std::vector<MachineOperation> operations() {
+  return {{.kind = kKind,
+           .step = proto::Step::kAllReduce,
+           .spends = Spends::kWaitingForReplicas,
+           .verify = verify,
+           .time = time,
+           .lower = lower,
+           .tensors = tensors,
+           .prepare = prepare}};
 }
 
 }  // namespace machine::all_reduce

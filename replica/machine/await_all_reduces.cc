@@ -59,15 +59,15 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation operation() {
-  return {.kind = kKind,
-          .step = proto::Step::kAwaitAllReduces,
-          .spends = Spends::kWaitingForReplicas,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
+std::vector<MachineOperation> operations() {
+  return {{.kind = kKind,
+           .step = proto::Step::kAwaitAllReduces,
+           .spends = Spends::kWaitingForReplicas,
+           .verify = verify,
+           .time = time,
+           .lower = lower,
+           .tensors = tensors,
+           .prepare = prepare}};
 }
 
 }  // namespace machine::await_all_reduces

@@ -61,15 +61,15 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation operation() {
-  return {.kind = Call::kKind,
-          .step = proto::Step::kCall,
-          .spends = Spends::kNothing,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
+std::vector<MachineOperation> operations() {
+  return {{.kind = Call::kKind,
+           .step = proto::Step::kCall,
+           .spends = Spends::kNothing,
+           .verify = verify,
+           .time = time,
+           .lower = lower,
+           .tensors = tensors,
+           .prepare = prepare}};
 }
 
 }  // namespace machine::call

@@ -166,22 +166,23 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation operation() {
-  return {.kind = kKind,
-          .step = proto::Step::kInitialise,
-          .spends = Spends::kWaitingForHost,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
+std::vector<MachineOperation> operations() {
+  return {{.kind = kKind,
+           .step = proto::Step::kInitialise,
+           .spends = Spends::kWaitingForHost,
+           .verify = verify,
+           .time = time,
+           .lower = lower,
+           .tensors = tensors,
+           .prepare = prepare}};
 }
 
 }  // namespace machine::initialise
 
 Operation Initialise::operation() const {
-  const auto* const spelling = std::ranges::find(machine::initialise::kSpellings,
-                                                 initialiser.distribution, &machine::initialise::Spelling::distribution);
+  const auto* const spelling =
+      std::ranges::find(machine::initialise::kSpellings, initialiser.distribution,
+                        &machine::initialise::Spelling::distribution);
   return {std::string{machine::initialise::kKind},
           {},
           {tensor},

@@ -1,24 +1,24 @@
 #include <algorithm>
+#include <iterator>
 
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {
 
-#define POPRUN_FAMILY(stem)     \
-  namespace machine::stem {     \
-  MachineOperation operation(); \
+#define POPRUN_FAMILY(stem)                   \
+  namespace machine::stem {                   \
+  std::vector<MachineOperation> operations(); \
   }
 #include "replica/machine/families.inc"
 #undef POPRUN_FAMILY
 
 const std::vector<MachineOperation>& all_machine_operations() {
   static const std::vector<MachineOperation> kAll = [] {
-    std::vector<MachineOperation> all = {
-#define POPRUN_FAMILY(stem) machine::stem::operation(),
+    std::vector<MachineOperation> all;
+#define POPRUN_FAMILY(stem) std::ranges::move(machine::stem::operations(), std::back_inserter(all));
 #include "replica/machine/families.inc"
 #undef POPRUN_FAMILY
-    };
     std::ranges::sort(all, {}, &MachineOperation::kind);
     return all;
   }();

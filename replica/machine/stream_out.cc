@@ -64,15 +64,15 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 
 }  // namespace
 
-MachineOperation operation() {
-  return {.kind = kKind,
-          .step = proto::Step::kStreamOut,
-          .spends = Spends::kWaitingForHost,
-          .verify = verify,
-          .time = time,
-          .lower = lower,
-          .tensors = tensors,
-          .prepare = prepare};
+std::vector<MachineOperation> operations() {
+  return {{.kind = kKind,
+           .step = proto::Step::kStreamOut,
+           .spends = Spends::kWaitingForHost,
+           .verify = verify,
+           .time = time,
+           .lower = lower,
+           .tensors = tensors,
+           .prepare = prepare}};
 }
 
 }  // namespace machine::stream_out
