@@ -67,7 +67,7 @@ ReplicaId HostsCommunicator::self() const {
   return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
 }
 
-/// Exchanges, between the hosts' leaders, what their replicas have announced.
+/// Exchanges the announcements of the hosts' replicas between the hosts' leaders.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
   exchange_.begin_call();
   if (!exchange_.leads()) {

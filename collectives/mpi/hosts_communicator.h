@@ -24,8 +24,8 @@ namespace poprun::collectives {
 /// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in
 /// NodeCommunicator; the hosts exchange their replicas' sums.
 ///
-/// The first process of each host tells the others what its replicas have announced. Small sums or
-/// shards travel with the announcement, from every host to every host, which completes the call:
+/// The first process of each host sends its replicas' announcements to the other hosts. Small sums
+/// or shards travel with the announcement, from every host to every host, which completes the call:
 /// one phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
 ///
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as
@@ -41,7 +41,8 @@ class HostsCommunicator final : public Communicator {
     std::string among{};             ///< See Rendezvous::Options.
     std::shared_ptr<CallLog> log{};  ///< See NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
-    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Chunk size in bytes of float32 data;
+                                                           ///< at most this.
   };
 
   /// The wire area that the host's segment needs.
