@@ -166,8 +166,7 @@ class NodeSegment {
   const NodeSegment* parent_ = nullptr;  ///< The segment that this one is a group of,
   std::vector<std::size_t> members_;     ///< and the group's members there.
 
-  mutable std::mutex mutex_;  ///< Guards the members below: other channels look up regions at any
-                              ///< time.
+  mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.
   std::vector<Region> regions_;
   /// Keyed by the region of their rooms and by first member.
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;

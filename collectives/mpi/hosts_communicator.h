@@ -41,8 +41,7 @@ class HostsCommunicator final : public Communicator {
     std::string among{};             ///< See Rendezvous::Options.
     std::shared_ptr<CallLog> log{};  ///< See NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
-    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Chunk size in bytes of float32 data;
-                                                           ///< at most this.
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
 
   /// The wire area that the host's segment needs.

@@ -195,7 +195,7 @@ void remove_job_folder(const fs::path& job, const SessionPlace& place) {
 SessionPlace session_place(std::string host) {
   fs::path base = folder_from({"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}, "/tmp");
   if (base.filename().string().starts_with(job_folder_prefix())) {
-    base = base.parent_path();  // Converts it to the path that a replica sees.
+    base = base.parent_path();  // A replica has the job's own folder here.
   }
   return {.base = std::move(base),
           .host = std::move(host),

@@ -24,8 +24,7 @@ class Reading {
   struct Shared {
     std::atomic<std::uint64_t> work = 0;  ///< Sum of the readings' work().
     std::mutex mutex;
-    std::uint64_t promised = 0;  ///< Bytes of memory that readings are about to take. Guarded by
-                                 ///< the mutex.
+    std::uint64_t promised = 0;  ///< Memory about to be taken; under the mutex.
   };
 
   explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>())

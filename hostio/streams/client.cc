@@ -24,8 +24,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBackoffFirst{50};
 constexpr milliseconds kBackoffMost{1000};
-constexpr milliseconds kBetweenQuestions{100};  // Interval of the checks whether a batch is still
-                                                // needed.
+constexpr milliseconds kBetweenQuestions{100};  // How often is_needed is asked.
 
 /// Opens a channel that shares no state with earlier ones, so that a returning server is found at
 /// once, and that never uses a web proxy.

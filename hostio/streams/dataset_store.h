@@ -18,8 +18,7 @@ namespace poprun::hostio {
 /// Limits on what a server serves.
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
-  std::vector<std::string> sources;  ///< Sources whose files may lie anywhere, with or without
-                                     ///< parameters.
+  std::vector<std::string> sources;  ///< Exempt from `files`, with any parameters.
   /// Bytes of all stored data together. A single dataset is always admitted, however large it is
   /// for its host.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();

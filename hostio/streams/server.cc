@@ -32,8 +32,7 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 constexpr int kRequestBytesMax = 64 * 1024;
 constexpr std::size_t kSourceBytesMax = 8 * 1024;
-constexpr std::chrono::milliseconds kBetweenNews{100};  // Interval of the checks for news about
-                                                        // loading.
+constexpr std::chrono::milliseconds kBetweenNews{100};  // How often progress is checked.
 constexpr std::uint64_t kCreditsMax = 1 << 20;
 constexpr std::uint32_t kStreamsMax = 8192;  // Two per replica of the largest job.
 
@@ -559,8 +558,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int on = 1;
   setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
-  const int reason = bound ? EADDRINUSE : errno;  // The port is free by now: another process has
-                                                  // just released it.
+  const int reason = bound ? EADDRINUSE : errno;  // Free by now: its owner has just left.
   close(probe);
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {

@@ -18,8 +18,8 @@ struct ServerOptions {
   std::string token;               ///< Empty: none is required; only on a loopback address.
   /// None: plain text on a loopback address, the token's identity on any other.
   std::optional<TlsIdentity> identity{};
-  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Limit for all streams together; a
-                                                           ///< single batch is always admitted.
+  std::uint64_t batch_bytes_max = std::uint64_t{4}
+                                  << 30;  ///< All streams; one batch is always admitted.
 };
 
 /// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4

@@ -95,8 +95,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< Time of the last message about a disk that accepts no
-                                   ///< checkpoint.
+  std::optional<double> told_at_;  ///< When a disk that accepts nothing was last reported.
 };
 
 }  // namespace poprun::launcher

@@ -80,8 +80,8 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
-  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set once there was progress
-                                                                    ///< to print.
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set once there was
+                                                                    ///< progress.
   bool answered_ = false;
   int port_ = 0;  ///< Port of our own server, once it listens.
   std::string last_line_;

@@ -234,8 +234,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   }
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
-    is_final_ = is_final_ || !ending();  // A result that cannot be written now could not be written
-                                         // later.
+    is_final_ = is_final_ || !ending();  // It could not be written later either.
     give_error(taken.error());
   } else if (item.has_dumped() && awaits_dumps_) {
     deadlines_.dump_came(monotonic_seconds());
@@ -368,8 +367,7 @@ void Job::give_verdict(const Verdict& verdict) {
   if (ending() || needs_nobody_) {
     return;
   }
-  if (record_.results().reported()) {  // Whatever broke after the results were complete, the job
-                                       // need not run again.
+  if (record_.results().reported()) {  // The job is complete, whatever broke later.
     console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
     wait_for_files_alone();
     return;

@@ -130,8 +130,7 @@ class Job final : private CoordinatorEvents {
   asio::signal_set signals_;
   asio::steady_timer timer_;
   asio::steady_timer end_timer_;
-  bool waits_for_disk_ = false;  ///< The disk is all that the job still waits for, and the user has
-                                 ///< been told.
+  bool waits_for_disk_ = false;  ///< Only the disk is pending, and the user was told.
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;

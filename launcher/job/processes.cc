@@ -12,8 +12,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own variable
-                                                                      ///< for TMPDIR.
+constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own TMPDIR.
 
 }  // namespace
 

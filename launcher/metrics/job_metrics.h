@@ -73,8 +73,7 @@ struct JobMetrics {
   std::uint32_t replicas = 0;
   std::uint32_t instances = 0;
   std::uint32_t instances_joined = 0;                ///< Joined and still connected.
-  std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest of the instances' last
-                                                     ///< heartbeats.
+  std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
 
   std::optional<std::uint64_t> step =
       {};  ///< Steps completed; falls when the job resumes from a checkpoint.

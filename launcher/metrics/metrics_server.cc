@@ -258,8 +258,7 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
     acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   }
   if (!error && parsed.is_v6()) {
-    acceptor_.set_option(asio::ip::v6_only(false), error);  // `::` means every address, including
-                                                            // IPv4.
+    acceptor_.set_option(asio::ip::v6_only(false), error);  // `::` includes IPv4.
   }
   if (!error) {
     acceptor_.bind(endpoint, error);

@@ -104,8 +104,7 @@ class MpirunNotices {
   std::size_t lines_ = 0;  ///< Total over all notices; at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
-  std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, but its exit code not
-                                             ///< yet.
+  std::optional<std::uint32_t> named_rank_;  ///< Its exit code is still to come.
 
   [[nodiscard]] std::string known_reason() const;
   [[nodiscard]] std::string line_with(std::string_view part) const;

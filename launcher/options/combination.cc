@@ -286,7 +286,7 @@ void note_what_check_overrules(Options& options) {
   }
 }
 
-/// Refuses options of a running job: an estimate starts no job and writes no file.
+/// Refuses options that contradict an estimate, which starts no job and writes no file.
 Status check_estimate(const Options& options) {
   if (options.subcommand != Subcommand::kEstimate) {
     return {};

@@ -42,8 +42,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // Bounded, since compilation time grows with the square of the layers, and memory with the
-      // hidden size.
+      // Bounded: compilation time grows with the square of the layers, and bytes computed from the
+      // hidden size must fit into a size.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},

@@ -35,8 +35,7 @@ struct OptionRow {
   char letter = 0;      ///< Short form, 0 for none.
   std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;
-  std::string placeholder;  ///< Name of the value in the help; FILE, DIR and similar names also
-                            ///< guide completion.
+  std::string placeholder;  ///< Its name in help; guides completion, as FILE and DIR do.
   std::string fallback;     ///< Default as the user would write it; empty for none.
   std::string help;         ///< A noun phrase or sentence, without a final full stop.
   std::function<Refusal(Options&, const std::string&)> set;

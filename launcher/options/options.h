@@ -128,8 +128,7 @@ struct Options {
   Varied varied;                          ///< For Subcommand::kEstimate.
   ProfileRequest profile;                 ///< For Subcommand::kProfile.
   std::optional<double> loss_scaling;  ///< As in the configuration; none: chosen by the precision.
-  std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: the rate is not
-                                               ///< scaled.
+  std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
   std::vector<std::string> notes;  ///< Decisions made, and options without effect; one line each.
 };
 

@@ -29,8 +29,7 @@ class Child {
   struct Program {
     std::string path;
     std::vector<std::string> arguments;                            ///< arguments[0] is the name.
-    std::vector<std::pair<std::string, std::string>> environment;  ///< Variables set in addition to
-                                                                   ///< our own.
+    std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own.
     int death_signal = 0;
     std::string input = {};  ///< The whole of its standard input.
     /// Called with the child's pid before it runs. If this call fails, or this process dies, the

@@ -41,8 +41,7 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
 /// forked, which includes glibc's memory allocation.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun,
                              collectives::JobFolder& folder) {
-  setsid();  // Signals to the launcher's group, or from its closing terminal, are not meant for the
-             // guard.
+  setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
   sigemptyset(&death);
@@ -183,8 +182,7 @@ Status check_mpirun_program(const std::string& mpirun) {
   while (true) {
     const std::size_t bytes = fread(part.data(), 1, part.size(), pipe);
     answer.append(part.data(), bytes);
-    if (bytes > 0 || (ferror(pipe) != 0 && errno == EINTR)) {  // SIGCHLD of an ending process of
-                                                               // the job interrupted the read.
+    if (bytes > 0 || (ferror(pipe) != 0 && errno == EINTR)) {  // SIGCHLD interrupted the read.
       clearerr(pipe);
       continue;
     }

@@ -48,8 +48,7 @@ class Outlet {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  ///< Shared with the thread, which may outlive this during a
-                                  ///< write.
+  std::shared_ptr<State> state_;  ///< Shared with the thread, which may outlive this.
 };
 
 /// The only writer to standard output and error, so that lines are never interleaved. On a terminal

@@ -7,13 +7,10 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kLookSeconds = 0.1;
-constexpr double kHoldSeconds = 2;       // Holds back mpirun's lines until it is clear that nothing
-                                         // failed.
-constexpr double kOversleptSeconds = 1;  // Waking this late means that the launcher itself did not
-                                         // run.
+constexpr double kHoldSeconds = 2;  // Holds mpirun's lines until it is clear that nothing failed.
+constexpr double kOversleptSeconds = 1;  // Waking this late means that the launcher did not run.
 constexpr double kToldSeconds = 4;       // From here on, the user is informed.
-constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason about 2 s after the death, and
-                                         // ends.
+constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
 constexpr double kOneSideSeconds = 0.5;
 constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay that long.
 constexpr double kStopSeconds = 1.5;

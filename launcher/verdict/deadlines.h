@@ -35,8 +35,7 @@ class Deadlines {
     bool joining = false;        ///< The dataset is known, and an instance has not joined yet.
     bool done = false;           ///< The results are complete, and all instances have left.
     bool processes_run = false;  ///< mpirun or the data server is running.
-    std::optional<double> oldest_heartbeat = {};  ///< Last heartbeat of the instance that has been
-                                                  ///< silent longest.
+    std::optional<double> oldest_heartbeat = {};  ///< Of the instance silent longest.
   };
 
   enum class Due : std::uint8_t {

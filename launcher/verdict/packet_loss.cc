@@ -14,8 +14,8 @@ namespace {
 constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
-constexpr std::size_t kKeptMax = 1 << 16;  // For each map, since a broken instance may keep naming
-                                           // new addresses.
+constexpr std::size_t kKeptMax = 1
+                                 << 16;  // Per map: a broken instance may name ever new addresses.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;

@@ -41,8 +41,8 @@ class PacketLosses {
     std::uint64_t segments;
     std::uint64_t retransmits;
   };
-  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance, own address and
-                                                                     ///< peer's address.
+  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and both
+                                                                     ///< addresses.
 
   std::map<std::string, std::string> hosts_;  ///< Names of hosts, by address.
   std::map<Link, proto::TcpLink> last_;       ///< Counters at the previous heartbeat.

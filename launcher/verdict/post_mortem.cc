@@ -16,9 +16,9 @@ namespace poprun::launcher {
 namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
-constexpr int kCallsShown = 3;      ///< Lines on the console; the file has all of them.
-constexpr double kInItSeconds = 1;  ///< A replica that sends a heartbeat this long after another
-                                    ///< began to wait in an exchange is in the same exchange.
+constexpr int kCallsShown = 3;  ///< Lines on the console; the file has all of them.
+constexpr double kInItSeconds =
+    1;  ///< Delay after which a heartbeat shows that a replica waits, too.
 
 /// Whether the status is a signal, or a code with which mpirun, its daemons and ssh report their
 /// own failures (205, 254, 255) or shells report signals; a restart may help then.

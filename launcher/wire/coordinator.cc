@@ -26,8 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
-constexpr int kOtherCallsMax = 16;  // Per connection, in addition to one part of a checkpoint per
-                                    // replica.
+constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
 
 grpc::Status refused(const Status& status) {
   return status ? grpc::Status::OK
