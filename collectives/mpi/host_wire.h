@@ -60,10 +60,9 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be under way. The bytes must stay valid until the `wait`
-  /// for them succeeds.
-  /// Requires: both ends post the transfers between them in the same order, with equal sizes;
-  /// between leaders, a single message may be shorter than its receive buffer.
+  /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait`
+  /// for them succeeds. Requires: both ends post the transfers between them in the same order, with
+  /// equal sizes; between leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 

@@ -323,7 +323,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
   POPRUN_CHECK(index_of(root) < size());
   const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
   const std::size_t source = index_of(root);
-  std::vector<std::size_t> copies;  // One on the root's host.
+  std::vector<std::size_t> copies;  // One copy, on the root's host.
   for (const std::vector<std::size_t>& group : plan_->replicas) {
     copies.push_back(std::ranges::binary_search(group, source) ? 1 : 0);
   }

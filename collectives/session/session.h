@@ -14,8 +14,8 @@
 /// killed:
 ///
 ///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
-///        ompi.HOST.UID/pid.PID/              on the launcher's host: shared by mpirun and its
-///        ranks ompi.HOST.UID/pid.PID/contact.txt   begins with the decimal number of job 0
+///        ompi.HOST.UID/pid.PID/              on the launcher's host: for mpirun and its ranks
+///        ompi.HOST.UID/pid.PID/contact.txt   begins with the decimal number of job 0
 ///        ompi.HOST.UID/jf.FAMILY/            on other hosts: the same, by Open MPI's daemon
 ///   /dev/shm/vader_segment.HOST.UID.JOB.RANK JOB in hexadecimal, FAMILY in its upper half; the
 ///                                            ranks are job 1

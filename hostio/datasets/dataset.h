@@ -94,8 +94,7 @@ struct DatasetFamily {
 ///
 /// Errors, of all functions
 ///   kUsage  no family knows this source (lists the existing ones); a parameter is wrong; or
-///   `scope`
-///           does not admit a file.
+///           `scope` does not admit a file.
 ///   kData   a file is missing, damaged or changes meanwhile, or does not fit this host's memory;
 ///           names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},

@@ -72,7 +72,8 @@ class Sampler {
 
   [[nodiscard]] std::uint32_t micro_batch_size() const { return micro_batch_size_; }
 
-  /// What the dataset needs for batch `sequence` besides its items (dataset.h, Sample).
+  /// The seed and epoch that the dataset needs for batch `sequence` besides its items (dataset.h,
+  /// Sample).
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const;
 

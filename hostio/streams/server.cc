@@ -360,7 +360,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   std::shared_ptr<ServedPull> self_;
   std::shared_ptr<Room> room_;  ///< Set once the stream is admitted.
   std::uint64_t reserved_ = 0;  ///< Bytes reserved there.
-  grpc::ByteBuffer request_;    ///< Of the read under way.
+  grpc::ByteBuffer request_;    ///< Request of the read in progress.
   bool opened_ = false;         ///< Used only by the reader.
   proto::Selection selection_;  ///< Constant once opened.
 

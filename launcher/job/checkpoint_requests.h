@@ -21,7 +21,7 @@ class CheckpointRequests {
   /// repeated.
   ///
   /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step
-  /// of the newest checkpoint of which all parts have begun to arrive; 0: none.
+  /// of the checkpoint in progress, once all of its parts have begun to arrive; 0: none.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun,
                                    double now);
 

@@ -29,9 +29,8 @@ class JobCheckpoints {
   /// if it has one.
   ///
   /// Errors
-  ///   kUsage  there is no checkpoint; it belongs to another job; or the folder holds checkpoints
-  ///   of
-  ///           an earlier job.
+  ///   kUsage  there is none; it belongs to another job; or the folder holds checkpoints of an
+  ///           earlier job.
   ///   kData   all existing checkpoints are damaged.
   Status find(const std::string& onnx_sha256);
 

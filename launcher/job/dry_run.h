@@ -8,7 +8,7 @@ namespace poprun::launcher {
 
 /// --dry-run: prints what would be done, in that order, then asks the data server what the dataset
 /// holds, compiles the job, and prints a description of the Program. Starts no replica and creates
-/// no file. Returns the exit code that a job with these errors would end with.
+/// no file. Returns 0, or the exit code of the error that the job would fail with by then.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 }  // namespace poprun::launcher

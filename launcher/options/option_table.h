@@ -55,8 +55,8 @@ struct Section {
 /// All sections, in the order of the table.
 std::span<const Section> sections();
 
-/// The row with this full name, or the only row whose key is `name`: `model` finds model.name. Null
-/// if there is none.
+/// The row with this full name, or the key `name` of the section with this name: `model` finds
+/// model.name. Null if there is none.
 const OptionRow* find_row(std::string_view name);
 
 /// The setting of a row. Requires: there is a row with this name.

@@ -13,10 +13,9 @@
 #include "replica/base/grpc/identity.h"
 
 /// Everything that a user can request, from one table (option_table.h) for the command line and
-/// train.cfg:
+/// train.cfg. Each source overrides those to its left:
 ///
-///     table's default  <  train.cfg (`[training]` + `seed = 7`)  <  command line (`--training.seed
-///     7`)
+///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
 namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };

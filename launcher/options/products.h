@@ -8,12 +8,11 @@
 /// `model.partials`, each also with the suffix `-operators` for operators by name. Both have one
 /// grammar:
 ///
-///     0.6                  everywhere
-///     0.15 0.25 0.25       by IPU
-///     0.6 matmuls=0.4      a value, and more specific settings PLACE=X, KIND=X or PLACE.KIND=X;
-///     KIND
-///                          is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
-///     REGEX=0.1            for the key with -operators; several are separated by blanks
+///   0.6                  everywhere
+///   0.15 0.25 0.25       by IPU
+///   0.6 matmuls=0.4      a value, and more specific settings PLACE=X, KIND=X or PLACE.KIND=X;
+///                        KIND is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
+///   REGEX=0.1            for the key with -operators; several are separated by blanks
 ///
 /// replica/compiler/planner/product_options.h says which setting applies to an operator.
 namespace poprun::launcher {

@@ -66,7 +66,7 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
 /// Whether `text` is unchanged since a build wrote it: its checksum is that of the text with an
 /// empty string in place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
-  const std::string field = "\n \"sha256\": \"";  // Those of files are indented more.
+  const std::string field = "\n \"sha256\": \"";  // The files' checksums are indented more.
   const std::size_t at = text.find(field + checksum + '"');
   if (checksum.empty() || at == std::string::npos) {
     return false;

@@ -52,7 +52,7 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 /// Errors
 ///   kData           it is damaged: names the missing file, or what was read and differs.
 ///   kHostResources  a file cannot be read, which says nothing about its contents; names it and
-///   why.
+///                   why.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings

@@ -29,7 +29,7 @@ constexpr std::size_t kPieceBytes = 16 << 20;  // Written between two checks for
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
 /// Bytes that this user can use on the disk of `folder`; nothing if the file system does not report
-/// it.
+/// them.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
   const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;

@@ -54,8 +54,7 @@ class OutputFolder {
   ///
   /// Errors
   ///   kUsage  it cannot be created or written to, another job has it, or it holds earlier results
-  ///   and
-  ///           `overwrite` is false.
+  ///           and `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite,
                                    std::string_view logs = "logs", bool sets_aside = false,
                                    OutputFolder held = {});
@@ -104,7 +103,7 @@ class WeightsCollector {
  public:
   /// Errors
   ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not match the
-  ///   shape.
+  ///         shape.
   Status take(const proto::TensorChunk& chunk);
 
   /// Drops the last tensor if it is incomplete. Returns the number of tensors.

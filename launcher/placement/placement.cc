@@ -148,7 +148,7 @@ std::string own_address(const Placement& placement) {
       return *source;
     }
   }
-  // Only ssh knows the hosts, from its own configuration.
+  // Only ssh can resolve the hosts, from its own configuration.
   std::vector<std::string> own = own_addresses();
   std::erase_if(own, is_loopback);
   return own.size() == 1 ? own.front() : machine_name();

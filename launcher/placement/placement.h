@@ -9,11 +9,11 @@
 #include "launcher/placement/hosts.h"
 #include "replica/base/error.h"
 
-/// Where replicas and instances run:
+/// Locations of replicas and instances:
 ///
-///     replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of equal size;
-///     instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots where
-///     given. hosts       node0    |   node1
+///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of equal size;
+///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots where given.
+///   hosts       node0    |   node1
 namespace poprun::launcher {
 
 struct Placement {
@@ -59,9 +59,8 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
 /// hosts `lost`.
 ///
 /// Errors
-///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no host
-///   is
-///           left; and those of job_hosts.
+///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no
+///           host is left; and those of job_hosts.
 Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
 /// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.

@@ -76,13 +76,13 @@ struct Outlet::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Line> lines;
-  std::size_t bytes = 0;        ///< Of `lines`.
-  std::uint64_t dropped = 0;    ///< Lines, since the last that was written,
+  std::size_t bytes = 0;        ///< Total size of `lines`.
+  std::uint64_t dropped = 0;    ///< Lines dropped since the last one written,
   int dropped_descriptor = -1;  ///< and the stream of the last of them.
-  std::string live;             ///< What the live line should show,
+  std::string live;             ///< Text that the live line should show,
   std::string shown;            ///< and what it shows now.
   int live_descriptor = -1;
-  std::uint64_t writes = 0;     ///< That came back.
+  std::uint64_t writes = 0;     ///< Number of completed writes.
   std::map<int, int> failures;  ///< errno by descriptor.
   bool has_thread = false;
   bool writing = false;

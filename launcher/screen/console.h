@@ -71,7 +71,7 @@ class Console {
 
   /// Errors
   ///   kInfrastructure  a line of `out` could not be written, although its reader is there; says
-  ///   why.
+  ///                    why.
   [[nodiscard]] Status out_status() const;
 
   /// Writes a line of the launcher itself to standard error: `poprun-emu: text`.

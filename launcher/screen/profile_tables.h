@@ -45,8 +45,8 @@ std::string of_tile(std::uint64_t bytes);
 /// The letter of a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// What is always live by category, then the rest by category, then as '-' what the plan leaves
-/// unused.
+/// The parts of a bar: bytes that are always live by category, then the others, then as '-' the
+/// bytes that the plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes,
                                std::uint64_t peak);
 
@@ -55,7 +55,7 @@ std::vector<NamedStep> function_beginnings(const proto::Report& report);
 
 std::uint64_t total_cycles(const proto::Cost& cost);
 
-/// Bytes of a category, always live or not.
+/// Bytes of a category, whether always live or not.
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category);
 
 /// The variables that are live on an IPU at its worst step, the largest first.

@@ -21,7 +21,7 @@ class DataWaits {
   DataWaits(std::string address, double limit_seconds)
       : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
-  /// Whether a replica has waited long enough to delay others, but not longer than its limit.
+  /// Whether a replica waits for data long enough to delay others, and none longer than its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
   /// The message that the user should see now, if any: that replicas wait, soon and then once a

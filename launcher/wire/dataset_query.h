@@ -34,8 +34,7 @@ class DatasetQuery {
   ///
   /// Errors
   ///   kUnreachable  no server answered or made progress with the dataset; gives the address (also
-  ///   as a
-  ///                 fact) and how long it was tried.
+  ///                 as a fact) and how long it was tried.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);
