@@ -23,15 +23,15 @@
 #include "replica/base/log.h"
 #include "replica/base/token.h"
 
-/// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
+/// Main program of the data server, poprun-emu-hostio. Exit codes: replica/base/error.h.
 namespace poprun::hostio {
 namespace {
 
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// gRPC's, at most 10 seen on 2 cores, without one of which it hangs; and the store's and the
-/// server's own.
+/// Threads of gRPC, of which at most 10 were seen on 2 cores and without one of which it hangs, and
+/// those of the store and the server.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
@@ -164,8 +164,8 @@ Result<Options> parse_options(int argc, char** argv) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
   POPRUN_ASSIGN(options.limits, limits_from(given, options.preload));
-  // Half of what is free for datasets and a quarter for batches: replicas on this host need the
-  // rest.
+  // Half of the free memory is for datasets and a quarter for batches; replicas on this host need
+  // the rest.
   if (const auto memory = free_memory()) {
     options.limits.bytes_max = static_cast<std::uint64_t>(memory->bytes.count()) / 2;
     options.server.batch_bytes_max = batch_bytes_max_of(memory->bytes);
@@ -173,13 +173,13 @@ Result<Options> parse_options(int argc, char** argv) {
   return options;
 }
 
-/// The parent may have closed standard output; that is no reason to stop serving.
+/// The parent may have closed standard output, which is no reason to stop serving.
 void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-/// Ends the process, whatever is being loaded or described: that may take minutes and has nothing
-/// to save.
+/// Ends the process, even during a load or description: they may take minutes and have nothing to
+/// save.
 [[noreturn]] void end_now(Server* server) {
   constexpr std::chrono::seconds kGrace{1};
   std::thread([kGrace] {
@@ -192,7 +192,7 @@ void print(std::string_view text) {
   ::_exit(0);
 }
 
-/// Loads a dataset, or ends when a signal says so.
+/// Loads a dataset; ends early if a signal arrives.
 Status preload(DatasetStore& datasets, const std::string& source, const sigset_t& end_signals) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;
@@ -222,8 +222,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// SIGTERM and SIGINT, unless the parent has them ignored: a launcher ends its data server itself
-/// once the replicas no longer need it, even if all processes of the job are signalled.
+/// SIGTERM and SIGINT, unless the parent ignores them: a launcher ends its data server itself once
+/// the replicas no longer need it, even if all processes of the job receive the signal.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -237,12 +237,12 @@ sigset_t signals_to_end_at() {
 }
 
 int run(int argc, char** argv) {
-  // Before any thread exists, so that all inherit it: only sigwait takes these signals, and a
-  // client or parent that goes away is an error code, not a death.
+  // Done before any thread exists, so that all inherit it: only sigwait takes these signals, and a
+  // client or parent that goes away causes an error code, not a death.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // gRPC would report a port in use in its own words, before our one line.
+  // Otherwise gRPC would report a port in use in its own words, before our one line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   end_in_a_line_at_limits(kName);

@@ -29,7 +29,7 @@
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
-/// poprun-emu, the command. Exit codes: replica/base/error.h.
+/// Main program of the command poprun-emu. Exit codes: replica/base/error.h.
 namespace poprun::launcher {
 namespace {
 
@@ -38,13 +38,14 @@ std::size_t local_instances(const Placement& placement) {
       placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
 }
 
-/// Shells allow few open files by default. Without enough, mpirun waits for ever.
+/// Raises the limit on open files, which is low by default in shells. Without enough files, mpirun
+/// hangs.
 ///
 /// Errors
-///   kHostResources  even the most that is allowed is not enough.
+///   kHostResources  even the highest allowed limit is not enough.
 Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
-  constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
+  constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 per instance here.
   const rlim_t for_metrics =
       options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
@@ -67,11 +68,11 @@ Status allow_many_files(const Options& options, const Placement& placement) {
   return {};
 }
 
-/// gRPC, mpirun and Open MPI in the replicas hang, abort or speak of something else where they get
-/// no thread. Errors: those of check_room_for_threads.
+/// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a
+/// different problem if they get no thread. Errors: those of check_room_for_threads.
 Status allow_many_threads(const Placement& placement) {
   constexpr std::size_t kBesides = 32;  // Measured: 13 of ours, 13 of the data server, 5 of mpirun;
-  constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, of 8 32.
+  constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, one of 8 has 32.
   constexpr std::size_t kForAReplica = 3;
   const std::size_t local = local_instances(placement);
   return check_room_for_threads(
@@ -79,8 +80,8 @@ Status allow_many_threads(const Placement& placement) {
       fmt::format("a job with {} here", counted(local, "instance")));
 }
 
-/// Below these limits mpirun, Open MPI in the replicas and the data server crash or hang without a
-/// reason; above them, each names what it lacks. Raises a limit that may be raised.
+/// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang
+/// without a reason; above them, each program names what it lacks. Raises a limit if possible.
 ///
 /// Errors
 ///   kHostResources  a limit is too low; names it.
@@ -91,9 +92,9 @@ Status allow_what_processes_need() {
     const char* option;
     rlim_t least;
   };
-  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256, PMIx fails
-  // with files of 100 KiB, the data server with 500 MB of addresses, and replicas hang with 100 MB
-  // of data.
+  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256 KiB, PMIx
+  // fails with files of 100 KiB, the data server with 500 MB of address space, and replicas hang
+  // with 100 MB of data.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
                                              {RLIMIT_FSIZE, "size of a file", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},
@@ -120,8 +121,8 @@ Status allow_what_processes_need() {
 
 volatile std::sig_atomic_t code_at_the_end = 0;
 
-/// All is said and written. Only gRPC's own end is left, which waits for ever for a thread that it
-/// could not start (ulimit -u).
+/// Limits the time for the process to exit once everything is printed and written. Only gRPC's
+/// shutdown is left, which waits for ever for a thread that it could not start (ulimit -u).
 void limit_the_end(int code) {
   constexpr unsigned kSecondsMax = 3;
   code_at_the_end = code;
@@ -129,8 +130,8 @@ void limit_the_end(int code) {
   alarm(kSecondsMax);
 }
 
-/// The number of a closed stream would go to the next file opened, and that file would get our
-/// lines. What takes the number here can be read only: writing fails as before.
+/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a
+/// number, and with it our lines. The placeholder is read-only, so writing fails as before.
 void keep_numbers_of_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {
@@ -139,8 +140,9 @@ void keep_numbers_of_standard_streams() {
   }
 }
 
-/// By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
-/// ask for it again for the next piece: that was half the cost of receiving one.
+/// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to
+/// the kernel, only to request it again for the next piece: that was half the cost of receiving
+/// one.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
@@ -192,7 +194,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return exit_code_of(placement.error().code);
   }
   if (!options->dry_run) {
-    console.never_wait();  // A job goes on whatever becomes of its readers.
+    console.never_wait();  // A job continues whatever happens to its readers.
   }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
@@ -222,7 +224,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   return code;
 }
 
-/// A request whose answer nobody can read is not done.
+/// Runs the command, and fails if its answer cannot be written.
 int run_and_tell(const std::vector<std::string>& args, double launched_at) {
   keep_numbers_of_standard_streams();
   Console console;
@@ -242,10 +244,10 @@ int main(int argc, char** argv) {
   poprun::launcher::unblock_signals();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
-  // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
+  // A reader that goes away must not end the job, and gRPC's own messages must not precede ours.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGUSR1, SIG_IGN);  // Until there is a job to take a checkpoint of.
-  std::signal(SIGXFSZ, SIG_IGN);  // A limit on files (ulimit -f) is told as a full disk is.
+  std::signal(SIGUSR1, SIG_IGN);  // Ignored until there is a job to take a checkpoint of.
+  std::signal(SIGXFSZ, SIG_IGN);  // A file size limit (ulimit -f) is reported like a full disk.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

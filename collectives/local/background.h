@@ -13,11 +13,11 @@
 
 namespace poprun::collectives {
 
-/// Runs all-reduces in the background while their replica does other things: one thread makes them
-/// one after another, on its own channel.
+/// Runs all-reduces in the background while their replica does other work: one thread runs them one
+/// after another, on its own channel.
 ///
-/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces under
-/// way, at most until their deadline.
+/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces in
+/// progress, at most until their deadline.
 class Background {
  public:
   Background() = default;
@@ -41,9 +41,9 @@ class Background {
 
   std::unique_ptr<Communicator> channel_;
   std::thread thread_;
-  std::mutex mutex_;  ///< Guards what follows.
+  std::mutex mutex_;  ///< Guards the members below.
   std::condition_variable changed_;
-  std::deque<Job> jobs_;  ///< The first one is under way.
+  std::deque<Job> jobs_;  ///< The first one is in progress.
   Status status_;         ///< The first failure; no job begins after it.
   bool ends_ = false;
 };

@@ -15,7 +15,7 @@
 #include "replica/base/units.h"
 #include "replica/ports/communicator.h"
 
-/// What a replica announces when it enters a collective, and the messages made from it.
+/// The announcement of a replica that enters a collective, and the messages derived from it.
 namespace poprun::collectives {
 
 enum class CallKind : std::uint8_t {
@@ -50,32 +50,32 @@ struct Call {
   }
 };
 
-/// "all-reduce".
+/// Name of a kind of call: "all-reduce".
 const char* name_of(CallKind kind);
 
-/// "all-reduce (mean) of 4096 B ('conv1.weight.gradient' and 9 more)".
+/// Returns "all-reduce (mean) of 4096 B ('conv1.weight.gradient' and 9 more)".
 std::string describe(const Call& call);
 
-/// " ('conv1.weight.gradient' and 9 more)"; empty if the call has no names.
+/// Returns " ('conv1.weight.gradient' and 9 more)"; empty if the call has no names.
 std::string names_of(const Call& call);
 
 /// The longest prefix of a UTF-8 text that has at most `bytes_max` bytes and cuts no character.
 /// Text on the wire must stay valid UTF-8, or protobuf drops the whole failure report.
 std::string_view cut_to(std::string_view text, std::size_t bytes_max);
 
-/// "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
+/// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
 std::string replica_list(std::span<const std::size_t> replicas);
 
-/// "120 s", "250 ms".
+/// Formats a duration: "120 s", "250 ms".
 std::string describe(std::chrono::milliseconds time);
 
-/// kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s"; `replicas` also
-/// become its `missing` fact. Requires: ascending, not empty.
+/// Returns kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s";
+/// `replicas` also become its `missing` fact. Requires: ascending, not empty.
 Error late_error(const std::string& call, std::span<const std::size_t> replicas,
                  std::chrono::milliseconds waited);
 
-/// One line saying who calls what, or nothing if all calls are equal. calls[i] is the call of
-/// replica numbers[i]; `title`, such as "call 17", begins the line.
+/// Returns one line that says which replica makes which call, or nothing if all calls are equal.
+/// calls[i] is the call of replica numbers[i]; `title`, such as "call 17", begins the line.
 std::optional<std::string> disagreement(const std::string& title,
                                         std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);

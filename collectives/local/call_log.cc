@@ -6,7 +6,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// "2.314 s".
+/// Formats a value as "2.314 s".
 std::string with_three_digits(double value, const char* unit) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3f %s", value, unit);

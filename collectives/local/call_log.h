@@ -14,7 +14,7 @@ namespace poprun::collectives {
 
 /// The last collectives of one replica on all its channels, for failure reports.
 ///
-/// Threads: any, since channels may run side by side.
+/// Threads: any, since channels may run concurrently.
 /// Cost: an uncontended lock and one clock read; no allocation once every entry has been used.
 class CallLog {
  public:
@@ -49,7 +49,7 @@ class CallLog {
 
   [[nodiscard]] bool keeps(std::uint64_t number) const { return number + kKept >= begun_; }
 
-  mutable std::mutex mutex_;  ///< Guards what follows.
+  mutable std::mutex mutex_;  ///< Guards the members below.
   std::array<Entry, kKept> entries_;
   std::uint64_t begun_ = 0;
 };

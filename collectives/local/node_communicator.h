@@ -17,7 +17,7 @@
 
 namespace poprun::collectives {
 
-/// The non-empty buffers of `replica`, and where its peers find them.
+/// The non-empty buffers of `replica`, and their places in shared memory, where peers find them.
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
                                std::span<const Buffer> buffers);
 
@@ -78,15 +78,16 @@ class NodeCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> group(Group group) override;
   [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
-  /// The segment of this replica's group, whose replicas are `members` of this segment, once all
-  /// replicas have made `call`. It gets `wire` bytes of wire area, the same for all groups.
+  /// Returns the segment of this replica's group, whose replicas are `members` of this segment,
+  /// once all replicas have made `call`. It gets `wire` bytes of wire area, the same for all
+  /// groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members,
                                   Bytes wire);
 
   /// The options of a communicator over that segment.
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
 
-  /// The meeting point of its replicas.
+  /// The rendezvous of this segment's replicas.
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
   /// The mailbox into which this replica puts its payload for the next call.

@@ -15,7 +15,7 @@
 
 namespace poprun::collectives {
 
-/// Where another process on this machine finds an in-memory file.
+/// Location of another process's in-memory file on this machine.
 struct FileAddress {
   std::int64_t process = -1;     ///< Process id, as seen from the opener's pid namespace.
   std::int64_t descriptor = -1;  ///< File descriptor in that process.
@@ -66,13 +66,12 @@ class SharedMemory {
   int file_ = -1;
 };
 
-/// The memory through which the replicas of one host exchange, as one process sees it.
+/// The memory through which the replicas of one host exchange data, as mapped by one process.
 ///
 ///   room 0..     one per replica: | control | mailboxes | staging | wire |
 ///   region 0..   one per call of Communicator::allocate: the same size for every replica
 ///
-///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
-///   pages
+///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...   stride: whole pages
 ///
 ///   control   rendezvous of all replicas; in the first room
 ///   mailboxes two of kMailBytes, for payloads small enough to be copied
@@ -166,7 +165,7 @@ class NodeSegment {
   const NodeSegment* parent_ = nullptr;  ///< The segment that this one is a group of,
   std::vector<std::size_t> members_;     ///< and the group's members there.
 
-  mutable std::mutex mutex_;  ///< Guards what follows: other channels look up regions at any time.
+  mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.
   std::vector<Region> regions_;
   /// Keyed by the region of their rooms and by first member.
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;

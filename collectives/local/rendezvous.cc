@@ -32,7 +32,7 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t)
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
-// Before it sleeps, a waiter looks again a few times and yields its core in between to whoever has
+// Before it sleeps, a waiter polls a few times and yields its core in between to replicas that have
 // not arrived. That is cheaper than being woken up, and replicas with their own cores seldom sleep.
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
@@ -102,7 +102,8 @@ struct alignas(64) Rendezvous::Board {
 // slow one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
-  std::atomic<Clock::rep> on_the_way{0};   ///< When it last said so; all processes share the clock.
+  std::atomic<Clock::rep> on_the_way{
+      0};  ///< Time of its last report; all processes share the clock.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -140,7 +141,7 @@ Place Rendezvous::place_of(std::size_t index) const {
 }
 
 Status Rendezvous::open(const Call& call, Place place) {
-  if (failure_) {  // Slow peers may still read the last announcement.
+  if (failure_) {  // Returns early, since slow peers may still read the last announcement.
     return tl::unexpected<Error>{*failure_};
   }
   ++sequence_;
@@ -191,7 +192,8 @@ Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
     wake_all(board_->word);
   }
-  // After the word, so that whoever sees that all have arrived also sees that the barrier is done.
+  // Stored after the word, so that a replica that sees all arrivals also sees that the barrier is
+  // done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
   return last ? Status{} : sleep_while(before, patience);
 }
@@ -206,7 +208,7 @@ bool Rendezvous::is_on_the_way(std::size_t index) const {
   return Clock::now().time_since_epoch() - said < options_.deadline / 4;
 }
 
-/// Indices of the replicas that have not come to the current barrier.
+/// Indices of the replicas that have not arrived at the current barrier.
 std::vector<std::size_t> Rendezvous::missing() const {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < replicas_; ++i) {
@@ -251,8 +253,8 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
 }
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
-  // Replicas on their way are waiting for somebody themselves; they are named only if nobody else
-  // is missing.
+  // Replicas on their way are themselves waiting for others; they are named only if no other
+  // replica is missing.
   std::vector<std::size_t> late;
   std::vector<std::size_t> lost;
   for (const std::size_t index : missing()) {

@@ -39,8 +39,8 @@ class FlatError {
   std::array<char, 1000> message_{};     ///< 0-terminated.
 };
 
-/// When a replica of the job last had an excuse for being late, such as a data server that does not
-/// answer it. Deadlines count from then on. Thread-safe; empty if nobody ever has one.
+/// Returns when a replica of the job last had an excuse for being late, such as a data server that
+/// does not answer it. Deadlines count from then on. Thread-safe; empty if no replica ever has one.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
 /// Where peers find a replica's contribution to a call. May differ between replicas.
@@ -75,12 +75,12 @@ class Rendezvous {
     std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
     std::string among;                 ///< Follows a call's number in messages; may be empty.
     std::size_t self = 0;              ///< Index among them.
-    std::chrono::milliseconds deadline{0};  ///< For each wait,
+    std::chrono::milliseconds deadline{0};  ///< Limit of each wait,
     LastExcuse last_excuse{};               ///< counted from the last excuse during it.
     std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
-    /// Decides whether a call may begin when more replicas take part than meet here. Every replica
-    /// calls it, with the announcements of all who meet here. If empty, all announcements must be
-    /// equal.
+    /// Decides whether a call may begin if more replicas take part than meet here. Every replica
+    /// calls it with the announcements of all replicas that meet here. If empty, all announcements
+    /// must be equal.
     std::function<Status(std::span<const Call>)> agree;
   };
 
@@ -99,12 +99,13 @@ class Rendezvous {
   /// their way. For barriers inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
-  /// Says that this replica is on its way. Call it regularly while waiting for something other than
-  /// this rendezvous: a replica that has not said so for a quarter of the deadline counts as
+  /// Reports that this replica is on its way. Call it regularly while waiting for something other
+  /// than this rendezvous: a replica that has not reported for a quarter of the deadline counts as
   /// missing.
   void on_the_way();
 
-  /// What `index` announced for the current call. Valid until the call's last `wait` returns.
+  /// The place that `index` announced for the current call. Valid until the call's last `wait`
+  /// returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
 
   /// Makes `error` the failure of all replicas, unless there already is one, and returns the one

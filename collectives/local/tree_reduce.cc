@@ -168,7 +168,8 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
-/// What is combined: the sources, and how many replicas each stands for (one each if empty).
+/// The inputs of a reduction: the sources, and the number of replicas that each stands for (one
+/// each if empty).
 struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;

@@ -10,7 +10,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// Most payload bytes of one host,
+/// Largest payload of one host, in bytes,
 constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
 
 /// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least
@@ -35,7 +35,7 @@ std::size_t bytes_before(const HostPlan& plan, std::size_t host) {
   return bytes;
 }
 
-/// How long a host that waits for another lets that one first say what it is waiting for itself.
+/// Time that a waiting host gives another to report first what that one is waiting for.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
 }

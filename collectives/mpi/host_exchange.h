@@ -23,8 +23,9 @@ struct Payload {
   std::function<void(std::byte* to)> write;  ///< Writes this host's payload.
 };
 
-/// What the hosts of a channel tell one another before a collective, in memory that all replicas of
-/// a host share:   | calls of host 0's replicas, room for a payload | the same of host 1 | ..
+/// The announcements that the hosts of a channel exchange before a collective, in memory that all
+/// replicas of a host share:   | calls of host 0's replicas, room for a payload | the same of host
+/// 1 | ..
 ///
 /// Threads: synchronised by the meetings of the host's replicas.
 class Announcements {
@@ -79,7 +80,7 @@ class HostExchange {
   /// The wire to post to. Requires: this replica carries.
   [[nodiscard]] HostWire& wire() { return wire_; }
 
-  /// Notes that the rendezvous has opened a call, to which everything that follows belongs.
+  /// Records that the rendezvous has opened a call, to which everything that follows belongs.
   void begin_call() { call_ = rendezvous_->call_name(); }
 
   /// Waits for all replicas of the host, longer than the deadline while they wait for the wire.

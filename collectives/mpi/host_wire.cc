@@ -144,7 +144,7 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   }
   std::vector<std::size_t> late;
   if (!ended) {
-    late = late_hosts(post);  // None if the last bytes came just now.
+    late = late_hosts(post);  // Empty if the last bytes arrived just now.
   }
   if (!stop && late.empty()) {
     posts_.pop_front();
@@ -232,7 +232,7 @@ std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> host
   return replicas;
 }
 
-/// The replicas on those hosts that have not said that they wait.
+/// The replicas on these hosts that have not reported that they are waiting.
 std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
   std::vector<std::size_t> silent;
   std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {

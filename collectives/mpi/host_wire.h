@@ -60,10 +60,9 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be under way. The bytes must stay valid until the `wait`
-  /// for them succeeds.
-  /// Requires: both ends post the transfers between them in the same order, with equal sizes;
-  /// between leaders, a single message may be shorter than its receive buffer.
+  /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait`
+  /// for them succeeds. Requires: both ends post the transfers between them in the same order, with
+  /// equal sizes; between leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 
@@ -72,18 +71,18 @@ class HostWire {
   ///
   /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts
   /// whose bytes are missing whether they are waiting too, and listens for `grace` to their
-  /// answers, or to why they give up; twice as long if all of them wait.
+  /// answers, or to the reason why they give up; twice as long if all of them wait.
   ///
   /// Errors
   ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not
   ///                     answer.
-  ///   any               what another host sent by `tell`.
-  ///   After an error the bytes must stay valid until the process ends, and MPI_Finalize may not
-  ///   return: leave by exit.
+  ///   any               an error that another host sent by `tell`.
+  /// After an error the bytes must stay valid until the process ends, and MPI_Finalize may not
+  /// return: leave by exit.
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
               const std::string& call, const std::function<void()>& while_waiting);
 
-  /// Tells all other hosts that still listen why this one gives up. If several replicas of a
+  /// Tells all other hosts that still listen why this host gives up. If several replicas of a
   /// process have a wire, each may call it, whichever carries.
   void tell(const Error& error);
 
@@ -91,7 +90,7 @@ class HostWire {
   /// A control message between processes.
   struct Notice {
     enum class Kind : std::uint8_t {
-      kGivesUp,  ///< The sender gives up, with this error.
+      kGivesUp,  ///< The sender gives up with this error.
       kAsks,     ///< Asks whether the receiver is waiting too.
       kWaits,    ///< The sender is waiting.
     } kind = Kind::kGivesUp;
@@ -121,7 +120,7 @@ class HostWire {
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
   std::size_t lane_ = 0;      ///< This process's position among those of its host.
   std::deque<Post> posts_;    ///< Oldest first.
-  std::vector<int> waiting_;  ///< Ranks that said they wait since we asked.
+  std::vector<int> waiting_;  ///< Ranks that have reported since we asked that they are waiting.
 };
 
 }  // namespace poprun::collectives

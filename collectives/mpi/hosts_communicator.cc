@@ -67,7 +67,7 @@ ReplicaId HostsCommunicator::self() const {
   return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
 }
 
-/// Exchanges, between the hosts' leaders, what their replicas have announced.
+/// Exchanges the announcements of the hosts' replicas between the hosts' leaders.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
   exchange_.begin_call();
   if (!exchange_.leads()) {
@@ -323,7 +323,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
   POPRUN_CHECK(index_of(root) < size());
   const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
   const std::size_t source = index_of(root);
-  std::vector<std::size_t> copies;  // One on the root's host.
+  std::vector<std::size_t> copies;  // One copy, on the root's host.
   for (const std::vector<std::size_t>& group : plan_->replicas) {
     copies.push_back(std::ranges::binary_search(group, source) ? 1 : 0);
   }

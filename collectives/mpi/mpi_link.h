@@ -27,7 +27,8 @@ class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` of any of them.
+  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` returns the last excuse
+  /// of any replica.
   ///
   /// Errors
   ///   kInfrastructure   not all processes arrived before `limit`.
@@ -54,7 +55,7 @@ class MpiLink {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
 
-  /// Notes that transfers stay unfinished, so that MPI cannot close the connection.
+  /// Records that transfers stay unfinished, so that MPI cannot close the connection.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -33,7 +33,7 @@ using collectives::NodeSegment;
 using collectives::Process;
 using Clock = std::chrono::steady_clock;
 
-/// What every process tells all others once.
+/// The information that every process sends to all others once.
 struct Introduction {
   std::uint64_t host = 0;
   std::uint64_t replicas = 0;
@@ -76,8 +76,8 @@ Status check_mpi() {
   return {};
 }
 
-/// Exchanges what every process has to say; by rank, with nothing from processes that do not arrive
-/// before `limit`.
+/// Exchanges `mine` between all processes. The result is by rank, with nothing for processes that
+/// do not arrive before `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;
@@ -98,7 +98,7 @@ std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point li
   return std::move(*all);
 }
 
-/// How long creation may take.
+/// Time limit for creation.
 struct Limit {
   std::chrono::milliseconds deadline;
   Clock::time_point end = Clock::now() + deadline;
@@ -170,7 +170,7 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   return processes;
 }
 
-/// Makes the segment that a host's first process offers to all of them.
+/// Creates the segment that a host's first process offers to the others.
 Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire,
                                            Introduction& mine) {
   POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads

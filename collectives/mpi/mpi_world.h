@@ -39,7 +39,7 @@ class MpiWorld {
     std::size_t local = 1;                        ///< > 0.
     std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included;
     /// calls count it from the last time that a replica of the job had an excuse, such as a data
-    /// server that does not answer it. Thread-safe; empty if nobody ever has one.
+    /// server that does not answer it. Thread-safe; empty if no replica ever has one.
     std::function<std::chrono::steady_clock::time_point()> last_excuse{};
     /// The host number of this process, instead of asking the machine. For tests that play several
     /// hosts on one.
@@ -75,7 +75,7 @@ class MpiWorld {
                            const std::shared_ptr<collectives::MpiLink>& link);
 
   Options options_;
-  std::unique_ptr<collectives::NodeSegment> segment_;  ///< This host's.
+  std::unique_ptr<collectives::NodeSegment> segment_;  ///< Segment of this host.
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

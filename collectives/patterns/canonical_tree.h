@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-/// The order in which the values of replicas are combined, everywhere.
+/// The canonical tree: the order in which the values of replicas are combined, everywhere.
 ///
 ///   sum[a, b) = sum[a, m) + sum[m, b),   m - a = the largest power of two strictly below b - a
 ///
@@ -16,7 +16,7 @@
 ///                       +-----+-----+
 ///
 /// Aligned blocks whose size is a power of two are whole subtrees, so any part of a job that holds
-/// one can sum it alone without changing the result.
+/// such a block can sum it alone without changing the result.
 namespace poprun::collectives {
 
 /// How many of `count` neighbours form the left subtree. Requires: count >= 2.

@@ -46,7 +46,7 @@ std::string job_folder_prefix() {
   return fmt::format("poprun-emu.{}.", geteuid());
 }
 
-/// A descriptor that the end of its scope closes, and with it a lock.
+/// A descriptor that is closed at the end of its scope, which also releases its lock.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -61,7 +61,7 @@ class Descriptor {
   [[nodiscard]] int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
 
-  /// Nobody else holds it, and from now on this process does.
+  /// Takes the lock for this process; fails if another process holds it.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
  private:
@@ -72,7 +72,7 @@ Descriptor open_folder(const fs::path& path) {
   return Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-/// `descriptor` is what `path` names, and this user's.
+/// Whether `descriptor` is the file at `path` and belongs to this user.
 bool is_ours(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};
@@ -81,7 +81,8 @@ bool is_ours(int descriptor, const fs::path& path) {
          opened.st_uid == geteuid();
 }
 
-/// The folders in `folder` whose names begin so; none that are symbolic links or another user's.
+/// The folders in `folder` whose names begin with `prefix`, except symbolic links and those of
+/// other users.
 std::vector<fs::path> folders_in(const fs::path& folder, std::string_view prefix) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -101,7 +102,7 @@ bool is_daemons(const fs::path& session) {
   return session.filename().string().starts_with("jf.");
 }
 
-/// The number that the names of the ranks' shared memory have.
+/// The job number in the names of the ranks' shared memory.
 std::optional<std::uint64_t> ranks_job(const fs::path& session) {
   const std::string name = session.filename();
   std::uint64_t number = 0;
@@ -114,8 +115,7 @@ std::optional<std::uint64_t> ranks_job(const fs::path& session) {
                                                           : std::nullopt;
 }
 
-/// The names that Open MPI may have for this host: it drops the domain if the job's hosts have
-/// none.
+/// The names that Open MPI may use for this host: it drops the domain if the job's hosts have none.
 std::vector<std::string> own_names(const SessionPlace& place) {
   const std::string bare = place.host.substr(0, place.host.find('.'));
   return bare == place.host ? std::vector{place.host} : std::vector{place.host, bare};
@@ -132,7 +132,7 @@ std::vector<fs::path> tops_in(const fs::path& folder, const SessionPlace& place)
   return found;
 }
 
-/// Where sessions of this host can be: in the base itself and in jobs' folders.
+/// Places where sessions of this host can be: in the base itself and in jobs' folders.
 std::vector<fs::path> tops(const SessionPlace& place) {
   std::vector<fs::path> found = tops_in(place.base, place);
   for (const fs::path& job : folders_in(place.base, job_folder_prefix())) {
@@ -143,7 +143,7 @@ std::vector<fs::path> tops(const SessionPlace& place) {
   return found;
 }
 
-/// Family numbers are short and come again: no other session here may have this one.
+/// Family numbers are short and recur, so no other session here may have this one.
 bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPlace& place) {
   for (const fs::path& top : tops(place)) {
     for (const fs::path& other : folders_in(top, "")) {
@@ -169,17 +169,17 @@ void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
   }
 }
 
-/// Shared memory first: without its session nobody would know whose it is.
+/// Removes the shared memory first: without its session, its owner would be unknown.
 void remove_session(const fs::path& session, const SessionPlace& place) {
   std::error_code unused;
   if (const auto job = ranks_job(session); job && is_only_session(session, *job, place)) {
     remove_shared_memory(*job, place);
   }
   fs::remove_all(session, unused);
-  fs::remove(session.parent_path(), unused);  // Stays where another session is in it.
+  fs::remove(session.parent_path(), unused);  // Stays if another session is in it.
 }
 
-/// With what is in it of this host. Requires: this process has its lock.
+/// Removes a job's folder with its contents from this host. Requires: this process has its lock.
 void remove_job_folder(const fs::path& job, const SessionPlace& place) {
   for (const fs::path& top : tops_in(job, place)) {
     for (const fs::path& session : folders_in(top, "")) {
@@ -187,7 +187,7 @@ void remove_job_folder(const fs::path& job, const SessionPlace& place) {
     }
   }
   std::error_code unused;
-  fs::remove(job, unused);  // Stays where another host's session is in it.
+  fs::remove(job, unused);  // Stays if another host's session is in it.
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ void remove_job_folder(const fs::path& job, const SessionPlace& place) {
 SessionPlace session_place(std::string host) {
   fs::path base = folder_from({"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}, "/tmp");
   if (base.filename().string().starts_with(job_folder_prefix())) {
-    base = base.parent_path();  // As a replica sees it.
+    base = base.parent_path();  // A replica has the job's own folder here.
   }
   return {.base = std::move(base),
           .host = std::move(host),
@@ -218,8 +218,8 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
       return fail(ErrorCode::kHostResources,
                   fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
     }
-    // Some file systems know no locks: there, nobody else gets one either. A job that looked for
-    // leftovers before the lock was ours may have removed the folder.
+    // Some file systems do not support locks; there, no other process gets one either. A job that
+    // looked for leftovers before we had the lock may have removed the folder.
     const bool locked = folder.lock();
     if ((locked || errno != EWOULDBLOCK) && is_ours(folder.number(), path)) {
       return JobFolder(place, path, folder.release());

@@ -19,10 +19,10 @@ namespace {
 
 using Element = NpyTarget::Element;
 
-/// One tensor of the dataset: its arrays, and what becomes of them.
+/// One tensor of the dataset: its arrays, and their conversion.
 struct Tensor {
   const ArrayFile* train = nullptr;
-  const ArrayFile* test = nullptr;  ///< Null where there is no test part.
+  const ArrayFile* test = nullptr;  ///< Null if there is no test part.
   NpyTarget target;
   std::vector<std::uint64_t> sample_shape;
 };
@@ -30,10 +30,10 @@ struct Tensor {
 using Tensors = std::map<std::string, Tensor>;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-/// Beyond any classifier; a class costs a row of weights.
+/// Exceeds any classifier; each class costs a row of weights.
 constexpr std::int64_t kClassesMax = 1 << 24;
 
-/// What an array's name says.
+/// The part and tensor that an array's name denotes.
 struct Place {
   enum class Part : std::uint8_t { kNone, kTrain, kTest };
 
@@ -71,7 +71,7 @@ Place place_of(const std::string& array) {
       return {part, tensor_called(name)};
     }
   }
-  // Names of tensors are kept as they are written: a model may know them so.
+  // Names of tensors are kept as written, since a model may know them in this form.
   return {Place::Part::kNone, tensor_called(name) == name ? array : tensor_called(name)};
 }
 
@@ -79,7 +79,8 @@ std::string type_text(const ArrayFile& array) {
   return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
 }
 
-/// Whether an array is left aside: its name has no part where others have one, or it is a number.
+/// Whether an array is ignored: its name has no part although others have one, or it is a single
+/// number.
 bool is_aside(const ArrayFile& array, bool parts) {
   return (parts && place_of(array.name).part == Place::Part::kNone) ||
          (array.header && array.header->shape.empty());
@@ -141,7 +142,8 @@ Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& 
   return {};
 }
 
-/// Every part has equally many rows, and its rows are alike in both.
+/// Checks that all tensors of a part have equally many rows, and that rows have the same shape in
+/// both parts.
 Status check_shapes(const Tensors& tensors, const Source& source) {
   const Tensor& first = tensors.begin()->second;
   for (const auto& [name, tensor] : tensors) {
@@ -178,7 +180,7 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
   return value;
 }
 
-/// Whether images lie [N,H,W,C]: the user says so, or must say where it looks so.
+/// Whether images are [N,H,W,C]: as the user says, who must say it if they look like it.
 Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   const auto& shape = images.header->shape;
   const auto found = source.parameters.find("channels");
@@ -223,7 +225,7 @@ Status set_images(Tensor& tensor, const Source& source) {
     return array != nullptr && array->header->kind == 'f' && array->header->width == 8;
   };
   if (is_double(tensor.train) || is_double(tensor.test)) {
-    tensor.target.element = Element::kF64;  // Rounded once, after they are normalised.
+    tensor.target.element = Element::kF64;  // Rounded only once, after normalisation.
   }
   auto& shape = tensor.sample_shape;
   if (shape.size() == 2) {
@@ -269,7 +271,7 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
   return {};
 }
 
-/// Everything but the elements.
+/// Plans everything except the elements.
 Result<Tensors> plan(const std::vector<ArrayFile>& arrays, const Source& source) {
   POPRUN_ASSIGN(Tensors tensors, group(arrays, source));
   POPRUN_TRY(check_shapes(tensors, source));
@@ -293,8 +295,8 @@ std::uint64_t elements_of_sample(const Tensor& tensor) {
   return elements;
 }
 
-/// Labels below zero are places that do not count, among those of a sequence; the only label of a
-/// sample must count.
+/// Checks a label. Labels below zero mark positions of a sequence that do not count; the only label
+/// of a sample must count.
 Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
                    std::size_t at, std::int32_t value) {
   if (name == "labels" && value >= kClassesMax) {
@@ -322,7 +324,7 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
   return {};
 }
 
-/// Labels that are numbers: padding is NaN, so none of them may be.
+/// Checks labels that are floats: padding is NaN, so none of them may be.
 Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
   const std::size_t items = array.header->shape[0];
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
@@ -336,10 +338,10 @@ Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
   return {};
 }
 
-/// What the labels or tokens of a tensor say.
+/// Classes found in the labels or tokens of a tensor.
 struct Classes {
-  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are no classes.
-  bool train_counts = true;  ///< Some of the part are not below zero.
+  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are not classes.
+  bool train_counts = true;  ///< Some labels of the part are not below zero.
   bool test_counts = true;
 };
 
@@ -375,15 +377,15 @@ Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
   return classes;
 }
 
-/// Names of the tensors in the order in which they travel: images first, as augmentation wants it,
-/// labels last.
+/// Names of the tensors in the order of a batch: images first, as augmentation requires, labels
+/// last.
 std::vector<std::string> order_of(const Tensors& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     names.push_back(name);
   }
   const auto front = [&names](const auto& goes_first) {
-    // Not that of std::ranges: clang 14 cannot parse what it returns.
+    // std::ranges::stable_partition does not work: clang 14 cannot parse its return type.
     std::stable_partition(names.begin(), names.end(), goes_first);
   };
   front([](const std::string& name) { return name == "images"; });
@@ -391,7 +393,7 @@ std::vector<std::string> order_of(const Tensors& tensors) {
   return names;
 }
 
-/// What the arrays hold, whatever the parameters of the source say.
+/// The facts about the arrays that do not depend on the parameters of the source.
 Result<proto::Dataset> facts_of(const Tensors& tensors, const FileScope& scope) {
   constexpr std::array kElements = {"u8", "i32", "f32", "f32"};
   proto::Dataset facts;
@@ -418,12 +420,12 @@ Result<proto::Dataset> facts_of(const Tensors& tensors, const FileScope& scope) 
 
 struct Normalisation {
   double mean = 0;
-  double deviation = 1;  ///< > 0.
+  double deviation = 1;  ///< Must be positive.
 
   [[nodiscard]] double of(double value) const { return (value - mean) / deviation; }
 };
 
-/// That of images, if there are any.
+/// The normalisation of the images, if there are any.
 Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source& source) {
   const proto::StreamTensor& first = facts.tensors(0);
   const double fallback = first.element() == "u8" ? 0.5 : 0;
@@ -440,7 +442,7 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   return normalisation;
 }
 
-/// The facts with what the replica normalises: bytes. Floats it gets as they should be.
+/// The facts, with the normalisation that the replica applies to bytes. Floats arrive normalised.
 proto::Dataset description_of(proto::Dataset facts, const Normalisation& normalisation) {
   const bool bytes = facts.tensors(0).name() == "images" && facts.tensors(0).element() == "u8";
   facts.set_mean(bytes ? static_cast<float>(normalisation.mean) : 0);
@@ -461,7 +463,7 @@ struct Range {
   }
 };
 
-/// Float `index` of an array's elements, which are wide or not.
+/// Float `index` of an array's elements, which are doubles if `wide`.
 double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t index) {
   double value = 0;
   float narrow = 0;
@@ -487,7 +489,7 @@ std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& sourc
                              source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }
 
-/// A note if float images look like those of bytes, with which networks train badly.
+/// Returns a note if float images have the range of bytes, with which networks train badly.
 Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   constexpr std::uint64_t kLookedAt = 1 << 18;  // Bytes.
   constexpr double kFarFromOne = 16;
@@ -532,8 +534,8 @@ class StoredArrays final : public Stored {
     }
   };
 
-  /// Parts in the order of the facts' tensors. `range` is that of float images, which are `wide` if
-  /// they are doubles; `place` is theirs.
+  /// `parts` are in the order of the facts' tensors. `range` is that of float images, which are
+  /// doubles if `wide`; `place` is their name in messages.
   StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide,
                std::string place)
       : facts_(std::move(facts)),

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kPad = 4;
 
-/// Where a pixel of the result comes from.
+/// The source of a pixel in the result.
 struct Move {
   bool flip = false;
   std::int64_t down = 0;
@@ -24,7 +24,7 @@ struct Move {
 struct Planes {
   std::int64_t height;
   std::int64_t width;
-  std::int64_t pixel;  ///< Bytes of one.
+  std::int64_t pixel;  ///< Bytes per pixel.
 };
 
 void move_image(const Planes& planes, const Move& move, std::span<const std::byte> from,
@@ -80,7 +80,7 @@ class AugmentedImages final : public Dataset {
   }
 
   std::unique_ptr<Dataset> dataset_;
-  std::vector<std::byte> border_;  ///< One pixel.
+  std::vector<std::byte> border_;  ///< A single pixel.
   bool flip_;
   bool crop_;
 };

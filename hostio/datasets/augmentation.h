@@ -8,22 +8,23 @@
 
 namespace poprun::hostio {
 
-/// Images that look different in every epoch. Training only; evaluation sees them as they are.
+/// Augmentation: images that look different in every epoch. For training only; evaluation sees the
+/// original images.
 ///
-///   none        as they are
-///   flip        mirrored left to right, every second one
-///   crop        moved by -4 to 4 pixels each way, black where nothing is left (the usual pad-and-
-///               crop of He et al., arXiv:1512.03385, section 4.2). Black is zero before the
-///               images are normalised, whatever type they have.
+///   none        the original image
+///   flip        mirrored left to right, with probability 1/2
+///   crop        shifted by -4 to 4 pixels in each direction, with a black border (the usual
+///               pad-and-crop of He et al., arXiv:1512.03385, section 4.2). Black is zero before
+///               the images are normalised, whatever their type.
 ///   flip+crop   both
 ///
-/// A function of (seed, epoch, item).
+/// The result is a function of (seed, epoch, item).
 ///
 /// Errors
 ///   kUsage  another name, or the dataset's first tensor is not images [C, H, W].
 Status check_augmentation(const std::string& name, const proto::Dataset& description);
 
-/// Requires: check_augmentation() says yes.
+/// Requires: check_augmentation() succeeds.
 std::unique_ptr<Dataset> augmented(std::unique_ptr<Dataset> dataset, const std::string& name);
 
 }  // namespace poprun::hostio

@@ -12,21 +12,21 @@
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 
-/// What data servers serve. A source (source.h) names a dataset: "fashion-mnist", "idx:DIR". One
-/// file of this folder is one family of sources; a new one is a new file that defines
-/// `families::<file stem>()`.
+/// The datasets that data servers serve. A source (source.h) names a dataset: "fashion-mnist",
+/// "idx:DIR". Each file in this folder is one family of sources; to add one, add a file that
+/// defines `families::<file stem>()`.
 namespace poprun::hostio {
 
-/// One item as one epoch sees it. What a dataset draws at random for it, augmentation or masks, is
-/// a function of these.
+/// One item as seen in one epoch. Everything that a dataset draws at random for it, augmentation or
+/// masks, is a function of these fields.
 struct Sample {
   proto::Split split = proto::SPLIT_TRAIN;
   std::uint64_t item = 0;
-  std::uint64_t seed = 0;   ///< Of the job.
+  std::uint64_t seed = 0;   ///< The job's seed.
   std::uint64_t epoch = 0;  ///< 0 in evaluations.
 };
 
-/// A dataset as one job wants it: a value that never changes. Any number of threads may read it.
+/// A dataset as one job requests it: an immutable value. Any number of threads may read it.
 class Dataset {
  public:
   explicit Dataset(proto::Dataset description) : description_(std::move(description)) {}
@@ -34,7 +34,7 @@ class Dataset {
   Dataset& operator=(const Dataset&) = delete;
   virtual ~Dataset() = default;
 
-  /// Tensors, items per split, classes, normalisation.
+  /// Tensors, items per split, classes and normalisation.
   [[nodiscard]] const proto::Dataset& description() const { return description_; }
 
   /// Call before the first read.
@@ -47,7 +47,7 @@ class Dataset {
   /// destination.size() == sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
-  /// A black pixel of images, the border of those that are moved: zero before it is normalised.
+  /// A black pixel, the border of shifted images: zero before normalisation.
   [[nodiscard]] virtual std::vector<std::byte> black() const {
     return std::vector<std::byte>(description_.tensors(0).element() == "u8" ? 1 : 4);
   }
@@ -56,8 +56,8 @@ class Dataset {
   proto::Dataset description_;
 };
 
-/// What a data server keeps of the files of a dataset. Jobs that differ only in parameters of the
-/// source beside DatasetFamily::stored share it.
+/// The data that a data server keeps from the files of a dataset. Jobs share it if they differ only
+/// in source parameters that are not in DatasetFamily::stored.
 class Stored : public std::enable_shared_from_this<Stored> {
  public:
   Stored() = default;
@@ -65,10 +65,10 @@ class Stored : public std::enable_shared_from_this<Stored> {
   Stored& operator=(const Stored&) = delete;
   virtual ~Stored() = default;
 
-  /// Bytes of memory that it holds, up to what does not count.
+  /// Bytes of memory in use, apart from negligible amounts.
   [[nodiscard]] virtual std::uint64_t bytes() const = 0;
 
-  /// The dataset that `source` asks for, which keeps this alive. Cheap.
+  /// Returns the dataset that `source` asks for, which keeps this alive. Cheap.
   ///
   /// Errors
   ///   kUsage  a parameter is wrong.
@@ -76,31 +76,31 @@ class Stored : public std::enable_shared_from_this<Stored> {
   [[nodiscard]] virtual Result<std::unique_ptr<Dataset>> view(const Source& source) const = 0;
 };
 
-/// A way to name datasets.
+/// A family of sources: one way to name datasets.
 struct DatasetFamily {
-  std::string_view form;  ///< How its sources look, for messages: "idx:DIR".
-  /// Parameters it takes, beside those of all families (registry.cc).
+  std::string_view form;  ///< Form of its sources, for messages: "idx:DIR".
+  /// Parameters it accepts, in addition to those of all families (registry.cc).
   std::span<const std::string_view> parameters;
-  /// Those of them that change what is stored.
+  /// The parameters that change what is stored.
   std::span<const std::string_view> stored;
-  bool (*accepts)(std::string_view text);  ///< Source::text.
+  bool (*accepts)(std::string_view text);  ///< Takes Source::text.
   Result<proto::Dataset> (*describe)(const Source& source);
   Result<std::shared_ptr<const Stored>> (*read)(const Source& source);
 };
 
-/// The description of a dataset, with the fingerprint of what it describes if that is wanted: a
-/// digest of the contents of its files and of the description. The fingerprint costs a pass over
-/// the files; the rest a few milliseconds, except for tokens, which are read once.
+/// Returns the description of a dataset and, if requested, the fingerprint of its data: a digest of
+/// the contents of its files and of the description. The fingerprint costs a pass over the files;
+/// the rest costs a few milliseconds, except for tokens, which are read once.
 ///
 /// Errors, of all functions
-///   kUsage  no family knows this source, lists those that exist; a parameter is wrong; or `scope`
-///           does not admit a file.
+///   kUsage  no family knows this source (lists the existing ones); a parameter is wrong; or
+///           `scope` does not admit a file.
 ///   kData   a file is missing, damaged or changes meanwhile, or does not fit this host's memory;
 ///           names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
                                         bool with_fingerprint = true);
 
-/// What is stored of the files of a source, and the digest of their contents.
+/// The stored data of a source's files, and the digest of their contents.
 struct ReadDataset {
   std::shared_ptr<const Stored> stored;  ///< Shared by the jobs that read from it.
   std::string digest;
@@ -109,20 +109,20 @@ struct ReadDataset {
 /// Reads the files of a source. Cost: 0.4 s and 55 MB for fashion-mnist.
 Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope = {});
 
-/// The dataset that `source` asks for, of what was read. Its description equals that of
-/// describe_dataset if the files were the same, and differs in its fingerprint if not.
+/// Returns the dataset that `source` asks for, from data already read. Its description equals that
+/// of describe_dataset if the files were the same; otherwise the fingerprint differs.
 Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
 
-/// Both.
+/// Does both: read_dataset, then view_dataset.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
 
-/// The part of a source that decides what is stored. A name for messages if the source is wrong.
+/// The part of a source that decides what is stored. If the source is wrong, a name for messages.
 std::string stored_name(std::string_view source);
 
-/// How sources look, for help: "fashion-mnist", "idx:DIR".
+/// The forms of sources, for help: "fashion-mnist", "idx:DIR".
 std::vector<std::string> dataset_forms();
 
-/// Items of a split.
+/// Number of items in a split.
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split);
 
 /// Bytes of one sample of a tensor.

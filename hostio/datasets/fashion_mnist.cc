@@ -13,7 +13,7 @@ namespace {
 /// packaged file: 0.286041 and 0.353024.
 constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
-/// POPRUN_EMU_DATASETS names another root than Debian's.
+/// POPRUN_EMU_DATASETS overrides Debian's root.
 std::filesystem::path folder() {
   const char* root = std::getenv("POPRUN_EMU_DATASETS");
   return std::filesystem::path(root != nullptr ? root : "/usr/share/datasets") / "fashion-mnist";

@@ -16,17 +16,17 @@
 /// As a dataset: tensor 0 "images" u8 [1, H, W], tensor 1 "labels" i32.
 namespace poprun::hostio {
 
-/// What the files do not say.
+/// Properties of the images that the files do not state.
 struct ImageFacts {
   std::uint32_t classes;  ///< 0: the largest label plus one.
-  float mean;             ///< Of x / 255.
+  float mean;             ///< Mean of x / 255.
   float deviation;
 };
 
-/// The first of the four files that `folder` lacks, by its name with .gz.
+/// The first of the four files that is missing in `folder`, by its name with .gz.
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
-/// From headers alone, and the labels where `facts.classes` is 0.
+/// Reads only headers, and the labels if `facts.classes` is 0.
 ///
 /// Errors, of both functions: those of OpenFile::open, and
 ///   kData  a file is missing, damaged, empty, or does not fit the others; names it.

@@ -9,11 +9,11 @@
 #include "hostio/formats/open_file.h"
 #include "hostio/formats/zip.h"
 
-/// Arrays as NumPy saves them; array_dataset.h says what their names mean.
+/// Arrays as saved by NumPy; array_dataset.h explains the meaning of their names.
 ///
 ///   npz:FILE                     an archive of np.savez or np.savez_compressed
-///   npy:DIR                      all .npy files of a folder, each called as its array
-///   npy:NAME=FILE,NAME=FILE      single files; without NAME= a file is called as its array
+///   npy:DIR                      all .npy files of a folder, each named after its array
+///   npy:NAME=FILE,NAME=FILE      single files; without NAME= the file's name names the array
 namespace poprun::hostio::families {
 namespace {
 
@@ -79,7 +79,7 @@ Result<Arrays> arrays_in_files(std::string_view list, const FileScope& scope) {
   return arrays;
 }
 
-/// Adds the array in a member. What is inflated is bounded by the array's own header.
+/// Adds the array in a member. The array's own header bounds the inflated bytes.
 Status add_member(const fs::path& file, const FileScope& scope, const ZipMember& member,
                   Arrays& arrays) {
   const std::string place = fmt::format("{}: {}", file.string(), member.name);

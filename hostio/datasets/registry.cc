@@ -20,7 +20,7 @@ namespace families {
 
 namespace {
 
-/// Taken by all families: "augment", see augmentation.h.
+/// Parameter of all families: "augment" (see augmentation.h).
 constexpr const char* kAugment = "augment";
 
 Status check_parameters(const DatasetFamily& family, const Source& source) {
@@ -34,14 +34,14 @@ Status check_parameters(const DatasetFamily& family, const Source& source) {
   return {};
 }
 
-/// A digest of contents and description. Notes say the same of both.
+/// A digest of contents and description. Notes are left out, as they follow from both.
 std::string fingerprint_of(const std::string& digest, proto::Dataset description) {
   description.clear_fingerprint();
   description.clear_notes();
   return sha256_of(digest + description.SerializeAsString());
 }
 
-/// `scope` during a reading, its own or a new one.
+/// Returns `scope` during a reading: its own, or a new one.
 FileScope in_reading(const FileScope& scope) {
   return scope.reading() != nullptr ? scope : scope.during(std::make_shared<Reading>());
 }
@@ -59,14 +59,14 @@ std::string augmentation_of(const Source& source) {
   return found == source.parameters.end() ? "none" : found->second;
 }
 
-/// Every family there is.
+/// All families.
 constexpr auto kFamilies = std::to_array<const DatasetFamily& (*)()>({
 #define POPRUN_FAMILY(stem) &families::stem,
 #include "hostio/datasets/families.inc"
 #undef POPRUN_FAMILY
 });
 
-/// The family of `source`, which takes all its parameters.
+/// The family of `source`, after a check that it accepts all parameters.
 Result<const DatasetFamily*> family_of(const Source& source) {
   for (const auto family : kFamilies) {
     if (family().accepts(source.text)) {

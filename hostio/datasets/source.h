@@ -11,35 +11,35 @@
 
 namespace poprun::hostio {
 
-/// A dataset's full name, as it travels: what users write in `[data] source`, then what other keys
-/// of [data] ask of it.
+/// A dataset's full name, as sent to data servers: the text that users write in `[data] source`,
+/// then the parameters from other keys of [data].
 ///
 ///   tokens:/data/book.u16?sequence-length=128,task=masked-lm
 ///   |------- text ------||------------ parameters ---------|
 ///
-/// The text ends at the last `?`, unless a path goes on there: with a slash, or without `=`.
+/// The text ends at the last `?`, unless the path continues after it: with a slash, or without `=`.
 struct Source {
   std::string text;
   std::map<std::string, std::string, std::less<>> parameters;
-  FileScope scope;  ///< Where its files may lie.
+  FileScope scope;  ///< Folders in which its files may lie.
 
   /// Errors
   ///   kUsage  a parameter is not `key=value`.
   static Result<Source> parse(std::string_view source);
 };
 
-/// The full name of what a user writes in `[data] source`, with parameters `key=value`. A text with
-/// a `?` of its own always gets a last one.
+/// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text
+/// has a `?` of its own, the result always ends with another one and the parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
-/// `key=value,key=value` by key. `what` names the list in messages.
+/// Parses `key=value,key=value`. `what` names the list in messages.
 ///
 /// Errors
 ///   kUsage  an entry without `=`.
 Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list,
                                                                          std::string_view what);
 
-/// Parameter `key` as an integer, `fallback` where it is not there.
+/// Parameter `key` as an integer; `fallback` if it is not given.
 ///
 /// Errors
 ///   kUsage  not an integer from `least` to `most`.

@@ -10,24 +10,24 @@
 #include "replica/base/random.h"
 #include "replica/base/text.h"
 
-/// Made-up data, for benchmarks and first tries. A function of the source alone.
+/// Synthetic data, for benchmarks and first experiments. A function of the source alone.
 ///
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
-///       a row of uniform random ids below N, `items` windows long (token_windows.h); for
-///       masked-lm the last id, N - 1, is left for the mask
+///       uniform random ids below N, `items` windows long (token_windows.h); masked-lm reserves the
+///       last id, N - 1, for the mask
 ///
-/// Tests have a sixth of the items as images, and the last 5 % of the tokens.
+/// For images, the test part has a sixth as many items; for tokens, it is the last 5 %.
 namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
-/// The number of tokens that are made, and whether one of them is the mask.
+/// These decide how many tokens are generated, and whether one of them is the mask.
 constexpr std::array<std::string_view, 2> kStored = {"sequence-length", "task"};
 using Parameters = std::map<std::string, std::string, std::less<>>;
 
-/// What stands between prefix and `?`.
+/// The parameters between the prefix and `?`.
 Result<Parameters> parameters_of(const Source& source) {
   std::string list = source.text.substr(kSyntheticPrefix.size());
   if (list == "tokens" || list.starts_with("tokens,")) {
@@ -51,7 +51,7 @@ Result<Parameters> parameters_of(const Source& source) {
   return parameters;
 }
 
-/// "3x224x224".
+/// Parses "3x224x224".
 Result<std::array<std::uint32_t, 3>> parse_image_shape(std::string_view text) {
   std::array<std::uint32_t, 3> shape{};
   const char* at = text.data();
@@ -126,7 +126,7 @@ class SyntheticImages final : public Dataset {
   std::uint64_t test_key_;
 };
 
-/// Nothing: images are made as they are read.
+/// Stores no data: images are generated as they are read.
 class StoredRecipe final : public Stored {
  public:
   StoredRecipe(proto::Dataset description, std::uint64_t seed)
@@ -161,7 +161,7 @@ Result<TokenFacts> token_facts(const Source& source, const Parameters& parameter
 }
 
 Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // About 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Takes about 10 ms.
   Tokens tokens;
   tokens.width = sizeof(std::uint32_t);
   POPRUN_ASSIGN(tokens.facts, token_facts(source, parameters));

@@ -15,15 +15,15 @@ constexpr std::uint64_t kSequenceMax = 1 << 16;
 
 struct Windows {
   std::uint32_t T = 0;
-  std::uint32_t M = 0;  ///< 0: next-token.
+  std::uint32_t M = 0;  ///< 0: task next-token.
   std::uint32_t mask_token = 0;
   std::uint32_t classes = 0;
-  std::uint64_t train_tokens = 0;  ///< Where the test part begins.
+  std::uint64_t train_tokens = 0;  ///< Beginning of the test part.
   std::uint64_t train_items = 0;
   std::uint64_t test_items = 0;
 };
 
-/// Windows of T tokens in a part; the label of the last token of a window is one token beyond it.
+/// Windows of T tokens in a part; the label of a window's last token is the token after the window.
 std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
   const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
   return tokens > beyond ? (tokens - beyond) / windows.T : 0;
@@ -44,7 +44,7 @@ Result<bool> masked_task(const Source& source) {
   return task == "masked-lm";
 }
 
-/// Sets what only masked-lm has.
+/// Sets the fields that only masked-lm uses.
 Status set_masks(const TokenFacts& tokens, const Source& source, Windows& windows) {
   const std::uint64_t usual = (std::uint64_t{windows.T} * 15 + 99) / 100;
   POPRUN_ASSIGN(const std::uint64_t masks,
@@ -142,14 +142,14 @@ class TokenWindows final : public Dataset {
   }
 
  private:
-  /// Token `i` of the row.
+  /// Token `i` of the sequence.
   [[nodiscard]] std::int32_t token(std::uint64_t i) const {
     std::uint32_t value = 0;
     std::memcpy(&value, tokens_.bytes.data() + i * tokens_.width, tokens_.width);
     return static_cast<std::int32_t>(value);
   }
 
-  /// T tokens of the sample's window, from its token `first` on.
+  /// The T tokens of the sample's window, from its token `first` on.
   [[nodiscard]] std::vector<std::int32_t> window(const Sample& sample, std::uint64_t first) const {
     const std::uint64_t part = sample.split == proto::SPLIT_TEST ? windows_.train_tokens : 0;
     std::vector<std::int32_t> values(windows_.T);
@@ -188,7 +188,7 @@ class TokenWindows final : public Dataset {
     std::int32_t replacement;  ///< -1: the token stays.
   };
 
-  /// The positions by the first steps of a Fisher-Yates shuffle, and what becomes of them.
+  /// Draws the positions with the first steps of a Fisher-Yates shuffle, and their replacements.
   [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
     const std::uint64_t key =
         random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
@@ -210,7 +210,7 @@ class TokenWindows final : public Dataset {
   }
 
   std::shared_ptr<const StoredTokens> stored_;  ///< Shared by the jobs that read from it.
-  const Tokens& tokens_;                        ///< Its own.
+  const Tokens& tokens_;                        ///< Tokens of `stored_`.
   Windows windows_;
 };
 

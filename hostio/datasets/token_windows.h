@@ -11,45 +11,45 @@
 #include "hostio/datasets/source.h"
 #include "replica/base/error.h"
 
-/// Language-model samples cut from one long row of tokens.
+/// Language-model samples cut from one long sequence of tokens.
 ///
-///   T  sequence length    M  masks of a sequence
+///   T  sequence length    M  masks per sequence
 ///
-/// The first 95 % of the tokens are for training, the last 5 % for tests. Each part is cut into
-/// windows of T from its beginning; what does not fill one is left out.
+/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into
+/// windows of T from its beginning; an incomplete last window is dropped.
 ///
-///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the row.
+///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the long sequence.
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
 ///                     next_sentence i32 (-1: none).
 ///
-/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: M positions of a window
-/// are drawn anew in each epoch; of these 80 % become the mask token, 10 % a random token, 10 %
-/// stay. `positions` lists them rising, `labels` what was there. Windows are raw: no [CLS], no
-/// [SEP]. The draw is a function of (seed, epoch, split, item); evaluation always has that of epoch
-/// 0.
+/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M
+/// positions of a window are drawn anew; 80 % of them become the mask token, 10 % a random token,
+/// and 10 % stay. `positions` lists them in ascending order, `labels` the original tokens. Windows
+/// are raw: no [CLS], no [SEP]. The draw is a function of (seed, epoch, split, item); evaluation
+/// always uses that of epoch 0.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded
 /// up), mask-token (the first id that the data does not use).
 namespace poprun::hostio {
 
-/// The parameters, for a family's list.
+/// The parameters, for the list of a dataset family.
 inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length",
                                                                      "masks", "mask-token"};
 
-/// What a description says of a row of tokens.
+/// Properties of a sequence of tokens that a description states.
 struct TokenFacts {
   std::uint64_t count = 0;
-  std::uint32_t vocabulary = 0;  ///< Ids are below.
+  std::uint32_t vocabulary = 0;  ///< All ids are below it.
   std::uint32_t specials = 0;    ///< Ids from `vocabulary` on that masks use; the last is the mask.
 };
 
 struct Tokens {
   TokenFacts facts;
-  std::vector<std::byte> bytes;  ///< Little-endian integers, facts.count of them.
-  unsigned width = 1;            ///< Bytes of one: 1, 2 or 4.
+  std::vector<std::byte> bytes;  ///< facts.count little-endian integers.
+  unsigned width = 1;            ///< Bytes per token: 1, 2 or 4.
 };
 
-/// The dataset of `tokens`, called `name` in messages.
+/// Describes the dataset made of `tokens`, which messages call `name`.
 ///
 /// Errors
 ///   kUsage  a parameter is out of range.
@@ -57,7 +57,7 @@ struct Tokens {
 Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source,
                                               std::string_view name);
 
-/// The same errors come from its view.
+/// Its view has the same errors.
 std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name);
 
 }  // namespace poprun::hostio

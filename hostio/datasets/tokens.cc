@@ -9,9 +9,9 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/open_file.h"
 
-/// "tokens:FILE" and "tokens-u32:FILE": a file of token ids, little-endian, 16 or 32 bits each,
-/// with or without the header of llm.c. The vocabulary is the largest id plus one, so a description
-/// reads the whole file.
+/// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or
+/// without the header of llm.c. The vocabulary is the largest id plus one, so a description reads
+/// the whole file.
 ///
 /// llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32
 /// bits before the tokens: a magic number, a version, the number of tokens, and zeros.
@@ -23,11 +23,11 @@ constexpr std::string_view kLong = "tokens-u32:";
 
 constexpr std::uint64_t kHeaderBytes = 1024;
 
-/// A file of llm.c, by its first number.
+/// A kind of llm.c file, by its first number.
 struct LlmcFile {
   std::uint32_t magic;
   std::uint32_t version;
-  unsigned width;  ///< Bytes of a token; 0: the file has none.
+  unsigned width;  ///< Bytes per token; 0: the file has no tokens.
   std::string_view what;
 };
 
@@ -37,7 +37,7 @@ constexpr std::array kLlmcFiles = {
     LlmcFile{20240327, 0, 0, "a debug state"},
 };
 
-/// How files begin that hold tokens in another way.
+/// The beginnings of files that hold tokens in another format.
 struct OtherFile {
   std::string_view begin;
   std::string_view remedy;
@@ -55,7 +55,7 @@ std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
   return value;
 }
 
-/// Bytes of the file's header, 0 if it has none. `width` is that of the tokens asked for.
+/// Bytes of the file's header; 0 if it has none. `width` is that of the requested tokens.
 Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes,
                                    unsigned width, const std::string& source) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), begin.size());

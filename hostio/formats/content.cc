@@ -45,7 +45,7 @@ Content::Content(std::span<const std::byte> bytes, std::string_view name, FileSc
     : rest_(bytes), name_(name), scope_(std::move(scope)) {
   const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
   if (gzip) {
-    // 15 bits of window; plus 16: gzip framing with its checksum.
+    // 15 bits of window; adding 16 selects gzip framing with its checksum.
     inflating_ = inflateInit2(&zlib_, 15 + 16) == Z_OK;
     POPRUN_CHECK(inflating_);
   }
@@ -70,7 +70,7 @@ Result<std::size_t> Content::read(std::span<std::byte> out) {
 }
 
 Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
-  constexpr std::size_t kPiece = 16 << 20;  // After each one, progress is recorded.
+  constexpr std::size_t kPiece = 16 << 20;  // Progress is recorded after each piece.
   std::size_t done = 0;
   while (done < out.size()) {
     if (ended_) {

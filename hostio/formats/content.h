@@ -16,33 +16,33 @@
 
 namespace poprun::hostio {
 
-/// A SHA-256 digest of the files' sizes and contents, in the order given. Where files lie does not
-/// matter. Cost: 0.7 s for 1 GiB in the page cache, on a processor with SHA instructions.
+/// A SHA-256 digest of the files' sizes and contents, in the given order, independent of their
+/// paths. Cost: 0.7 s for 1 GiB in the page cache, on a processor with SHA instructions.
 ///
 /// Errors: those of OpenFile::open, and
 ///   kData  a file cannot be read to its end.
 Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files,
                                    const FileScope& scope = {});
 
-/// The bytes of a file, or of its beginning, in order: inflated where they begin as gzip does, any
-/// number of members, else as they are. Whatever they are, the answer is bytes or an error, and
-/// memory grows with what is really there.
+/// The bytes of a file, or of its beginning, in order: inflated if they begin like gzip, with any
+/// number of members, otherwise unchanged. Any input results in bytes or an error, and memory grows
+/// only with the bytes that really exist.
 ///
 /// Errors, of all members
 ///   kData  the packed bytes are damaged or end too early, or the inflated ones do not fit this
-///          host's memory; `name` is what they are in the message.
+///          host's memory; the message calls them `name`.
 class Content {
  public:
-  /// `bytes` outlives the content. Progress and memory are those of `scope`.
+  /// `bytes` must outlive the content. `scope` counts the progress and bounds the memory.
   Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope = {});
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
   ~Content();
 
-  /// Fills `out` as far as there are bytes; returns how many.
+  /// Fills `out` as far as there are bytes; returns their number.
   Result<std::size_t> read(std::span<std::byte> out);
 
-  /// The next `count` bytes, fewer where they end. Byte: std::byte or std::uint8_t.
+  /// Returns the next `count` bytes; fewer at the end. Byte: std::byte or std::uint8_t.
   template <typename Byte>
   Result<std::vector<Byte>> take(std::uint64_t count) {
     std::vector<Byte> bytes;

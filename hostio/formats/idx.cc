@@ -57,7 +57,7 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
   return shape;
 }
 
-/// As many elements as the shape says.
+/// Reads as many elements as the shape says.
 Result<std::vector<std::uint8_t>> take_elements(Content& content, const IdxShape& shape,
                                                 std::string_view name) {
   POPRUN_ASSIGN(std::vector<std::uint8_t> elements, content.take<std::uint8_t>(shape.elements));

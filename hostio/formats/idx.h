@@ -18,9 +18,8 @@
 ///   byte 4      R dimensions, 32-bit big-endian
 ///   then        the elements, row-major, and nothing after them
 ///
-/// Whatever the bytes are, the answer is a value or one line that names the file, what was needed
-/// and what was there. Memory grows with the bytes that are really there, never with what a header
-/// claims.
+/// Any input results in a value, or in one line that names the file, what was needed and what was
+/// there. Memory grows with the bytes that really exist, never with the claims of a header.
 namespace poprun::hostio {
 
 inline constexpr std::size_t kIdxRankMax = 8;
@@ -33,27 +32,27 @@ struct IdxShape {
 
 struct IdxArray {
   IdxShape shape;
-  std::vector<std::uint8_t> elements;  ///< shape.elements of them.
+  std::vector<std::uint8_t> elements;  ///< Has shape.elements entries.
 };
 
-/// The shape in the header of `bytes`, which may be only the beginning of a file. `name` is the
-/// file's name in messages.
+/// Parses the shape in the header of `bytes`, which may be only the beginning of a file. `name` is
+/// the file's name in messages.
 ///
 /// Errors
 ///   kData  not an IDX file of unsigned bytes, too short, damaged gzip, or too large.
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name);
 
-/// The whole array in `bytes`, a complete file.
+/// Parses the whole array in `bytes`, a complete file.
 ///
 /// Errors
 ///   kData  as for `parse_idx_shape`; also fewer or more elements than the header says.
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name,
                            const FileScope& scope = {});
 
-/// `parse_idx_shape` of the file's first bytes. Cost: one read of 64 KiB at most.
+/// Applies `parse_idx_shape` to the file's first bytes. Cost: one read of at most 64 KiB.
 Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope = {});
 
-/// `parse_idx` of the file. Cost: inflates about 150 MB/s.
+/// Applies `parse_idx` to the file. Cost: inflates about 150 MB/s.
 Result<IdxArray> read_idx(const std::filesystem::path& file, const FileScope& scope = {});
 
 }  // namespace poprun::hostio

@@ -16,9 +16,9 @@ namespace poprun::hostio {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kRankMax = 32;  // NumPy's own.
+constexpr std::size_t kRankMax = 32;  // NumPy's own limit.
 
-/// The integer in `bytes`, 8 at most.
+/// The integer in `bytes`, which has at most 8 bytes.
 std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -100,7 +100,7 @@ class Literal {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     ok_ = ok_ && error == std::errc{};
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-    skip('L');  // Python 2 wrote long integers so.
+    skip('L');  // Python 2 wrote long integers with this suffix.
     return value;
   }
 
@@ -114,7 +114,7 @@ tl::unexpected<Error> damaged(std::string_view name) {
                                             name));
 }
 
-/// The text of the header, and where it ends.
+/// The text of the header, and its end.
 struct HeaderText {
   std::string_view text;
   std::uint64_t end = 0;
@@ -134,7 +134,7 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
   return HeaderText{.text = text.substr(begin, size), .end = begin + size};
 }
 
-/// Other bytes as \xNN. fmt's own {:?} aborts where damaged bytes are no UTF-8.
+/// Shows non-printable bytes as \xNN. fmt's own {:?} aborts if damaged bytes are not UTF-8.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char c : text) {
@@ -144,7 +144,7 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// Takes apart '<f4'.
+/// Parses '<f4'.
 Status take_type(std::string_view type, NpyHeader& header, std::string_view name) {
   constexpr std::string_view kTypes = "b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8";
   const std::string_view rest = type.substr(std::min<std::size_t>(1, type.size()));
@@ -175,7 +175,8 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// The element at `at` as a double. Integers beyond 2^53 are rounded: no target has room for them.
+/// The element at `at` as a double. Integers beyond 2^53 are rounded, since no target can hold
+/// them.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
@@ -191,8 +192,8 @@ double number(const NpyHeader& header, const std::byte* at) {
   return static_cast<double>(bits);
 }
 
-/// For each dimension of the result, its size and how many elements of the file lie between two
-/// neighbours.
+/// For each dimension of the result, its size and the distance between neighbours in the file, in
+/// elements.
 struct Walk {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;
@@ -231,7 +232,7 @@ struct Walk {
   }
 };
 
-/// Nothing has to be done to the elements.
+/// Whether the elements need no conversion.
 bool is_target(const NpyHeader& header, const NpyTarget& target) {
   const bool same_type =
       target.element == NpyTarget::Element::kU8    ? header.width == 1
@@ -322,7 +323,7 @@ Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector
                                             const NpyTarget& target, std::string_view name,
                                             const FileScope& scope) {
   using Element = NpyTarget::Element;
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // About 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Takes about 10 ms.
   POPRUN_TRY(check_npy_size(header, data.size(), name));
   POPRUN_CHECK(target.element != Element::kU8 || header.width == 1);
   if (is_target(header, target)) {

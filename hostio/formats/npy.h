@@ -10,37 +10,38 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// NumPy's array files, versions 1 to 3: numpy/lib/format.py describes them.
+/// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
 ///
-/// Whatever the bytes are, the answer is a value or one line that names the file, what was needed
-/// and what was there.
+/// Any input results in a value, or in one line that names the file, what was needed and what was
+/// there.
 namespace poprun::hostio {
 
-/// Bytes at the beginning of a file that hold its header for sure.
+/// Size of a file's beginning that is certain to hold its header.
 inline constexpr std::size_t kNpyPrefix = (std::size_t{1} << 16) + 12;
 
 struct NpyHeader {
   char kind = 'f';     ///< 'b' bool, 'i' and 'u' integers, 'f' floats.
   unsigned width = 4;  ///< Bytes of an element: 1, 2, 4 or 8.
   bool big_endian = false;
-  bool fortran_order = false;  ///< First dimension fastest.
+  bool fortran_order = false;  ///< The first dimension varies fastest.
   std::vector<std::uint64_t> shape;
   std::uint64_t elements = 1;    ///< Product of `shape`.
-  std::uint64_t data_begin = 0;  ///< Byte of the file where the elements begin.
+  std::uint64_t data_begin = 0;  ///< Offset in the file at which the elements begin.
 
   [[nodiscard]] std::uint64_t bytes() const { return elements * width; }
 };
 
-/// The header in a file's first bytes, kNpyPrefix of them or all. `name` is the file's in messages.
+/// Parses the header in a file's first bytes: kNpyPrefix of them, or all. `name` is the file's name
+/// in messages.
 ///
 /// Errors
-///   kData  not such a file, damaged, or of elements that are not numbers.
+///   kData  not an array file, damaged, or its elements are not numbers.
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
-/// As NumPy calls it: "float32".
+/// NumPy's name of the type: "float32".
 std::string dtype_of(const NpyHeader& header);
 
-/// What becomes of an array's elements.
+/// The format to which an array's elements are converted.
 struct NpyTarget {
   enum class Element : std::uint8_t { kU8, kI32, kF32, kF64 };
 
@@ -48,19 +49,19 @@ struct NpyTarget {
   bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
 };
 
-/// Whether an array's file, or its member of an archive, is as large as its header says: asked
-/// before anything is read or inflated. `bytes` follow the header.
+/// Checks that an array's file, or its member of an archive, is as large as its header says, before
+/// anything is read or inflated. `bytes` is the size after the header.
 ///
 /// Errors
 ///   kData  it is larger or smaller.
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
-/// The elements in `data`, all bytes after the header, row-major and little-endian.
+/// Converts the elements in `data`, all bytes after the header, to row-major and little-endian.
 ///
 /// Errors
 ///   kData  `data` holds more or fewer elements, or one that the target cannot represent.
 /// Requires: a u8 target has a header of unsigned bytes.
-/// Cost: none where the array already is what is wanted; else about 10 ns an element.
+/// Cost: none if the array already has the target format; else about 10 ns per element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,
                                             const FileScope& scope = {});

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Both canonical.
+/// Requires: both paths are canonical.
 bool is_below(const fs::path& file, const fs::path& root) {
   return std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first == root.end();
 }
@@ -29,7 +29,7 @@ tl::unexpected<Error> unreadable(const fs::path& file, std::string_view why) {
   return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), why));
 }
 
-/// Where the open file lies, links resolved.
+/// Path of the open file with links resolved.
 fs::path real_path(int descriptor) {
   std::error_code failed;
   return fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), failed);
@@ -131,7 +131,7 @@ Status FileScope::admits(const fs::path& file) const {
 
 Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
   POPRUN_TRY(scope.admits(file));
-  // Without O_NONBLOCK, opening a pipe waits for somebody to write.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) {
     return unreadable(file, std::strerror(errno));

@@ -14,34 +14,34 @@
 #include "hostio/formats/reading.h"
 #include "replica/base/error.h"
 
-/// Files of datasets, opened so that neither a link nor a pipe in their place does harm.
+/// Opens the files of datasets so that neither a link nor a pipe in their place does harm.
 namespace poprun::hostio {
 
-/// Checks that this host has memory for `bytes` more, beside those that are `promised` to others. A
-/// few are always taken for granted.
+/// Checks that this host has memory for `bytes` more, in addition to those `promised` to others. A
+/// small number of bytes is always accepted.
 ///
 /// Errors
-///   kData  it does not, with the shortage; `what` needs them.
+///   kData  it does not, with the shortage; the message says that `what` needs them.
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
 
 inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
 
-/// Which files may be read, and the reading that is under way. A value.
+/// The files that may be read, and the reading in progress. A value.
 class FileScope {
  public:
-  FileScope() = default;  ///< Any file.
+  FileScope() = default;  ///< Admits any file.
 
-  /// Files below `root`, wherever links lead.
+  /// Admits files below `root`, after links are resolved.
   ///
   /// Errors
-  ///   kUsage  `root` is no folder.
+  ///   kUsage  `root` is not a folder.
   static Result<FileScope> below(const std::filesystem::path& root);
 
   static FileScope nothing();
 
-  /// The same scope, for one pass over the files of a dataset.
+  /// Returns the same scope for one pass over the files of a dataset.
   [[nodiscard]] FileScope during(std::shared_ptr<Reading> reading) const;
-  /// Any file, in the same reading.
+  /// Returns a scope of any file for the same reading.
   [[nodiscard]] FileScope unrestricted() const { return FileScope().during(reading_); }
   /// Null outside of a reading.
   [[nodiscard]] Reading* reading() const { return reading_.get(); }
@@ -49,8 +49,8 @@ class FileScope {
   /// Records work done (Reading::advance).
   void advance(std::uint64_t bytes) const;
 
-  /// Resizes a vector of bytes that `what` needs. Readings at the same time do not count on the
-  /// same free memory.
+  /// Resizes a vector of bytes for `what`. Concurrent readings do not count on the same free
+  /// memory.
   ///
   /// Errors: those of check_room.
   template <typename Byte>
@@ -71,28 +71,28 @@ class FileScope {
     }
     return {};
   }
-  /// Whether the file or folder may be read. It need not exist, and nothing is told of whether it
-  /// does.
+  /// Checks that the file or folder may be read. It need not exist, and the result does not reveal
+  /// whether it does.
   ///
   /// Errors
-  ///   kUsage  it may not; names it and the remedy.
+  ///   kUsage  it may not be read; names it and the remedy.
   [[nodiscard]] Status admits(const std::filesystem::path& file) const;
 
  private:
   [[nodiscard]] Status check_promise(std::uint64_t bytes, std::string_view what) const;
 
-  std::optional<std::filesystem::path> root_;  ///< Canonical; empty: no file at all.
-  std::shared_ptr<Reading> reading_;           ///< Shared with whoever asks for its progress.
+  std::optional<std::filesystem::path> root_;  ///< Canonical path; empty path: no file is admitted.
+  std::shared_ptr<Reading> reading_;           ///< Shared with the code that reports its progress.
 };
 
 /// A regular file, open for reading.
 class OpenFile {
  public:
-  /// Never waits: a pipe or a device is refused, not opened. What was opened is what `scope` was
-  /// asked about, also where somebody moves links meanwhile.
+  /// Opens a file without ever waiting: a pipe or a device is refused, not opened. The opened file
+  /// is the one that `scope` was asked about, even if links change meanwhile.
   ///
   /// Errors
-  ///   kData   it is missing, no regular file, cannot be read, or changed during the reading of
+  ///   kData   it is missing, not a regular file, cannot be read, or changed during the reading of
   ///           `scope`; names it and the reason.
   ///   kUsage  `scope` does not admit it.
   static Result<OpenFile> open(const std::filesystem::path& file, const FileScope& scope = {});
@@ -106,7 +106,7 @@ class OpenFile {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
-  /// The descriptor, which is then the caller's to close.
+  /// Returns the descriptor, which the caller must then close.
   int release();
 
  private:
@@ -116,7 +116,7 @@ class OpenFile {
   std::uint64_t size_;
 };
 
-/// `most` bytes of the file from `offset` on, fewer where it ends before.
+/// Returns `most` bytes of the file from `offset` on; fewer if it ends before.
 ///
 /// Errors: those of OpenFile::open and check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
@@ -124,7 +124,7 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
                                           std::uint64_t most = kWholeFile,
                                           std::uint64_t offset = 0);
 
-/// Fills `out` from byte `offset` of the file on. `name` is the file's in messages.
+/// Fills `out` from byte `offset` of the file. `name` is the file's name in messages.
 ///
 /// Errors
 ///   kData  the file ends before, or cannot be read.

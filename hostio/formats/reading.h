@@ -17,14 +17,14 @@ namespace poprun::hostio {
 /// One pass over the files of a dataset: records which files it opened, refuses a file that changes
 /// meanwhile, and counts its progress.
 ///
-/// Threads: one reads; any may ask for the progress.
+/// Threads: one thread reads; any thread may ask for the progress.
 class Reading {
  public:
-  /// State of all readings of a data server.
+  /// State shared by all readings of a data server.
   struct Shared {
-    std::atomic<std::uint64_t> work = 0;  ///< Sum of their work().
+    std::atomic<std::uint64_t> work = 0;  ///< Sum of the readings' work().
     std::mutex mutex;
-    std::uint64_t promised = 0;  ///< Bytes of memory that they are about to take. Under the mutex.
+    std::uint64_t promised = 0;  ///< Memory about to be taken; under the mutex.
   };
 
   explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>())
@@ -48,7 +48,7 @@ class Reading {
   void begin() { has_begun_ = true; }
   [[nodiscard]] bool has_begun() const { return has_begun_; }
 
-  /// Announces work of this many bytes, beside that of the files.
+  /// Announces work of this many bytes, in addition to that of the files.
   void expect(std::uint64_t bytes) { expected_ += bytes; }
   /// Records work done. Liveness depends on it: call it at least every 16 MiB.
   void advance(std::uint64_t bytes) {
@@ -56,12 +56,12 @@ class Reading {
     shared_->work += bytes;
   }
 
-  /// Bytes read and made so far: rises as long as the reading makes progress.
+  /// Bytes read and produced so far: rises as long as the reading makes progress.
   [[nodiscard]] std::uint64_t work() const { return work_; }
-  /// Estimate of what is done, 0 to 99. Never falls.
+  /// Estimate of the percentage done, 0 to 99. Never falls.
   [[nodiscard]] unsigned percent() const;
 
-  /// Memory that a reading is about to take: others do not count on it.
+  /// Memory that a reading is about to take, so that others do not count on it.
   class Promise {
    public:
     Promise(Reading& reading, std::uint64_t bytes) : reading_(reading), rest_(bytes) {}
@@ -69,7 +69,7 @@ class Reading {
     Promise& operator=(const Promise&) = delete;
     ~Promise() { reading_.release(rest_); }
 
-    /// So many of the bytes have been taken.
+    /// Records that this many of the bytes have been taken.
     void taken(std::uint64_t bytes) {
       rest_ -= bytes;
       reading_.release(bytes);
@@ -82,8 +82,8 @@ class Reading {
     std::uint64_t rest_;
   };
 
-  /// Adds to the memory that is promised if `check`, given what was promised before, allows it. A
-  /// Promise of as many bytes follows.
+  /// Adds `bytes` to the promised memory if `check`, given the memory promised before, allows it.
+  /// The caller then creates a Promise of the same size.
   template <typename Check>
   Status promise(std::uint64_t bytes, const Check& check) {
     const std::lock_guard lock(shared_->mutex);
@@ -116,7 +116,7 @@ class Reading {
   std::atomic<bool> has_begun_ = false;
   std::atomic<std::uint64_t> expected_ = 0;
   std::atomic<std::uint64_t> work_ = 0;
-  mutable std::atomic<unsigned> percent_ = 0;  ///< The highest so far.
+  mutable std::atomic<unsigned> percent_ = 0;  ///< The highest percentage so far.
 };
 
 }  // namespace poprun::hostio

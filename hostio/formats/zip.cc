@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Far beyond the arrays of a dataset. The directory is read anew for each member.
+/// Far more than the arrays of a dataset. The directory is read again for each member.
 constexpr std::uint64_t kMembersMax = 1024;
 
 struct Close {
@@ -63,7 +63,7 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
   return member;
 }
 
-/// Up to `count` bytes; fewer where the member ends or is damaged.
+/// Reads up to `count` bytes; fewer if the member ends or is damaged.
 Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count,
                                          const std::string& name, const FileScope& scope) {
   constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
@@ -72,7 +72,7 @@ Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count
   std::uint64_t had = 0;
   while (had < count) {
     if (had == bytes.size()) {
-      // Doubles, so that a size that is a lie costs no more than twice what is there.
+      // Doubles the size, so that a false size costs at most twice the real bytes.
       POPRUN_TRY(scope.resize(
           bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
     }
@@ -116,7 +116,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
   POPRUN_ASSIGN(std::vector<std::byte> bytes,
                 read_from(open_member.get(), count,
                           fmt::format("{}: {}", file.string(), member.name), scope));
-  // Reading on at the end compares the checksum.
+  // Reading on at the end makes libzip compare the checksum.
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
   if (bytes.size() != count || more != 0) {

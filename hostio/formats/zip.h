@@ -10,28 +10,28 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// Zip archives, as far as NumPy writes them: members stored or deflated, on one disk, with the
-/// 64-bit fields of large ones, without encryption. libzip reads them.
+/// Zip archives as NumPy writes them: members stored or deflated, on one disk, with the 64-bit
+/// fields of large ones, without encryption. libzip reads them.
 ///
-/// Whatever the bytes are, the answer is a value or one line that names the file and what is wrong.
-/// A member's memory grows with the bytes that are really there.
+/// Any input results in a value, or in one line that names the file and what is wrong. A member's
+/// memory grows with the bytes that really exist.
 namespace poprun::hostio {
 
 struct ZipMember {
   std::string name;
-  std::uint64_t size = 0;   ///< Unpacked, as the directory says.
-  std::uint64_t index = 0;  ///< In the directory.
+  std::uint64_t size = 0;   ///< Unpacked size according to the directory.
+  std::uint64_t index = 0;  ///< Index in the directory.
 };
 
 /// The members, in the order of the archive's directory.
 ///
 /// Errors: those of OpenFile::open, and
-///   kData  not a zip archive, damaged, or of a kind that is not read.
+///   kData  not a zip archive, damaged, or of an unsupported kind.
 Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive,
                                            const FileScope& scope = {});
 
-/// The member's first `most` bytes, all where it has fewer. Its checksum is compared where it is
-/// read to the end.
+/// Returns the member's first `most` bytes, or all if it has fewer. The checksum is verified if the
+/// member is read to its end.
 ///
 /// Errors: those of OpenFile::open and check_room, and
 ///   kData  the archive or the member is damaged; names both.

@@ -26,7 +26,7 @@ Status check_counts(const proto::Selection& selection) {
   return {};
 }
 
-/// Samples that all replicas together take at once. Two 32-bit factors never overflow.
+/// Samples that all replicas together process at once. Two 32-bit factors never overflow.
 std::uint64_t samples_at_once(const proto::Selection& selection) {
   return std::uint64_t{selection.replica_count()} * selection.micro_batch_size();
 }
@@ -35,7 +35,7 @@ std::uint64_t samples_at_once(const proto::Selection& selection) {
 
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection) {
   POPRUN_TRY(check_counts(selection));
-  // Dividing twice is dividing by the product, without its overflow.
+  // Dividing twice equals dividing by the product, without its overflow.
   const std::uint64_t steps =
       items / selection.micro_batches_per_step() / samples_at_once(selection);
   if (steps == 0) {
@@ -62,7 +62,7 @@ std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std:
   for (std::uint64_t left = items; left > 1; --left) {
     const auto words = philox(key, left, epoch);
     const std::uint64_t word = std::uint64_t{words[0]} << 32 | words[1];
-    // The remainder of 64 random bits prefers no item by more than 1 in 2^54.
+    // The remainder of 64 random bits favours no item by more than 1 in 2^54.
     std::swap(order[left - 1], order[word % left]);
   }
   return order;
@@ -70,8 +70,8 @@ std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std:
 
 std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items,
                        std::uint64_t position) {
-  // A Feistel network permutes the smallest square of a power of two that holds all items; values
-  // outside 0..items-1 are walked on from until one is inside, which keeps it a bijection. Black
+  // A Feistel network permutes the smallest square of a power of two that holds all items; a value
+  // outside 0..items-1 is permuted again until it is inside, so the result stays a bijection. Black
   // and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
   constexpr unsigned kRounds = 8;
   POPRUN_CHECK(position < items);
@@ -142,7 +142,7 @@ std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> i
     return first < items_ ? std::min<std::uint64_t>(items.size(), items_ - first) : 0;
   }
   const std::uint64_t step = sequence / micro_batches_per_step_;
-  // Micro-batches of the steps before this one in its epoch count on through the permutation.
+  // Micro-batches continue through the permutation after those of the epoch's earlier steps.
   const std::uint64_t slot =
       (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
   const bool shuffles = !sequential_ && items_ <= kShuffledMax;

@@ -24,10 +24,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBackoffFirst{50};
 constexpr milliseconds kBackoffMost{1000};
-constexpr milliseconds kBetweenQuestions{100};  // Whether a batch is still needed.
+constexpr milliseconds kBetweenQuestions{100};  // How often is_needed is asked.
 
-/// A channel that shares no state with earlier ones, so that a server that is back is found at
-/// once, and that never asks a web proxy.
+/// Opens a channel that shares no state with earlier ones, so that a returning server is found at
+/// once, and that never uses a web proxy.
 std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
                                              const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
@@ -49,7 +49,8 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// Why a call broke, for a log line: "Connection refused" out of gRPC's list of all it tried.
+/// The reason why a call broke, for a log line: "Connection refused" out of gRPC's list of all
+/// attempts.
 std::string reason_of(const grpc::Status& status) {
   const std::string& message = status.error_message();
   const std::size_t colon = message.rfind(": ");
@@ -57,7 +58,7 @@ std::string reason_of(const grpc::Status& status) {
   return listed ? message.substr(colon + 2) : message;
 }
 
-/// An answer that no waiting changes.
+/// The error of an answer that waiting cannot change; else nothing.
 std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
   using enum grpc::StatusCode;
   const grpc::StatusCode code = status.error_code();
@@ -84,7 +85,7 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
       {.address = address}};
 }
 
-/// The server answers, and reads a dataset without getting on.
+/// The error of a server that answers but makes no progress in reading a dataset.
 Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
             const proto::Loading& loading) {
   return {
@@ -114,7 +115,7 @@ class PullCall {
   ~PullCall() { POPRUN_CHECK(closed_); }
 
   /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or
-  /// broke, close() says how.
+  /// broke; close() says how.
   Event wait(Clock::time_point deadline, proto::Batch& batch) {
     while (true) {
       void* which = nullptr;
@@ -124,10 +125,10 @@ class PullCall {
         return Event::kSilence;
       }
       --pending_;
-      // A credit that cannot be written says only that the server has ended the call: batches that
-      // it sent before may still lie ahead. A read that fails is the end.
+      // A failed write of a credit means only that the server has ended the call: batches that it
+      // sent before may still arrive. A failed read is the end.
       if (!ok && which == tag(kWritten)) {
-        continue;  // With writing_ still set: nothing more is written.
+        continue;  // writing_ stays set, so nothing more is written.
       }
       if (!ok) {
         return Event::kOver;
@@ -146,7 +147,7 @@ class PullCall {
     }
   }
 
-  /// Lets the server send so many batches more.
+  /// Allows the server to send this many more batches.
   void grant(std::uint32_t batches) {
     ungranted_ += batches;
     if (writing_ || ungranted_ == 0) {
@@ -157,12 +158,12 @@ class PullCall {
     write(request);
   }
 
-  /// From any thread: the call is over at once.
+  /// Ends the call at once. Threads: any.
   void cancel() { context_.TryCancel(); }
 
-  /// How the call ended. Last use of the call.
+  /// Returns how the call ended. Last use of the call.
   grpc::Status close() {
-    // A broken call fails what is under way by itself; if it does not, it is made to.
+    // Operations of a broken call fail by themselves; if they do not, cancels them.
     if (!drain(Clock::now() + milliseconds{100})) {
       context_.TryCancel();
       POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
@@ -196,7 +197,7 @@ class PullCall {
     ++pending_;
   }
 
-  /// True once nothing is under way.
+  /// Returns true once no operation is in progress.
   bool drain(Clock::time_point deadline) {
     while (pending_ > 0) {
       void* which = nullptr;
@@ -215,15 +216,15 @@ class PullCall {
   grpc::CompletionQueue events_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, proto::Batch>> stream_;
   proto::PullRequest open_;
-  proto::Batch batch_;  ///< Of the read under way.
+  proto::Batch batch_;  ///< Batch of the read in progress.
   char tags_[4] = {};
-  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write under way.
+  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write in progress.
   bool writing_ = false;
   int pending_ = 0;
   bool closed_ = false;
 };
 
-/// A thread pulls batches into a queue; next() takes them out. Batches under way plus batches in
+/// A thread pulls batches into a queue; next() takes them out. Batches in flight plus batches in
 /// the queue never exceed prefetch_batches.
 class PrefetchingStream final : public HostStream {
  public:
@@ -250,7 +251,7 @@ class PrefetchingStream final : public HostStream {
     const auto is_over = [&] { return !batches_.empty() || failure_; };
     if (!is_over()) {
       options_.on_wait(true);
-      // The thread gives up after the timeout and says so here, so this wait ends.
+      // The thread gives up after the timeout and sets failure_, which ends this wait.
       while (!changed_.wait_for(lock, kBetweenQuestions, is_over) && options_.is_needed()) {
       }
       options_.on_wait(false);
@@ -284,7 +285,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// One call, from the next batch needed until it ends.
+  /// Runs one call, from the next batch needed until it ends.
   grpc::Status pull() {
     const std::uint32_t credits = room();
     proto::Open open;
@@ -306,8 +307,8 @@ class PrefetchingStream final : public HostStream {
     return abandoned.value_or(status);
   }
 
-  /// Moves batches from the call to the queue until the call is over, or is to be abandoned for the
-  /// reason returned.
+  /// Moves batches from the call to the queue until the call is over; returns a status if the call
+  /// must be abandoned.
   std::optional<grpc::Status> receive(PullCall& call) {
     Clock::time_point heard = Clock::now();
     proto::Batch batch;
@@ -316,7 +317,7 @@ class PrefetchingStream final : public HostStream {
         if (!wait_for_room()) {
           return grpc::Status::CANCELLED;
         }
-        heard = last_success_ = Clock::now();  // Until now nobody asked the server for anything.
+        heard = last_success_ = Clock::now();  // Until now, no request to the server was open.
       }
       grant_room(call);
       const auto deadline =
@@ -352,7 +353,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// The server counts as alive as long as it makes progress.
+  /// Records progress: the server counts as alive as long as it makes any.
   void note_loading(const proto::Loading& loading) {
     if (!loading_ || loading.work() != loading_->work()) {
       last_success_ = Clock::now();
@@ -374,14 +375,14 @@ class PrefetchingStream final : public HostStream {
     changed_.notify_all();
   }
 
-  /// Batches that may be asked for. Call with no batch under way, or subtract those.
+  /// Number of batches that may be requested. Call with no batch in flight, or subtract those.
   std::uint32_t room() {
     const std::lock_guard lock(mutex_);
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Half the prefetch is granted at a time: half the messages, and never less than half under way
-  /// or at hand.
+  /// Grants half the prefetch at a time: this halves the messages, and at least half is always in
+  /// flight or in the queue.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;
     if (2 * free >= options_.prefetch_batches) {
@@ -390,7 +391,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Waits for our own replica to take batches. False: the stream is being destroyed.
+  /// Waits for our own replica to take batches. Returns false if the stream is being destroyed.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock,
@@ -398,7 +399,7 @@ class PrefetchingStream final : public HostStream {
     return !stopping_;
   }
 
-  /// Makes the call one that the destructor cancels, or forgets it.
+  /// Registers the call for the destructor to cancel; null removes it.
   void publish(PullCall* call) {
     const std::lock_guard lock(mutex_);
     call_ = call;
@@ -407,7 +408,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Why the stream ends, if it does.
+  /// The reason why the stream ends, if it does.
   std::optional<Error> verdict(const grpc::Status& status) const {
     if (status.ok()) {
       return Error{
@@ -458,7 +459,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Between two calls. False: the stream is being destroyed.
+  /// Pauses between two calls. Returns false if the stream is being destroyed.
   bool pause() {
     const auto until = std::min(Clock::now() + backoff_, last_success_ + options_.timeout);
     backoff_ = std::min(2 * backoff_, kBackoffMost);
@@ -468,15 +469,15 @@ class PrefetchingStream final : public HostStream {
 
   const HostStreamOptions options_;
 
-  // The thread's own.
+  // The following members belong to the thread.
   std::uint64_t next_sequence_;
   std::uint32_t under_way_ = 0;
   Clock::time_point last_success_;
   std::optional<Clock::time_point> lost_since_;
-  std::optional<proto::Loading> loading_;  ///< The last news since the last batch.
+  std::optional<proto::Loading> loading_;  ///< The last progress message since the last batch.
   milliseconds backoff_ = kBackoffFirst;
 
-  std::mutex mutex_;  ///< Guards all below.
+  std::mutex mutex_;  ///< Guards all members below.
   std::condition_variable changed_;
   std::deque<HostBatch> batches_;
   std::optional<Error> failure_;

@@ -14,10 +14,10 @@
 namespace poprun::hostio {
 namespace {
 
-/// Below gRPC's 4 MiB of a message that the client asks for.
+/// Below the limit of 4 MiB on a message at the client.
 constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
 
-/// What `find` says, or that its memory could not be had.
+/// Calls `find`, and returns an error if its memory cannot be allocated.
 template <typename Find>
 auto within_memory(const std::string& source, Find find) -> decltype(find()) {
   try {
@@ -129,7 +129,8 @@ void DatasetStore::load_soon(const std::string& source, const std::string& finge
 Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source,
                                                 const std::string& fingerprint) {
   std::promise<Result<Loaded>> answer;
-  load_then(source, fingerprint, [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
+  load_then(source, fingerprint,
+            [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
   return answer.get_future().get();
 }
 
@@ -200,7 +201,7 @@ void DatasetStore::load_now(const std::string& name) {
       return view_dataset(fresh, request.source);
     }));
   }
-  read.reset();  // From its answer on, only those who asked hold the dataset.
+  read.reset();  // From the answer on, only the requesters hold the dataset.
   for (std::size_t i = 0; i < requests.size(); ++i) {
     answer(requests[i], std::move(views[i]));
   }
@@ -223,7 +224,7 @@ void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   }
 }
 
-/// Reads the files, twice if memory is short at first.
+/// Reads the files, and tries again if memory is short at first.
 Result<ReadDataset> DatasetStore::read_now(const std::string& source,
                                            const std::shared_ptr<Reading>& reading) {
   const auto read = [&] {
@@ -237,7 +238,7 @@ Result<ReadDataset> DatasetStore::read_now(const std::string& source,
   return fresh;
 }
 
-/// Stores what was read, if there is room. Errors: kHostResources, there is none.
+/// Stores what was read, if there is space. Errors: kHostResources if there is none.
 Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read) {
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
@@ -259,7 +260,7 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
   return read;
 }
 
-/// Under the lock.
+/// Requires: the lock is held.
 bool DatasetStore::fits(std::uint64_t bytes_max, std::size_t datasets_max) const {
   std::uint64_t bytes = 0;
   for (const Entry& entry : entries_) {
@@ -268,7 +269,7 @@ bool DatasetStore::fits(std::uint64_t bytes_max, std::size_t datasets_max) const
   return bytes <= bytes_max && entries_.size() <= datasets_max;
 }
 
-/// Whether there were any.
+/// Drops all idle datasets. Returns whether there were any.
 bool DatasetStore::let_idle_go() {
   const std::lock_guard lock(mutex_);
   const std::size_t had = entries_.size();
@@ -276,7 +277,7 @@ bool DatasetStore::let_idle_go() {
   return entries_.size() < had;
 }
 
-/// Under the lock. What somebody else holds stays.
+/// Drops the oldest datasets that are not in use. Requires: the lock is held.
 void DatasetStore::make_room(std::uint64_t bytes_max, std::size_t datasets_max) {
   while (!fits(bytes_max, datasets_max)) {
     auto oldest = entries_.end();

@@ -32,27 +32,27 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 constexpr int kRequestBytesMax = 64 * 1024;
 constexpr std::size_t kSourceBytesMax = 8 * 1024;
-constexpr std::chrono::milliseconds kBetweenNews{100};  // About what is being loaded.
+constexpr std::chrono::milliseconds kBetweenNews{100};  // How often progress is checked.
 constexpr std::uint64_t kCreditsMax = 1 << 20;
-constexpr std::uint32_t kStreamsMax = 8192;  // Two for each replica of the largest job.
+constexpr std::uint32_t kStreamsMax = 8192;  // Two per replica of the largest job.
 
 grpc::Status source_too_long() {
   return {grpc::StatusCode::INVALID_ARGUMENT,
           fmt::format("a source takes at most {} B", kSourceBytesMax)};
 }
 
-/// What all streams together take of this host. Thread-safe.
+/// Resources of this host that all streams use together. Thread-safe.
 class Room {
  public:
   explicit Room(std::uint64_t batch_bytes_max) : bytes_max_(batch_bytes_max) {}
 
-  /// Whether there is room for one more stream.
+  /// Admits one more stream, if there is space.
   bool enter() {
     const std::lock_guard lock(mutex_);
     return streams_ < kStreamsMax && ++streams_ > 0;
   }
 
-  /// Whether there is room for its batch, too: one is always let in.
+  /// Reserves memory for its batch, if there is space; a single batch is always admitted.
   bool take(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes_ > 0 && bytes > bytes_max_ - std::min(bytes_, bytes_max_)) {
@@ -62,7 +62,7 @@ class Room {
     return true;
   }
 
-  /// The stream ends; `bytes` is what it took.
+  /// Ends a stream; `bytes` is the memory that it reserved.
   void leave(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     --streams_;
@@ -100,11 +100,11 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   virtual ~Waiting() = default;
 
-  /// Sends the client news of the dataset. False: it does not wait any more.
+  /// Sends the client progress of the dataset. Returns false if the call no longer waits.
   virtual bool send_news() = 0;
 };
 
-/// Makes calls that wait send news, a few times a second, on a thread of its own.
+/// Makes waiting calls send their progress, a few times per second, on a thread of its own.
 ///
 /// Threads: any.
 class NewsThread {
@@ -153,15 +153,15 @@ class NewsThread {
   std::condition_variable changed_;
   std::vector<std::weak_ptr<Waiting>> calls_;
   bool stopping_ = false;
-  std::thread thread_;  ///< The last member: it uses those above.
+  std::thread thread_;  ///< Must be the last member: the thread uses those above.
 };
 
-/// One replica's stream. Lives until gRPC is done with it and the dataset store has answered, which
-/// come in either order: hence a shared_ptr, one held by itself until OnDone, one by the request to
-/// the store.
+/// One replica's stream. Lives until both gRPC has finished with it and the dataset store has
+/// answered, in either order: hence a shared_ptr, held by the stream itself until OnDone, and by
+/// the request to the store.
 ///
-/// One read is always under way until the end, so a client that goes away is noticed there. At most
-/// one write is; the end waits for it.
+/// One read is always pending until the end, so the stream notices a client that goes away. At most
+/// one write is pending, and the end waits for it.
 class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Waiting,
                          public std::enable_shared_from_this<ServedPull> {
@@ -243,7 +243,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
         return false;
       }
       if (writing_) {
-        return true;  // The client has not taken the news before.
+        return true;  // The client has not taken the previous message yet.
       }
       bool own = false;
       if (!grpc::SerializationTraits<proto::Batch>::Serialize(news, &batch_, &own).ok()) {
@@ -315,7 +315,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     return sampler;
   }
 
-  /// The stream ends with the first status given, once nothing is being written.
+  /// Ends the stream with the first status given, once no write is pending.
   void end(grpc::Status status) {
     {
       const std::lock_guard lock(mutex_);
@@ -326,8 +326,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     advance();
   }
 
-  /// Starts the next write, or the end, where it is time. What to do is decided under the lock and
-  /// done outside it; `writing_` and `finished_` keep everybody else away meanwhile.
+  /// Starts the next write, or the end, when it is time. Decides under the lock and acts outside
+  /// it; `writing_` and `finished_` keep other threads away meanwhile.
   void advance() {
     {
       const std::lock_guard lock(mutex_);
@@ -358,25 +358,25 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   DatasetStore& datasets_;
   NewsThread& news_;
   std::shared_ptr<ServedPull> self_;
-  std::shared_ptr<Room> room_;  ///< Once it was let in.
-  std::uint64_t reserved_ = 0;  ///< Bytes of it that are taken.
-  grpc::ByteBuffer request_;    ///< Of the read under way.
-  bool opened_ = false;         ///< Only the reader's.
+  std::shared_ptr<Room> room_;  ///< Set once the stream is admitted.
+  std::uint64_t reserved_ = 0;  ///< Bytes reserved there.
+  grpc::ByteBuffer request_;    ///< Request of the read in progress.
+  bool opened_ = false;         ///< Used only by the reader.
   proto::Selection selection_;  ///< Constant once opened.
 
-  std::mutex mutex_;  ///< Guards all below.
+  std::mutex mutex_;  ///< Guards all members below.
   DatasetStore::Loaded dataset_;
   std::optional<Sampler> sampler_;
   std::uint64_t sequence_ = 0;
   std::uint64_t credits_ = 0;
-  grpc::ByteBuffer batch_;  ///< Of the write under way.
+  grpc::ByteBuffer batch_;  ///< Batch of the write in progress.
   bool writing_ = false;
   std::optional<grpc::Status> outcome_;
   bool finished_ = false;
 };
 
-/// A question for a description. Lives until gRPC is done with it and the dataset store has
-/// answered, as a ServedPull does; one that is cancelled does not wait for the answer.
+/// A request for a description. Lives until both gRPC has finished with it and the dataset store
+/// has answered, like a ServedPull; a cancelled one does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {
@@ -393,8 +393,8 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
     datasets.describe_then(request.source(), will_pull,
                            [call, will_pull](const Result<proto::Dataset>& description) {
                              if (description && will_pull) {
-                               // Whoever asks will pull soon: load meanwhile. An error shows again
-                               // at the pull.
+                               // The client will pull soon, so the load starts now. An error shows
+                               // again at the pull.
                                call->datasets_.load_soon(call->source_, description->fingerprint());
                              }
                              call->end(description);
@@ -437,7 +437,7 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
   }
 
  private:
-  /// The first of these ends the call, once nothing is being written.
+  /// Ends the call with the first status given, once no write is pending.
   void end(const grpc::Status& status) {
     {
       const std::lock_guard lock(mutex_);
@@ -477,9 +477,9 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
   const std::string source_;
   std::shared_ptr<DescribeCall> self_;
 
-  std::mutex mutex_;  ///< Guards all below.
+  std::mutex mutex_;  ///< Guards all members below.
   proto::Dataset dataset_;
-  proto::DescribeReply reply_;  ///< Of the write under way.
+  proto::DescribeReply reply_;  ///< Reply of the write in progress.
   bool writing_ = false;
   std::optional<grpc::Status> outcome_;
   bool finished_ = false;
@@ -542,7 +542,8 @@ Error not_an_address(const std::string& bind, std::string_view reason) {
                                          bind, reason)};
 }
 
-/// gRPC does not say why it could not listen, so a plain socket tries the same.
+/// Finds out why gRPC could not listen, which it does not say, by trying the same with a plain
+/// socket.
 Error why_not_listening(const ServerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -557,7 +558,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int on = 1;
   setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
-  const int reason = bound ? EADDRINUSE : errno;  // Free by now: somebody just left it.
+  const int reason = bound ? EADDRINUSE : errno;  // Free by now: its owner has just left.
   close(probe);
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {
@@ -577,7 +578,7 @@ class GrpcServer final : public Server {
       : service_(options, datasets) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    // Two servers on one port would share its clients by chance.
+    // Two servers on one port would share its clients at random.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
     bound_clients(builder);

@@ -10,21 +10,21 @@
 
 namespace poprun::hostio {
 
-/// Threads that do tasks, begun in the order in which they came.
+/// A pool of threads that run tasks, begun in order of arrival.
 ///
 /// Threads: any, for all functions.
 class Workers {
  public:
   using Task = std::function<void()>;
 
-  /// At most `waiting_max` tasks wait, beside those that `threads` do.
+  /// At most `waiting_max` tasks wait, in addition to those that `threads` are running.
   Workers(std::size_t threads, std::size_t waiting_max);
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
-  /// Waits for the tasks that are running; forgets those that have not begun.
+  /// Waits for the running tasks; drops those that have not begun.
   ~Workers();
 
-  /// False, and nothing is done, where as many wait as may.
+  /// Adds a task. Returns false and does nothing if `waiting_max` tasks wait already.
   [[nodiscard]] bool add(Task task);
 
   [[nodiscard]] std::size_t waiting();
@@ -37,7 +37,7 @@ class Workers {
   std::condition_variable changed_;
   std::deque<Task> tasks_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;  ///< The last member: they use those above.
+  std::vector<std::thread> threads_;  ///< Must be the last member: the threads use those above.
 };
 
 }  // namespace poprun::hostio

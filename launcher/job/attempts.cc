@@ -18,16 +18,16 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
-constexpr double kLeastSeconds = 0.001;  // As a --timeout, where 0 means none.
+constexpr double kLeastSeconds = 0.001;  // Like --timeout, where 0 means no limit.
 
-/// What died may come back, and a host that cannot be reached any more may be done without. A first
-/// attempt that reaches no host never ran.
+/// Whether a restart may help: what died may come back, and an unreachable host can be left out. A
+/// first attempt that reaches no host never ran and is not repeated.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass &&
          (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
 
-/// The signal that ended the pause early; 0: none.
+/// Pauses, and returns the signal that ended the pause early; 0: none.
 int pause(double seconds) {
   sigset_t ends{};
   sigemptyset(&ends);
@@ -42,7 +42,7 @@ int pause(double seconds) {
   return std::max(number, 0);
 }
 
-/// Where the job goes on without `lost`. Errors: kUsage, too few hosts are left.
+/// Places the job on the hosts other than `lost`. Errors: kUsage if too few hosts are left.
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
   if (placement.hosts.size() < options.hosts_min) {
@@ -66,7 +66,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
   }
   Options attempt = options;
   Placement where = placement;
-  OutputFolder folder;  // Nobody else gets it in a pause.
+  OutputFolder folder;  // Stays locked during pauses.
   bool has_checkpoint = false;
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
@@ -75,7 +75,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       Job job(attempt, where, console, folder, launched_at, restarts);
       end = job.run();
     }
-    std::signal(SIGUSR1, SIG_IGN);  // There is no job to take a checkpoint of.
+    std::signal(SIGUSR1, SIG_IGN);  // Between attempts there is no job to take a checkpoint of.
     if (restarts == options.restarts || !may_go_on(end, restarts)) {
       return end;
     }
@@ -94,7 +94,8 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Before a checkpoint of its own, it begins as the user said, over what it left.
+    // Until the job has a checkpoint of its own, it restarts as the user requested, over its own
+    // leftovers.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
       attempt.resume = "auto";

@@ -6,12 +6,12 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr double kNoticeSeconds = 2;  // For a request to reach every replica in time.
-constexpr double kLateSeconds = 5;    // After that: somebody got it too late.
+constexpr double kNoticeSeconds = 2;  // Time for a request to reach every replica.
+constexpr double kLateSeconds = 5;    // After that, a replica received it too late.
 
 }  // namespace
 
-/// By the speed since the first step.
+/// Estimates the number of steps from the speed since the first step.
 double CheckpointRequests::steps_in(double seconds, std::uint64_t step, double now) {
   if (!first_) {
     first_ = Mark{step, now};

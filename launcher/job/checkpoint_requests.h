@@ -5,34 +5,36 @@
 
 namespace poprun::launcher {
 
-/// When replicas are asked for a checkpoint, besides those that they take by themselves every so
-/// many steps: at intervals of time, and when the user wishes one. One at a time. A pure policy:
-/// times are seconds of one clock that come in.
+/// Decides when replicas are asked for a checkpoint, in addition to those that they take by
+/// themselves every few steps: at intervals of time, and when the user requests one. Only one
+/// request is open at a time. A pure policy: times are passed in as seconds of one clock.
 class CheckpointRequests {
  public:
-  /// `every_seconds`: between two; 0: only those that are wished.
+  /// `every_seconds` is the time between two checkpoints; 0: only those that the user requests.
   explicit CheckpointRequests(double every_seconds) : every_seconds_(every_seconds) {}
 
   void wish() { wished_ = true; }
 
-  /// To be called often while the job trains: the step after which all replicas shall take one, if
-  /// one is due and not asked for yet. It is some steps ahead, so that every replica hears of it in
-  /// time; where one did not, and the checkpoint lacks its part, it is asked for again.
+  /// Returns the step after which all replicas shall take a checkpoint, if one is due and not
+  /// requested yet. Call often while the job trains. The step lies a few steps ahead, so that every
+  /// replica hears of it in time; if one does not and the checkpoint lacks its part, the request is
+  /// repeated.
   ///
-  /// `step`: the highest of `steps` that any replica has done, at `now`. `begun`: the step of the
-  /// checkpoint of which all parts have begun to come; 0: none.
+  /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step
+  /// of the checkpoint in progress, once all of its parts have begun to arrive; 0: none.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun,
                                    double now);
 
-  /// One after `step` was stored, or the disk did not take it. True if that answers a request.
+  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it.
+  /// Returns whether that answers a request.
   bool came(std::uint64_t step);
 
  private:
   [[nodiscard]] double steps_in(double seconds, std::uint64_t step, double now);
 
   struct Request {
-    std::uint64_t first_step = 0;  ///< Any from this one on will do.
-    std::uint64_t last_step = 0;   ///< That was asked for last,
+    std::uint64_t first_step = 0;  ///< Any checkpoint from this step on will do.
+    std::uint64_t last_step = 0;   ///< The step requested last,
     double asked_at = 0;           ///< at this time.
   };
   struct Mark {
@@ -42,9 +44,9 @@ class CheckpointRequests {
 
   double every_seconds_;
   bool wished_ = false;
-  std::optional<Request> request_;  ///< That nothing has answered yet.
-  std::optional<double> due_at_;    ///< When the next one by time is due.
-  std::optional<Mark> first_;       ///< The first step that was seen, for the speed.
+  std::optional<Request> request_;  ///< The request that is still open.
+  std::optional<double> due_at_;    ///< When the next checkpoint by time is due.
+  std::optional<Mark> first_;       ///< The first step seen, to estimate the speed.
 };
 
 }  // namespace poprun::launcher

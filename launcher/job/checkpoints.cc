@@ -23,15 +23,15 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// The checkpoints that `--resume DIR` may mean, the one to try first first: DIR itself and those
-/// before it, or those in it.
+/// The checkpoints that `--resume DIR` may mean, in the order to try: DIR itself and those before
+/// it, or those in it.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
   std::error_code unused;
   if (const fs::path meant = fs::canonical(named, unused);
       step_of(named) == 0 && step_of(meant) > 0) {
-    named = meant;  // latest -> step-20
+    named = meant;  // Resolves latest -> step-20.
   }
   const std::uint64_t step = step_of(named);
   if (step > 0) {
@@ -44,7 +44,7 @@ std::vector<std::string> candidates(const std::string& folder) {
   return all.empty() ? checkpoints_in(named / "checkpoints") : all;
 }
 
-/// Seconds since it was written.
+/// Seconds since the checkpoint was written.
 double age_of(const Checkpoint& checkpoint) {
   std::error_code error;
   const auto written = fs::last_write_time(fs::path(checkpoint.folder) / kManifestFile, error);
@@ -108,7 +108,7 @@ Status JobCheckpoints::take_folder() {
   return {};
 }
 
-/// What is damaged gives its name up, so that it does not count as the latest any more.
+/// Renames damaged checkpoints, so that they no longer count as the latest.
 void JobCheckpoints::set_aside_damaged() {
   for (const std::string& folder : damaged_) {
     std::error_code unused;
@@ -144,7 +144,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     if (read) {
       return std::move(*read);
     }
-    // What cannot be read now may be whole: it keeps its name.
+    // A checkpoint that cannot be read now may be intact, so it keeps its name.
     const bool is_damaged = read.error().code == ErrorCode::kData;
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
     console_.say(fmt::format("note: this checkpoint {}: {}{}",
@@ -224,7 +224,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Replicas have one copy of their state, and wait for it to be stored before they take the next.
+/// Replicas have one copy of their state, and wait until it is stored before they take the next.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoint_every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {

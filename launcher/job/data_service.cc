@@ -15,7 +15,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The port in `poprun-emu-hostio listening on HOST:PORT`, 0 in any other line.
+/// The port in `poprun-emu-hostio listening on HOST:PORT`; 0 for any other line.
 int listening_port(std::string_view line) {
   int port = 0;
   const std::size_t colon = line.rfind(':');
@@ -25,7 +25,7 @@ int listening_port(std::string_view line) {
   return port;
 }
 
-/// A data server's line without its tag: `[poprun-emu-hostio] E message`.
+/// Strips the tag from a data server's line: `[poprun-emu-hostio] E message`.
 std::string_view untagged(std::string_view line) {
   const std::size_t close = line.find("] ");
   return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size()
@@ -33,7 +33,7 @@ std::string_view untagged(std::string_view line) {
              : line;
 }
 
-/// Why a data server ended, as far as its exit code tells.
+/// The reason why a data server ended, as far as its exit code shows.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug,
                                 ErrorCode::kInfrastructure, ErrorCode::kOutOfMemory};

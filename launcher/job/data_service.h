@@ -21,30 +21,31 @@
 
 namespace poprun::launcher {
 
-/// A dataset and who serves it.
+/// A dataset and the server that serves it.
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
-  bool tls = false;  ///< The server is beyond loopback, or speaks TLS all the same.
+  bool tls = false;  ///< The server is beyond loopback, or uses TLS anyway.
 };
 
-/// The data server of a job, started here or the user's own, asked what its dataset holds. Belongs
-/// to the loop's thread.
+/// The data server of a job, started here or provided by the user, from which the job learns what
+/// its dataset holds. Belongs to the loop's thread.
 class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// Host at which this machine is reached; a server listens there, or where listening_address
-    /// says. That decides whether it speaks TLS: the name of a machine may be one of loopback here.
+    /// Host name or address at which this machine is reached; a server of ours listens there, or at
+    /// listening_address. This decides whether it uses TLS, since the machine's name may resolve to
+    /// loopback here.
     std::string own_address;
     Security security;
-    bool only_describe = false;  ///< The dataset is described, and nobody will read it.
+    bool only_describe = false;  ///< Only the description is needed; nobody will read the data.
   };
   struct Events {
-    /// Comes once. Errors: those of DatasetQuery; and the reason of our server where it ends before
-    /// it could be asked.
+    /// Called once. Errors: those of DatasetQuery; if our server ends before it could be asked, its
+    /// reason.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    /// Our server ended after that. `status` is that of waitpid.
+    /// Our server ended after `on_dataset`. `status` is that of waitpid.
     std::function<void(int status)> on_end;
   };
 
@@ -52,21 +53,21 @@ class DataService {
   DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
               const Options& options, Setup setup, Events events);
 
-  /// Starts a server, unless the options name one, and asks it.
+  /// Starts a server, unless the options name one, and queries it.
   Status start();
 
-  /// Asks no more; `on_dataset` does not come any more.
+  /// Cancels the query; `on_dataset` will not be called any more.
   void forget() { query_.reset(); }
 
-  /// The command that starts our server again at its address, without the token.
+  /// The command that restarts our server at its address, without the token.
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  /// `leaves_loopback`: whether other hosts reach the server, which then speaks TLS.
+  /// `leaves_loopback`: whether other hosts reach the server, which then uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
-  /// The user's own files, for a server of ours.
+  /// The user's TLS files, as options for a server of ours.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
-  /// Says how far the server is, soon and then once a minute.
+  /// Prints the server's progress, soon after the start and then once a minute.
   void tell(const proto::Loading& loading);
   void on_stdout(std::string_view line);
   void on_stderr(std::string_view line);
@@ -79,9 +80,10 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
-  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Once there was news.
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set once there was
+                                                                    ///< progress.
   bool answered_ = false;
-  int port_ = 0;  ///< Of a server of ours that listens.
+  int port_ = 0;  ///< Port of our own server, once it listens.
   std::string last_line_;
 };
 

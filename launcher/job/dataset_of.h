@@ -7,8 +7,8 @@
 
 namespace poprun::launcher {
 
-/// What the dataset of a job holds, from a data server that is started for this question or is the
-/// user's own. Waits for the answer. Errors: those of DataService.
+/// Returns what the dataset of a job holds, according to the user's data server or one that is
+/// started for this query. Blocks until the answer. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console);
 
 }  // namespace poprun::launcher

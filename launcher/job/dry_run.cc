@@ -32,7 +32,7 @@ void print_plan(Console& console, const Options& options, const Placement& place
   }
 }
 
-/// What the compiler is asked. Errors: those of compile_question.
+/// The question for the compiler. Errors: those of compile_question.
 Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
   POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
   job.set_show_graphs(options.verbosity > 1);

@@ -6,9 +6,9 @@
 
 namespace poprun::launcher {
 
-/// --dry-run: prints what would be done, in the order in which it would be done, then asks the data
-/// server what the dataset holds and compiles the job, and prints what the Program is. Starts no
-/// replica, makes no file. Returns the exit code that the job would end with at the latest there.
+/// --dry-run: prints what would be done, in that order, then asks the data server what the dataset
+/// holds, compiles the job, and prints a description of the Program. Starts no replica and creates
+/// no file. Returns 0, or the exit code of the error that the job would fail with by then.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 }  // namespace poprun::launcher

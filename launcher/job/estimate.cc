@@ -13,7 +13,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The datasets of several jobs, each asked for once.
+/// The datasets of several jobs, each queried once.
 class Datasets {
  public:
   Datasets(const Options& options, Console& console) : options_(options), console_(console) {}

@@ -26,7 +26,7 @@ Status Inquiry::start(const std::vector<std::string>& command, const std::string
       });
 }
 
-/// The first line says what went wrong, the rest is its table.
+/// Prints the first line as an error; further lines are its table.
 void Inquiry::complain(std::string_view line) {
   if (std::exchange(complained_, true)) {
     console_.err(line);

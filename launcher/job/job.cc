@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::chrono::seconds kDiskTimeUntold{5};
 constexpr std::chrono::seconds kDiskTimeMax{600};
-// For a host to answer, even if a packet is lost: it is sent again after 1 s.
+// Time for a host to answer even if a packet is lost, since it is retransmitted after 1 s.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 Deadlines::Limits limits_of(const Options& options) {
@@ -108,8 +108,8 @@ Status Job::prepare() {
   return processes_.start(coordinator_->port());
 }
 
-/// A model that no replica could read is refused before anything is started. Nonzero: the exit
-/// code; why is said. Costs the start of one process.
+/// Refuses a model that no replica could read before anything is started. Returns the exit code,
+/// with the reason already printed, or 0. Costs the start of one process.
 int Job::check_model() {
   if (inputs_.onnx.bytes.empty()) {
     return 0;
@@ -120,7 +120,7 @@ int Job::check_model() {
   return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
 }
 
-/// Where replicas reach this launcher. Requires: the coordinator runs.
+/// Address at which replicas reach this launcher. Requires: the coordinator runs.
 std::string Job::address() const {
   return fmt::format("{}:{}", processes_.own_address(), coordinator_->port());
 }
@@ -212,8 +212,8 @@ void Job::on_failure(const proto::Failure& failure) {
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
-  // A NaN or an infinity that ends a step ends replica 0 there, too, or keeps it waiting: until
-  // then it sends what it has dumped of the step, and no instance goes before we have decided.
+  // If a NaN or infinity ends a step, replica 0 ends there, too, or waits: until then it sends its
+  // dumps of the step, and no instance exits before we have decided.
   const bool dumps_come = has_code(ErrorCode::kData) && dumps_may_come();
   awaits_dumps_ = awaits_dumps_ || dumps_come;
   const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
@@ -234,7 +234,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   }
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
-    is_final_ = is_final_ || !ending();  // What cannot be written now would not be later.
+    is_final_ = is_final_ || !ending();  // It could not be written later either.
     give_error(taken.error());
   } else if (item.has_dumped() && awaits_dumps_) {
     deadlines_.dump_came(monotonic_seconds());
@@ -268,8 +268,8 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   }
 }
 
-/// Nothing was started, and mpirun ended so or waits for a daemon that will not come. Before the
-/// verdict, hosts whose daemon did not start are probed.
+/// Decides about a start at which mpirun ended without starting anything or waits for a daemon that
+/// will not come. Before the verdict, hosts whose daemon did not start are probed.
 void Job::conclude_start(int status) {
   if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
     return;
@@ -334,7 +334,7 @@ void Job::on_data_server_exit(int status) {
       exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
 }
 
-/// Something is wrong. Waits a little for the news that explain it.
+/// Records trouble, and waits a little for messages that explain it.
 void Job::trouble(Deadlines::Trouble kind) {
   if (ending() || needs_nobody_) {
     return;
@@ -346,8 +346,8 @@ void Job::trouble(Deadlines::Trouble kind) {
   }
 }
 
-/// A replica is at most one step ahead of replica 0, whose metrics of the step before may be under
-/// way.
+/// A replica is at most one step ahead of replica 0, whose metrics of the previous step may still
+/// be in transit.
 bool Job::dumps_may_come() const {
   return record_.results().awaits_dumps(record_.steps() + 2);
 }
@@ -367,7 +367,7 @@ void Job::give_verdict(const Verdict& verdict) {
   if (ending() || needs_nobody_) {
     return;
   }
-  if (record_.results().reported()) {  // Whatever broke then, nobody has to run the job again.
+  if (record_.results().reported()) {  // The job is complete, whatever broke later.
     console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
     wait_for_files_alone();
     return;
@@ -393,7 +393,7 @@ void Job::stop(int exit_code, bool at_once) {
     phase_ = Phase::kStopping;
     deadlines_.stopping(monotonic_seconds());
     if (coordinator_ != nullptr) {
-      coordinator_->close();  // mpirun may yet start replicas that it was about to start.
+      coordinator_->close();  // mpirun may still start replicas that it was about to start.
     }
     processes_.terminate();
   }
@@ -416,7 +416,8 @@ void Job::finish() {
   }
 }
 
-/// A checkpoint may be on its way to a disk that is slow, or hangs, and nothing can call it back.
+/// Waits for a checkpoint that may be on its way to a slow or hanging disk: the write cannot be
+/// cancelled.
 void Job::wait_for_disk() {
   end_timer_.expires_after(waits_for_disk_ ? kDiskTimeMax : kDiskTimeUntold);
   end_timer_.async_wait([this](const asio::error_code& error) {

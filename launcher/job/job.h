@@ -33,21 +33,23 @@
 
 namespace poprun::launcher {
 
-/// One job from the check of its outputs to its exit code. A single thread, the loop's, owns all of
-/// it; gRPC, child processes and the thread that writes the results only post to it or are asked.
+/// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the
+/// whole state; gRPC, child processes and the thread that writes the results only post to the loop
+/// or are polled.
 ///
-///   running --> draining --> stopping --> over
-///      |  a signal   |  results safe, mpirun gone
-///      '-------------+--> a verdict, or a second signal
+///     running --> draining --> stopping --> over
+///        |  a signal   |  results safe, mpirun gone
+///        '-------------+--> a verdict, or a second signal
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at`: monotonic_seconds() when the command, or this attempt, began; `restarts`: how
-  /// many came before it; `folder`: what they took of the outputs' folder, which this one holds,
-  /// too. All references must outlive this.
+  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt;
+  /// `restarts` counts the attempts before it; `folder` holds the parts of the output folder that
+  /// those attempts locked, and this attempt locks them too. All references must outlive this.
   Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
       double launched_at, std::uint32_t restarts);
 
-  /// How it ended, with the exit code of poprun-emu; everything that had to be said is said.
+  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have
+  /// been printed by then.
   JobEnd run();
 
  private:
@@ -55,7 +57,7 @@ class Job final : private CoordinatorEvents {
 
   [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
 
-  // Starting. Each returns what went wrong before any replica ran.
+  // Start-up. Each function returns what went wrong before any replica ran.
   Status prepare();
   int check_model();
   Status start_metrics();
@@ -63,7 +65,7 @@ class Job final : private CoordinatorEvents {
   [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
 
-  // What instances say (CoordinatorEvents).
+  // Messages of instances (CoordinatorEvents).
   Status on_join(const proto::JoinRequest& request) override;
   void on_beat(const proto::Beat& beat) override;
   void on_leave(std::uint32_t instance, bool orderly) override;
@@ -71,7 +73,7 @@ class Job final : private CoordinatorEvents {
   Status on_report_end() override;
   void on_failure(const proto::Failure& failure) override;
 
-  // What happens around them.
+  // Events of processes and signals.
   void on_mpirun_line(std::string_view line, bool is_stderr);
   void on_mpirun_exit(int status);
   void conclude_start(int status);
@@ -83,7 +85,7 @@ class Job final : private CoordinatorEvents {
   [[nodiscard]] int code_of_results() const;
   [[nodiscard]] std::string address() const;
 
-  // Time.
+  // Timers and deadlines.
   [[nodiscard]] Deadlines::Facts facts() const;
   void notice_own_silence(double now);
   void wake();
@@ -93,12 +95,12 @@ class Job final : private CoordinatorEvents {
   [[nodiscard]] std::string how_far() const;
   [[nodiscard]] std::string doing_now(double now) const;
 
-  // What is told of it to whoever watches (job_metrics.cc).
-  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Without start_time_seconds.
+  // The job's state, for monitoring (job_metrics.cc).
+  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Leaves out start_time_seconds.
   [[nodiscard]] JobPhase phase_told() const;
   void add_training(JobMetrics& metrics) const;
 
-  // Deciding and ending.
+  // Decisions and the end of the job.
   void trouble(Deadlines::Trouble kind);
   void decide();
   [[nodiscard]] bool dumps_may_come() const;
@@ -121,36 +123,36 @@ class Job final : private CoordinatorEvents {
   Console& console_;
   double launched_at_;
   std::uint32_t restarts_;
-  Security security_;  ///< From `prepare` on.
+  Security security_;  ///< Set by `prepare`.
   ModelInputs inputs_;
 
   asio::io_context loop_;
   asio::signal_set signals_;
   asio::steady_timer timer_;
   asio::steady_timer end_timer_;
-  bool waits_for_disk_ = false;  ///< All that the job still waits for, and the user was told.
+  bool waits_for_disk_ = false;  ///< Only the disk is pending, and the user was told.
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;
   DrainPoint drain_point_;
   Stragglers stragglers_;
-  std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
+  std::optional<DataWaits> data_waits_;  ///< Set once the data server's address is known.
   JobRecord record_;
   JobCheckpoints checkpoints_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<MetricsServer> metrics_server_;  ///< With --metrics-port.
+  std::unique_ptr<MetricsServer> metrics_server_;  ///< Null without --metrics-port.
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
   std::vector<std::string> lost_hosts_;
-  int signal_ = 0;             ///< The first one that asked us to end.
-  bool start_ended_ = false;   ///< Nothing was started, and why is being found out.
+  int signal_ = 0;             ///< The first signal that asked the job to end.
+  bool start_ended_ = false;   ///< Nothing started; the launcher is finding out why.
   bool stop_told_ = false;     ///< The instances know where to stop.
-  bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.
-  bool awaits_dumps_ = false;  ///< Before it is decided.
+  bool no_room_told_ = false;  ///< The user knows that the results wait for space on the disk.
+  bool awaits_dumps_ = false;  ///< The decision waits for dumps that are still arriving.
   bool dataset_known_ = false;
-  bool is_final_ = false;      ///< What ends the job would end it again.
-  bool needs_nobody_ = false;  ///< All results are here: only the disk is waited for.
+  bool is_final_ = false;      ///< A restart would fail for the same reason.
+  bool needs_nobody_ = false;  ///< All results have arrived; only the disk is pending.
 };
 
 }  // namespace poprun::launcher

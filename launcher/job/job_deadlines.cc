@@ -1,4 +1,4 @@
-// How a job obeys its deadlines (launcher/verdict/deadlines.h); the rest of it is in job.cc.
+// The deadlines of a job (launcher/verdict/deadlines.h); job.cc has the rest of the class.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ Deadlines::Facts Job::facts() const {
           .oldest_heartbeat = needs_nobody_ ? std::nullopt : state_.oldest_heartbeat()};
 }
 
-/// What came late because nobody listened is not the others' fault.
+/// Excuses heartbeats that are late only because the launcher was suspended.
 void Job::notice_own_silence(double now) {
   const Deadlines::Slept slept = deadlines_.woke(now);
   if (slept.excuses_silence) {
@@ -56,8 +56,8 @@ void Job::wake() {
     if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
       console_.say(*news);
     }
-    // mpirun's words on a failure may come before anything else of it: they wait for the first
-    // cause.
+    // mpirun's messages about a failure may arrive before any other sign of it, so they wait for
+    // the root cause.
     if (deadlines_.shows_mpirun_lines(now)) {
       record_.mpirun_output().release_mpirun_lines();
     }
@@ -81,7 +81,7 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kVerdict:
       return decide();
     case Deadlines::Due::kSilence:
-      // Those of one host fall silent together, but not at one moment.
+      // Instances of one host fall silent together, but not at the same moment.
       return give_verdict(
           silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
     case Deadlines::Due::kAbsence:
@@ -114,7 +114,7 @@ void Job::end_at_timeout(double now) {
   give_verdict(timeout_verdict(state_, options_.timeout_seconds, how_far(), now));
 }
 
-/// What the job did by now, after "it".
+/// Returns the job's progress so far, as a clause that follows "it".
 std::string Job::how_far() const {
   if (options_.config.has_check()) {
     const proto::CheckReport& check = record_.results().check();

@@ -1,4 +1,4 @@
-// How a job is asked to end, stops and waits for its files; the rest of it is in job.cc.
+// The end of a job: requests to stop, and the wait for its files; job.cc has the rest of the class.
 #include <algorithm>
 #include <csignal>
 #include <cstring>
@@ -21,7 +21,7 @@ void Job::on_signal(int number) {
     }
     return;
   }
-  // A terminal that closes sends one, and its shell another.
+  // A closing terminal sends one SIGHUP, and its shell another.
   const bool repeats = number == SIGHUP && signal_ == SIGHUP;
   if (repeats) {
     return;
@@ -34,7 +34,7 @@ void Job::on_signal(int number) {
     return;
   }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
-    // mpirun is left the moment it takes to clean up, once.
+    // mpirun gets the time it needs to clean up, but only once.
     const bool stopping = phase_ == Phase::kStopping;
     stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
     return;
@@ -52,7 +52,7 @@ void Job::on_signal(int number) {
   drain(number);
 }
 
-/// The job stops at its next micro-batch, or batch of an evaluation, and saves.
+/// Stops the job at its next micro-batch, or batch of an evaluation, and saves.
 void Job::drain(int number) {
   phase_ = Phase::kDraining;
   deadlines_.draining(monotonic_seconds());
@@ -82,8 +82,8 @@ void Job::tell_where_to_stop() {
   }
 }
 
-/// The signal's code tells a script that training did not run to its end, and a technique that
-/// changes an answer is a bug of ours. Requires: the results are complete.
+/// The signal's code tells a script that training did not run to its end; a technique that changes
+/// results is a bug of ours. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -107,7 +107,8 @@ void Job::end_drain() {
   stop(128 + signal_, /*at_once=*/false);
 }
 
-/// What a drained job waits for. Replica 0 stands for the others: they stop with it, and it saves.
+/// The activity that a drained job waits for. Replica 0 stands for the others: they stop with it,
+/// and it saves.
 std::string Job::doing_now(double now) const {
   if (record_.results().reported()) {
     return "writing the results";
@@ -118,7 +119,7 @@ std::string Job::doing_now(double now) const {
                      std::max(0.0, now - first.since));
 }
 
-/// Processes are not needed any more, and nothing of theirs is trouble.
+/// Ignores all further trouble, since processes are no longer needed.
 void Job::wait_for_files_alone() {
   needs_nobody_ = true;
   look_after_results(monotonic_seconds());
@@ -149,7 +150,7 @@ void Job::look_after_results(double now) {
   }
 }
 
-/// Only complete files are under their final names.
+/// Gives up on the results. Only complete files have their final names.
 void Job::give_results_up(const Error& error, std::string_view after) {
   is_final_ = true;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));

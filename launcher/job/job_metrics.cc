@@ -1,4 +1,4 @@
-// What a job tells a monitoring system (--metrics-port); the rest of it is in job.cc.
+// The metrics of a job for a monitoring system (--metrics-port); job.cc has the rest of the class.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// -1 stands for a loss without accuracy.
+/// Accuracy of -1 stands for a loss without accuracy.
 std::optional<double> accuracy_of(double accuracy) {
   return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }
@@ -25,7 +25,7 @@ Status Job::start_metrics() {
   }
   const std::string address =
       options_.metrics_address.empty() ? processes_.listens_at() : options_.metrics_address;
-  // Once: a clock that is set later must not move it.
+  // Computed once: a later change of the clock must not move it.
   const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
   const auto page = [this, launched] {
     JobMetrics told = metrics(monotonic_seconds());

@@ -11,10 +11,10 @@ namespace poprun::launcher {
 /// How a job ended.
 struct JobEnd {
   int exit_code = 0;
-  std::optional<proto::Profile> profile = {};  ///< If the job is complete.
-  bool may_pass = false;                       ///< Why it failed: running it again may help.
-  bool has_checkpoint = false;                 ///< It stored one of its own.
-  std::vector<std::string> lost_hosts = {};    ///< That are down or cut off, as far as is known.
+  std::optional<proto::Profile> profile = {};  ///< Set if the job is complete.
+  bool may_pass = false;                     ///< The failure may be transient: a restart may help.
+  bool has_checkpoint = false;               ///< The job stored a checkpoint of its own.
+  std::vector<std::string> lost_hosts = {};  ///< Hosts known to be down or cut off.
 };
 
 }  // namespace poprun::launcher

@@ -47,7 +47,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
-  // Its own folder is found and removed even if nobody is left to do it.
+  // The folder is found and removed later even if no process survives to do it.
   program.environment.emplace_back(
       std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR", folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",

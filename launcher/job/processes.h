@@ -17,35 +17,35 @@
 
 namespace poprun::launcher {
 
-/// What a job runs on this machine: mpirun, and the data server unless it has one elsewhere.
+/// The processes of a job on this machine: mpirun, and the data server unless it runs elsewhere.
 /// Belongs to the loop's thread.
 class JobProcesses {
  public:
   struct Events {
     std::function<void(std::string_view line, bool is_stderr)> on_mpirun_line;
     std::function<void(int status)> on_mpirun_exit;
-    /// Comes once. Errors: those of DataService.
+    /// Called once. Errors: those of DataService.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    std::function<void(int status)> on_data_server_exit;  ///< After the dataset came.
+    std::function<void(int status)> on_data_server_exit;  ///< Only after `on_dataset`.
   };
 
   /// All references must outlive this.
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
                Console& console, const Security& security, Events events);
 
-  /// Removes what dead jobs left on this machine, and looks whether it has what a job takes.
+  /// Removes what dead jobs left on this machine, and checks that it has what the job needs.
   ///
   /// Errors: those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
-  /// Starts both, side by side: the dataset is usually known before mpirun's ranks ask for it.
+  /// Starts both concurrently: the dataset is usually known before mpirun's ranks ask for it.
   /// Requires: `check` passed.
   ///
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Whether mpirun is one that we can use, asked once it has failed to start anything: it costs
-  /// the start of a program. Errors: those of check_mpirun_program.
+  /// Whether this mpirun is a version that we can use. Called only after it has failed to start
+  /// anything, since the check costs the start of a program. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
   /// The address at which other hosts reach this machine.
@@ -54,20 +54,22 @@ class JobProcesses {
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
-  /// A replica has joined: mpirun has its session, which tells what to remove at the end.
+  /// Called once a replica has joined: by then mpirun has created its session, and the folder
+  /// records what to remove at the end.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
-  /// The command line that starts our data server again at its address. It takes the token from
-  /// where nobody else reads it, for a printed one would end up in logs. Requires: ours was asked.
+  /// The command line that restarts our data server at its address. It reads the token from where
+  /// nobody else can, since a printed token would end up in logs. Requires: our own server was
+  /// queried.
   [[nodiscard]] std::string restart_command() const;
 
-  /// Ends both, and asks for the dataset no more.
+  /// Terminates both processes and cancels the dataset query.
   void terminate();
-  /// SIGKILL to everything below this process.
+  /// Sends SIGKILL to all descendants of this process.
   void kill() { supervisor_.kill_all(); }
-  /// Kills what is left and removes what it left.
+  /// Kills the remaining processes and removes what they left behind.
   void clear_away();
 
  private:
@@ -78,14 +80,14 @@ class JobProcesses {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  const Security& security_;  ///< Known when `start` is called.
+  const Security& security_;  ///< Final when `start` is called.
   std::string own_address_;
   Events events_;
-  collectives::SessionPlace place_;               ///< On this machine.
-  std::optional<collectives::JobFolder> folder_;  ///< Once it was checked.
+  collectives::SessionPlace place_;               ///< Session folder on this machine.
+  std::optional<collectives::JobFolder> folder_;  ///< Set by `check`.
   Supervisor supervisor_;
   Programs programs_;
-  std::optional<DataService> data_;  ///< From the start on.
+  std::optional<DataService> data_;  ///< Set by `start`.
 };
 
 }  // namespace poprun::launcher

@@ -19,7 +19,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// A file by which another process answers; gone with this.
+/// A file through which another process answers; removed with this object.
 class AnswerFile {
  public:
   explicit AnswerFile(const std::string& folder)
@@ -51,7 +51,7 @@ Result<proto::ProfileQuestion> profile_question(const Options& options, Console&
   return question;
 }
 
-/// The job as it is run for its profile.
+/// The job as it runs for its profile.
 Options few_steps_of(const Options& options) {
   Options few = options;
   few.config.mutable_profile()->set_steps(options.profile.steps);
@@ -60,7 +60,7 @@ Options few_steps_of(const Options& options) {
   return few;
 }
 
-/// What only a run knows.
+/// Copies the figures that only a run can provide.
 void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_library_versions() = run.library_versions();
   *profile.mutable_measured_peak_bytes() = run.measured_peak_bytes();
@@ -69,7 +69,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_outcome() = run.outcome();
 }
 
-/// In the place of an earlier run's results, which a run of this job has removed.
+/// Writes the profile in place of an earlier run's results, which a run of this job has removed.
 Status write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const OutputFolder folder,
                 OutputFolder::take(options.output_dir, /*overwrite=*/true));
@@ -91,7 +91,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (!question) {
     return end_with(question.error(), console);
   }
-  // Only looked at: the job takes it for itself.
+  // Only a check: the job locks the folder itself.
   if (const auto folder = OutputFolder::take(options.output_dir, options.overwrite); !folder) {
     return end_with(folder.error(), console);
   }

@@ -28,7 +28,7 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
 Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on,
                               bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
-  // What an attempt left that never came to its first checkpoint is no result.
+  // The leftovers of an attempt that never reached its first checkpoint are not results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir,
                                             options_.overwrite || leaves_results_alone || is_own,
@@ -83,7 +83,7 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
 }
 
 void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {
-  // A log that is more than its own beginning has something to tell.
+  // Mentions the log only if it contains more than its own first line.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
   console_.say(has_lines
                    ? fmt::format("{}; last lines in {}", verdict.first_line,

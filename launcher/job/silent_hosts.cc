@@ -14,7 +14,7 @@ using asio::ip::tcp;
 
 constexpr const char* kPortOfSsh = "22";
 
-/// Lives until the last of its connections has come to an end.
+/// Lives until the last of its connections has ended.
 class Knocks : public std::enable_shared_from_this<Knocks> {
  public:
   Knocks(asio::io_context& loop, std::vector<std::string> hosts,
@@ -67,7 +67,7 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
   asio::steady_timer timer_;
   tcp::resolver resolver_;
   std::list<tcp::socket> sockets_;
-  std::vector<std::string> silent_;  ///< So far; none once this is over.
+  std::vector<std::string> silent_;  ///< Hosts silent so far; empty once this is over.
   std::function<void(std::vector<std::string>)> then_;
 };
 

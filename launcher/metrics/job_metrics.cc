@@ -10,7 +10,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// `text` in one line, and with backslashes before `quotes`, where it stands between them.
+/// Puts `text` on one line, with backslashes before `quotes` if it is written between quotes.
 std::string escaped(std::string_view text, bool quotes) {
   std::string result;
   for (const char c : text) {
@@ -26,7 +26,7 @@ std::string escaped(std::string_view text, bool quotes) {
   return result;
 }
 
-/// The shortest text that reads as the same number.
+/// The shortest text that reads back as the same number.
 std::string number_text(double value) {
   if (std::isnan(value)) {
     return "NaN";
@@ -45,7 +45,7 @@ constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{
      {JobPhase::kDraining, "draining"},
      {JobPhase::kStopping, "stopping"}}};
 
-/// A gauge without labels, where it has a value.
+/// Adds a gauge without labels, if it has a value.
 template <typename Number>
 void gauge(Exposition& page, std::string_view name, std::string_view help,
            const std::optional<Number>& value) {

@@ -8,26 +8,26 @@
 
 namespace poprun::launcher {
 
-/// Prometheus's text format, version 0.0.4:
+/// Writes Prometheus's text format, version 0.0.4:
 ///
-///   # HELP poprun_emu_step Training steps completed.
-///   # TYPE poprun_emu_step gauge
-///   poprun_emu_step 340
+///     # HELP poprun_emu_step Training steps completed.
+///     # TYPE poprun_emu_step gauge
+///     poprun_emu_step 340
 class Exposition {
  public:
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
   struct Label {
-    std::string_view name;   ///< A word, as `name` below but without colons.
+    std::string_view name;   ///< Same characters as a metric's name, but no colons.
     std::string_view value;  ///< Any UTF-8.
   };
 
-  /// Begin a metric, whose samples follow. `name`: letters, digits, `_` and `:`, not beginning with
-  /// a digit; that of a counter ends in `_total`. `help`: any UTF-8.
+  /// Begin a metric, whose samples follow. `name` consists of letters, digits, `_` and `:`, and
+  /// does not begin with a digit; the name of a counter ends in `_total`. `help` is any UTF-8 text.
   void counter(std::string_view name, std::string_view help) { begin(name, help, "counter"); }
   void gauge(std::string_view name, std::string_view help) { begin(name, help, "gauge"); }
 
-  /// A sample of the metric that was begun last.
+  /// Adds a sample of the metric that was begun last.
   void sample(double value, std::initializer_list<Label> labels = {});
 
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -40,60 +40,60 @@ class Exposition {
 };
 
 enum class JobPhase : std::uint8_t {
-  kStarting,   ///< Instances join.
+  kStarting,   ///< Instances are joining.
   kCompiling,  ///< Until the first report of replica 0.
   kRunning,
-  kSaving,    ///< The training is done, and its results are being written.
-  kDraining,  ///< It was asked to end, and saves first.
-  kStopping,  ///< It is decided, and its processes end.
+  kSaving,    ///< Training is done; its results are being written.
+  kDraining,  ///< The job was asked to end, and saves its state first.
+  kStopping,  ///< The outcome is decided; the processes are ending.
 };
 
-/// What a monitoring system is told of a job at one moment. A number that is not known yet, or that
-/// this kind of job does not have, is left out of the page rather than shown as 0.
+/// The state of a job that a monitoring system reads, at one moment. A number that is not known
+/// yet, or that does not apply to this kind of job, is left out of the page rather than shown as 0.
 struct JobMetrics {
   struct Evaluation {
     double loss = 0;
     std::optional<double> accuracy = {};  ///< 0 to 1.
   };
-  /// The replica that computed most slowly of late (launcher/verdict/slow_replicas.h).
+  /// The replica that computed most slowly in recent steps (launcher/verdict/slow_replicas.h).
   struct SlowestReplica {
     std::uint32_t replica = 0;
-    double step_seconds = 0;         ///< Wall, in operators.
+    double step_seconds = 0;         ///< Wall time in operators.
     double others_step_seconds = 0;  ///< Median of the other replicas.
   };
-  /// The last whole one.
+  /// The last complete checkpoint.
   struct Checkpoint {
     std::uint64_t step = 0;
     double age_seconds = 0;
   };
 
   std::string version;
-  double start_time_seconds = 0;  ///< Since 1970.
+  double start_time_seconds = 0;  ///< Unix time.
   JobPhase phase = JobPhase::kStarting;
   std::uint32_t replicas = 0;
   std::uint32_t instances = 0;
-  std::uint32_t instances_joined = 0;                ///< And still there.
-  std::optional<double> heartbeat_age_seconds = {};  ///< The age of the oldest last heartbeat.
+  std::uint32_t instances_joined = 0;                ///< Joined and still connected.
+  std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
 
   std::optional<std::uint64_t> step =
-      {};  ///< Completed; falls where the job goes on from a checkpoint.
+      {};  ///< Steps completed; falls when the job resumes from a checkpoint.
   std::optional<std::uint64_t> last_step = {};
-  std::optional<std::uint32_t> epoch = {};  ///< From 1.
-  std::optional<double> loss = {};          ///< The last step's.
-  std::optional<double> accuracy = {};      ///< Likewise; 0 to 1.
+  std::optional<std::uint32_t> epoch = {};  ///< Counted from 1.
+  std::optional<double> loss = {};          ///< Loss of the last step.
+  std::optional<double> accuracy = {};      ///< Accuracy of the last step; 0 to 1.
   std::optional<Evaluation> evaluation = {};
-  std::optional<std::uint64_t> items = {};  ///< Written, in inference.
+  std::optional<std::uint64_t> items = {};  ///< Items written, in inference.
   std::optional<double> samples_per_second = {};
   std::optional<SlowestReplica> slowest = {};
 
-  std::optional<std::uint64_t> restarts = {};  ///< By the launcher itself.
+  std::optional<std::uint64_t> restarts = {};  ///< Restarts by the launcher itself.
   std::optional<Checkpoint> checkpoint = {};
 };
 
-/// `metrics` as the page that Prometheus reads, a few KiB whatever the size of the job.
+/// Formats `metrics` as the page that Prometheus reads: a few KiB, whatever the size of the job.
 std::string exposition_of(const JobMetrics& metrics);
 
-/// `running`.
+/// Name of the phase in lower case, as `running`.
 std::string phase_name(JobPhase phase);
 
 }  // namespace poprun::launcher

@@ -37,7 +37,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// RFC 9110, section 5.6.2, as far as methods use it.
+/// A method as in RFC 9110, section 5.6.2, limited to the characters that methods use.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -50,7 +50,7 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
 
-/// Asio leaves its sockets open for children.
+/// Asio leaves its sockets open for child processes.
 void close_on_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
@@ -156,7 +156,7 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
   }
 
  private:
-  /// `then` gets the number of bytes that came into piece_, of an open connection.
+  /// Reads into piece_; `then` gets the number of bytes if the connection is still open.
   template <typename Then>
   void read_some(Then then) {
     socket_.async_read_some(
@@ -175,7 +175,7 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
   }
 
   void received(std::size_t bytes) {
-    constexpr std::size_t kMarkBytesMax = 4;  // An empty line may have begun in the last piece.
+    constexpr std::size_t kMarkBytesMax = 4;  // An empty line may have begun in the previous piece.
     const std::size_t looked_at = request_.size() - std::min(request_.size(), kMarkBytesMax - 1);
     request_.append(piece_.data(), bytes);
     if (ends_head(std::string_view(request_).substr(looked_at))) {
@@ -208,8 +208,8 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
         });
   }
 
-  /// Closing over bytes that nobody read would reset the connection, and the answer with it. What
-  /// still comes is dropped until the client closes or the time is over.
+  /// Drops further bytes until the client closes or the time is over: closing with unread bytes
+  /// would reset the connection, and lose the answer.
   void let_go() {
     read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
   }
@@ -258,7 +258,7 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
     acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   }
   if (!error && parsed.is_v6()) {
-    acceptor_.set_option(asio::ip::v6_only(false), error);  // :: is every address, IPv4 too.
+    acceptor_.set_option(asio::ip::v6_only(false), error);  // `::` includes IPv4.
   }
   if (!error) {
     acceptor_.bind(endpoint, error);
@@ -279,7 +279,7 @@ void MetricsServer::accept() {
       accept();
       return;
     }
-    // No file descriptor is free: the next attempt would fail at once, too.
+    // No file descriptor is free, so an immediate retry would fail, too.
     pause_.expires_after(kBetweenFailedAccepts);
     pause_.async_wait([this](const asio::error_code& cancelled) {
       if (!cancelled) {

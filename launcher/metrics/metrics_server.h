@@ -16,22 +16,22 @@
 
 #include "replica/base/error.h"
 
-/// As much of HTTP/1 (RFC 9112) as a page that is only read needs. Pure text; never crashes,
-/// whatever the text.
+/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only and never
+/// crashes, whatever the text.
 namespace poprun::launcher {
 
 struct HttpRequest {
-  std::string path;         ///< Without what follows a `?`.
+  std::string path;         ///< Without the query.
   bool wants_body = false;  ///< GET; false: HEAD.
 };
 
-/// The status code that refuses the request: 400, 405 or 505.
+/// Status code that refuses the request: 400, 405 or 505.
 using HttpRefusal = int;
 
-/// True where `received` has the empty line that ends a request's head.
+/// Whether `received` contains the empty line that ends a request's head.
 bool ends_head(std::string_view received);
 
-/// What the head's first line asks for. Header fields have no effect here, nor has a body.
+/// Parses the first line of the head. Header fields and a body have no effect.
 tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head);
 
 struct HttpAnswer {
@@ -40,37 +40,37 @@ struct HttpAnswer {
   std::string body;
 };
 
-/// Says that the connection ends with it.
+/// Formats the answer; it says that the connection closes after it.
 std::string http_text(const HttpAnswer& answer, bool with_body);
 
-/// The answer without a page of its own: a line for people.
+/// A refusal, with one line of text for people.
 HttpAnswer refusal(HttpRefusal status);
 
-/// Bounds of a metrics server, whatever its clients do.
+/// Limits of a metrics server, whatever its clients do.
 struct MetricsLimits {
   std::size_t request_bytes = 8 << 10;
   std::size_t connections = 8;
-  std::chrono::milliseconds time{5000};  ///< From a connection's begin to its end.
+  std::chrono::milliseconds time{5000};  ///< Lifetime of a connection.
 };
 
-/// Serves two pages by HTTP on the loop's own thread: `/metrics`, and `/healthz`, which says that
-/// the loop turns. It asks for no token and shows no secret; nothing that a client sends changes
-/// anything.
+/// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows
+/// that the loop is running. It requires no token and shows no secret; nothing that a client sends
+/// has a side effect.
 ///
-/// A connection is good for one request. The oldest one makes room where there are too many.
+/// A connection serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
   using Limits = MetricsLimits;
   static constexpr Limits kLimits{};
 
-  /// The page of `/metrics`.
+  /// Returns the page of `/metrics`.
   using Page = std::function<std::string()>;
 
-  /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any that is free. `loop` must outlive
-  /// this and not run once this is gone. No child process inherits a socket of it.
+  /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any free port. `loop` must outlive
+  /// this and not run after this is destroyed. Child processes do not inherit its sockets.
   ///
   /// Errors
-  ///   kUsage          no address of this machine, or a port that only root may use.
+  ///   kUsage          not an address of this machine, or a port that only root may use.
   ///   kHostResources  the port is in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop,
                                                       const std::string& address,
@@ -82,7 +82,7 @@ class MetricsServer {
   /// Closes all connections.
   ~MetricsServer();
 
-  /// `127.0.0.1:9464`.
+  /// Address and port, as `127.0.0.1:9464`.
   [[nodiscard]] std::string host_port() const;
   [[nodiscard]] std::uint16_t port() const;
 
@@ -99,7 +99,7 @@ class MetricsServer {
   Limits limits_;
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer pause_;                              ///< After a failed accept.
-  std::vector<std::shared_ptr<Connection>> connections_;  ///< By age; some may have ended.
+  std::vector<std::shared_ptr<Connection>> connections_;  ///< Oldest first; some may have ended.
 };
 
 }  // namespace poprun::launcher

@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Whether mpirun should tell hosts apart by their domains, too. It must not if the command has
-/// only short names: it then misses its own host, whose name may have a domain.
+/// Whether mpirun should distinguish hosts by their domains, too. It must not if the command has
+/// only short names: it would not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -31,9 +31,9 @@ bool keeps_domains(const Placement& placement) {
   return !only_short_names;
 }
 
-/// Each only where the user has not set it. Without these, 16 ranks on 2 cores spin, a cut link
-/// hangs the job for eight minutes, and start-up probes networks that are not there. Values of
-/// oob_*: idle 5 s, then 3 probes 2 s apart.
+/// Settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores
+/// spin, a cut link hangs the job for eight minutes, and start-up probes networks that do not
+/// exist. Values of oob_*: idle 5 s, then 3 probes 2 s apart.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement,
                                    bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
@@ -51,10 +51,10 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Signals are for the launcher (process/signals.h). With a handler that forwards it, replicas
-      // would hear SIGUSR1 until they ignore it.
+      // Signals are for the launcher (process/signals.h). If Open MPI forwarded them, replicas
+      // would receive SIGUSR1 until they ignore it.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
-      // Where it looks for ssh, and fails without, also where all ranks are local.
+      // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
   };
   if (!ssh_user.empty()) {
@@ -87,7 +87,8 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       {"POPDIST_REPLICA_INDEX_OFFSET", std::to_string(instance * local)},
       {"POPDIST_LOCAL_INSTANCE_INDEX", std::to_string(instance - first_on_host)},
       {"POPRUN_EMU_LOG_LEVEL", options.verbosity >= 2 ? "debug" : "info"},
-      // Part of the numerics' promise: one thread a replica, whatever the user's environment says.
+      // Part of the promise of bit-identical results: one thread per replica, whatever the user's
+      // environment says.
       {"OMP_NUM_THREADS", "1"},
   };
   if (!options.cpu_isa.empty()) {
@@ -95,7 +96,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
     std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::toupper(c); });
     variables.emplace_back("ONEDNN_MAX_CPU_ISA", isa);
     if (options.cpu_isa == "sse41" || options.cpu_isa == "avx") {
-      // glibc's mathematics has variants for FMA, which no processor below AVX2 is sure to have.
+      // glibc's mathematics has variants for FMA, which processors below AVX2 need not have.
       variables.emplace_back("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2");
     }
   }
@@ -104,11 +105,11 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 
 constexpr const char* kAgent = "poprun-emu-remote-shell";
 
-/// Two names of one parameter, of which mpirun calls the second one deprecated.
+/// Two names of one parameter; mpirun calls the second one deprecated.
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
-/// One step of a process on one host; the script adds the host.
+/// A Slurm step with one process on one host; the script adds the host.
 std::string srun_line(const std::string& job) {
   return fmt::format(
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none "
@@ -116,7 +117,8 @@ std::string srun_line(const std::string& job) {
       job);
 }
 
-/// What mpirun reaches other hosts by: what the user has set it to, or srun in a Slurm job, or ssh.
+/// The command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job,
+/// else ssh.
 std::string remote_shell(const Options& options, const Placement& placement) {
   if (const auto users = mca_parameter(kRemoteShellParameters, options.mpi_global_args)) {
     return *users;
@@ -124,7 +126,7 @@ std::string remote_shell(const Options& options, const Placement& placement) {
   return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
 }
 
-/// Without what the launcher takes from them and does itself.
+/// The user's global arguments without those that the launcher handles itself.
 std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
   std::vector<std::string> arguments =
       without_mca_argument(kHostfileParameter, options.mpi_global_args);
@@ -140,7 +142,7 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
   const std::string folder = place.base;
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) {
-    return {};  // Open MPI makes a folder that is not there, or says why not.
+    return {};  // Open MPI creates a missing folder, or says why it cannot.
   }
   const Bytes free{static_cast<std::int64_t>(disk.f_bfree * disk.f_frsize)};
   if (free >= needed) {
@@ -170,7 +172,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     }
     line.insert(line.end(), {"-np", "1"});
     if (placement.hosts_given) {
-      // By this name mpirun always knows its own machine.
+      // mpirun always recognises its own machine by this name.
       line.insert(line.end(),
                   {"--host", placement.runs_here(i) ? "localhost" : placement.host_of(i)});
     }
@@ -178,7 +180,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     for (const auto& [name, value] : command.instances.back()) {
       line.insert(line.end(), {"-x", fmt::format("{}={}", name, value)});
     }
-    // Not the secrets: mpirun sends to its daemons in plain text what -x names.
+    // Secrets are left out: mpirun sends variables named by -x to its daemons in plain text.
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
     if (const auto own = options.instance_mpi_local_args.find(i);
@@ -195,18 +197,18 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
   std::erase_if(command.environment,
                 [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
-  // Set also over the user's own: the launcher has taken its hosts from there.
+  // Overrides the user's setting: the launcher has already read its hosts from there.
   command.environment.emplace_back("OMPI_MCA_orte_default_hostfile", "none");
   if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
-    command.environment.emplace_back("HOME", "/");  // mpirun crashes without.
+    command.environment.emplace_back("HOME", "/");  // mpirun crashes without it.
   }
   if (!placement.all_local) {
-    // Set also over the user's own, which ours then runs.
+    // Overrides the user's setting, which our script then runs.
     const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun takes a blank for the end of the agent's path, and looks in PATH.
+    if (has_blanks) {  // mpirun takes a blank as the end of the agent's path, and searches PATH.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back(
@@ -214,7 +216,7 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
     }
     command.without.emplace_back("OMPI_MCA_orte_rsh_agent");
     command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", remote_shell(options, placement));
-    // Its daemons would look for ours on their hosts, to start others' daemons.
+    // Otherwise mpirun's daemons would look for our script on their hosts, to start other daemons.
     command.environment.emplace_back("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
   }
   return command;

@@ -10,48 +10,48 @@
 #include "launcher/placement/placement.h"
 #include "replica/base/error.h"
 
-/// The mpirun command of a job: a pure function from what was asked to what is started.
+/// Composes the mpirun command of a job: a pure function from the options to the command.
 ///
-/// One application context an instance, as poprun composes it, so that rank r is instance r and
-/// each has its own POPDIST_* variables. The address of the coordinator differs from run to run and
-/// is only named on the command line.
+/// It has one application context per instance, as poprun composes it, so that rank r is instance r
+/// and each has its own POPDIST_* variables. The address of the coordinator differs from run to run
+/// and appears only on the command line.
 ///
-/// Secrets (token, certificates) are in the environment of mpirun, which processes on this machine
-/// inherit. mpirun would send them on in plain text, so that to other hosts they go through the
-/// remote shell (remote_shell.sh), which stands between mpirun and ssh, or srun in a Slurm job, or
-/// what the user has instead.
+/// Secrets (token, certificates) are in mpirun's environment, which processes on this machine
+/// inherit. mpirun would forward them in plain text, so they reach other hosts through the remote
+/// shell (remote_shell.sh), which sits between mpirun and ssh, or srun in a Slurm job, or the
+/// user's own remote shell.
 ///
-/// mpirun sees no hosts but those of the command: it neither looks for an allocation nor for a
-/// default hostfile, which `job_hosts` has done.
+/// mpirun sees only the hosts of the command: it looks neither for an allocation nor for a default
+/// hostfile, because `job_hosts` has already done so.
 namespace poprun::launcher {
 
 /// Errors
-///   kHostResources  the disk of `place` has no room for the session of so many instances, which
-///                   die of it one by one.
+///   kHostResources  the disk of `place` has no space for the session of so many instances, without
+///                   which they would die one by one.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
 
 struct MpirunCommand {
-  std::vector<std::string> arguments;  ///< From "mpirun" on.
+  std::vector<std::string> arguments;  ///< Begins with "mpirun".
   std::vector<Variable>
-      environment;  ///< Of mpirun itself, where the user's own has no such variable.
-  std::vector<std::string> without;  ///< Variables of the user's that mpirun does not get.
+      environment;  ///< For mpirun itself, unless the user's environment sets them.
+  std::vector<std::string> without;  ///< Variables of the user that mpirun does not get.
   std::vector<std::vector<Variable>>
-      instances;  ///< [num_instances] what an instance sees beside that.
+      instances;  ///< [num_instances] additional variables of each instance.
 };
 
-/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: uid 0, which
-/// mpirun refuses by itself.
+/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0,
+/// which mpirun refuses by default.
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
                              const std::string& replica_program, bool as_root);
 
-/// `compose_mpirun` for the user we run as, without variables that our own environment has: who
-/// tunes Open MPI by its environment is taken at his word.
+/// Calls `compose_mpirun` for the current user and leaves out variables that our own environment
+/// sets: a user who tunes Open MPI by its environment gets exactly these settings.
 MpirunCommand mpirun_here(const Options& options, const Placement& placement,
                           const std::string& replica_program);
 
-/// The command as a line for a shell, with the environment in front.
+/// Formats the command as a line for a shell, with the environment in front.
 std::string shell_line(const MpirunCommand& command);
 
 }  // namespace poprun::launcher

@@ -13,11 +13,11 @@ constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kLinesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
 constexpr const char* kNoDaemon = "unable to reliably start";
-/// Words of notices after which mpirun goes on.
+/// Texts in notices after which mpirun continues.
 constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"),
                                   std::string_view("WARNING:"), std::string_view("Warning:")};
 
-/// Reads an unsigned integer off the front of `text`.
+/// Removes an unsigned integer from the front of `text` and returns it.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
   std::uint32_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -42,7 +42,7 @@ struct Tag {
   std::size_t length = 0;
 };
 
-/// `[1,3]<stdout>:` at the front of `text`.
+/// Parses `[1,3]<stdout>:` at the front of `text`.
 std::optional<Tag> parse_tag(std::string_view text) {
   std::string_view rest = text;
   if (!take_prefix(rest, "[") || !take_number(rest) || !take_prefix(rest, ",")) {
@@ -66,7 +66,7 @@ std::string_view stripped(std::string_view line) {
              : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// The number after `name` in a line, where it has that name.
+/// The number after `name` in a line, if the line contains the name.
 std::optional<std::uint32_t> number_after(std::string_view line, std::string_view name) {
   const std::size_t place = line.find(name);
   if (place == std::string_view::npos) {
@@ -126,7 +126,7 @@ void MpirunNotices::take(std::string_view line) {
     }
     return;
   }
-  // What our remote shell writes (remote_shell.sh).
+  // A line of our remote shell (remote_shell.sh).
   if (std::string_view rest = line; take_prefix(rest, "poprun-emu: no start on host ")) {
     const std::size_t colon = std::min(rest.find(": "), rest.size());
     if (!findings_.start_failure) {
@@ -148,7 +148,7 @@ void MpirunNotices::take(std::string_view line) {
   keep(line, /*by_host=*/false);
   read_start_failure(line);
   read_rank_end(line);
-  // "  Remote daemon: [[23813,0],2] on node node2", on which mpirun ends the job.
+  // "  Remote daemon: [[23813,0],2] on node node2", after which mpirun ends the job.
   if (const std::size_t on = line.find(" on node ");
       line.starts_with("Remote daemon:") && on != std::string_view::npos && !findings_.lost_node) {
     findings_.lost_node = line.substr(on + std::string_view(" on node ").size());
@@ -177,8 +177,8 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
        /*by_host=*/true);
 }
 
-/// "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...",
-/// with "Node: node2" before or after it.
+/// Parses "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on
+/// ...", with "Node: node2" before or after it.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
@@ -239,7 +239,7 @@ std::string MpirunNotices::known_reason() const {
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", kUnknownOption,
         ": Error:"}) {
-    // A line of a notice that has the folder in another one begins so.
+    // A notice that mentions the folder in another line begins in this way.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
@@ -266,14 +266,14 @@ std::string MpirunNotices::essential() const {
   if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
     return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
   }
-  // Warnings come first, and what a host says may be one.
+  // Warnings come first, and a host's message may be one.
   const auto is_cause = [](const Notice& notice) {
     return !notice.lines.empty() && !notice.by_host &&
            std::ranges::none_of(kWarnings, [&](std::string_view warning) {
              return notice.lines.front().find(warning) != std::string::npos;
            });
   };
-  // A program's message between rulers counts more than a line outside of them.
+  // A program's message between rulers has priority over a line outside of them.
   auto cause = std::ranges::find_if(notices_.begin() + 1, notices_.end(), is_cause);
   cause = cause == notices_.end() ? std::ranges::find_if(notices_, is_cause) : cause;
   return cause == notices_.end() ? "" : text_of(*cause);

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// What mpirun and replicas write in front of a line, read back, and what mpirun and ssh say of
-/// their failures. Theirs have no other form than English, so this is the one place that looks for
-/// words: what our own programs know of an error comes as Facts (replica/base/error.h).
+/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of
+/// mpirun and ssh. Those exist only as English text, so this is the one place that searches for
+/// words: errors of our own programs arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -21,9 +21,9 @@ struct TaggedLine {
   friend bool operator==(const TaggedLine&, const TaggedLine&) = default;
 };
 
-/// Puts the lines of many ranks together again from `mpirun --tag-output`, which writes
-/// `[jobid,rank]<stdout>:` in front of every piece it reads, also in the middle of a long line or
-/// between two ranks' half lines.
+/// Reassembles the lines of many ranks from `mpirun --tag-output`, which writes
+/// `[jobid,rank]<stdout>:` in front of every piece it reads, even in the middle of a long line or
+/// between the half lines of two ranks.
 class TagReader {
  public:
   struct Output {
@@ -31,12 +31,12 @@ class TagReader {
     std::optional<std::string> untagged;  ///< A line of mpirun itself.
   };
 
-  /// `line` is one line of mpirun's output without its end.
+  /// `line` is one line of mpirun's output without its newline.
   Output take(std::string_view line);
 
  private:
   std::map<std::pair<std::uint32_t, bool>, std::string>
-      pieces_;  ///< Begun lines by rank and stream.
+      pieces_;  ///< Incomplete lines by rank and stream.
 };
 
 /// A line that a replica tagged at its source: `[replica 3 @ host] I message` (replica/base/log.h).
@@ -45,66 +45,66 @@ struct ReplicaLine {
   char level = 'I';  ///< D, I, W or E.
 };
 
-/// Nothing where `text` has no such tag.
+/// Returns nothing if `text` does not have this tag.
 std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 
-/// What mpirun says about the rank that ended first.
+/// mpirun's report on the rank that ended first.
 struct RankEnd {
   std::uint32_t rank = 0;
-  int signal = 0;     ///< 0 where it exited.
-  int exit_code = 0;  ///< Where it exited.
+  int signal = 0;     ///< 0 if it exited by itself.
+  int exit_code = 0;  ///< Only if it exited by itself.
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 
-/// What mpirun says about a rank that it could not start.
+/// mpirun's report on a rank that it could not start.
 struct StartFailure {
-  std::string node;     ///< As mpirun calls the host.
-  std::string lacks;    ///< Path of the program or folder that could not be used there; else empty,
-  std::string problem;  ///< and this is what mpirun or our remote shell says.
+  std::string node;     ///< Host, as mpirun names it.
+  std::string lacks;    ///< Path of the program or folder that could not be used there; or empty.
+  std::string problem;  ///< Message of mpirun or our remote shell, if `lacks` is empty.
   bool no_daemon = false;  ///< The remote shell did not start Open MPI's daemon on the host.
 
   friend bool operator==(const StartFailure&, const StartFailure&) = default;
 };
 
-/// What mpirun knows for certain of how the job failed.
+/// Facts that mpirun knows for certain about the job's failure.
 struct MpirunFindings {
   std::optional<StartFailure> start_failure = {};
-  std::optional<RankEnd> rank_end = {};       ///< Of the rank that it noticed first.
-  std::optional<std::string> lost_node = {};  ///< The host whose daemon it can't reach any more.
+  std::optional<RankEnd> rank_end = {};       ///< The end of the rank that mpirun noticed first.
+  std::optional<std::string> lost_node = {};  ///< The host whose daemon it can no longer reach.
 
   friend bool operator==(const MpirunFindings&, const MpirunFindings&) = default;
 };
 
-/// Collects mpirun's own lines and finds in them why it failed.
+/// Collects mpirun's own lines and finds the reason of its failure in them.
 class MpirunNotices {
  public:
   void take(std::string_view line);
 
   [[nodiscard]] const MpirunFindings& findings() const { return findings_; }
 
-  /// Why nothing could be started, in one line; empty if mpirun said nothing.
+  /// The reason why nothing could be started, in one line; empty if mpirun gave none.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether it said that some daemon did not come up, and neither it nor a remote shell said why
-  /// in words that we know: the host may be down.
+  /// Whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave
+  /// a reason that we recognise: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
-  /// Whether the reason is mpirun's own command line, with arguments that it does not know.
+  /// Whether mpirun failed because it does not know arguments on its own command line.
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
-  /// Lines between two rulers, or outside of them until the next ruler.
+  /// Lines between two rulers, or outside of them up to the next ruler.
   struct Notice {
     std::vector<std::string> lines;
     bool by_host = false;  ///< A line of a host or its remote shell.
   };
 
   std::vector<Notice> notices_ = {{}};
-  std::size_t lines_ = 0;  ///< Of all notices, at most 200.
+  std::size_t lines_ = 0;  ///< Total over all notices; at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
-  std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
+  std::optional<std::uint32_t> named_rank_;  ///< Its exit code is still to come.
 
   [[nodiscard]] std::string known_reason() const;
   [[nodiscard]] std::string line_with(std::string_view part) const;

@@ -22,7 +22,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// What only half precision has, and the loss scale that goes with it.
+/// Resolves the options that only half precision has, and the loss scale that goes with it.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
   const bool half = options.config.model().precision() == "half";
@@ -40,7 +40,8 @@ Status resolve_precision(Options& options) {
   return {};
 }
 
-/// Sums grow with the batch by themselves: scaling the learning rate, too, would count it twice.
+/// Refuses to scale the learning rate for sums: they grow with the batch by themselves, so it would
+/// count twice.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -57,7 +58,8 @@ Status check_learning_rate_scaling(const Options& options) {
   return {};
 }
 
-/// Linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
+/// Applies linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section
+/// 2.1.
 void scale_learning_rate(Options& options) {
   if (options.learning_rate_base_batch == 0) {
     return;
@@ -74,7 +76,7 @@ void scale_learning_rate(Options& options) {
                   given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// An ONNX model has neither a built-in's name nor its sizes.
+/// An ONNX model has neither the name nor the sizes of a built-in model.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
@@ -110,7 +112,7 @@ Status check_model(Options& options) {
                             model.normalisation()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
-  // Not what --dry-run should show: it is not asked for a built-in model.
+  // --dry-run should not show the name: it is not a request for a built-in model.
   name.text.clear();
   if (model.loss().empty()) {
     model.set_loss("cross-entropy");
@@ -118,8 +120,8 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Notes what somebody asked for that another setting leaves without effect. Not that training
-/// settings have none in inference: one train.cfg may do for both.
+/// Adds notes on options that have no effect because of another one. Training options in inference
+/// get no note, since one train.cfg may serve both.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -127,7 +129,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = training.schedule() == "step";
   const bool accumulated = accumulates(options.config);
-  // A file that gives both is read by itself: its steps count.
+  // A file that sets both is unambiguous: its steps count.
   const bool asked_for_epochs =
       setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
@@ -154,7 +156,7 @@ void note_what_has_no_effect(Options& options) {
   }
 }
 
-/// Inference has no training steps to dump, and makes random weights no better.
+/// Inference has no training steps to dump, and random weights make it pointless.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
@@ -191,7 +193,7 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// The divisor of `number` that is next to `from`, below it (`step` -1) or above it (1).
+/// The divisor of `number` nearest to `from`, below it (`step` -1) or above it (1).
 ///
 /// Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
@@ -201,7 +203,8 @@ std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   return from;
 }
 
-/// Gradients of all compute batches of a micro-batch are accumulated, so they have equal sizes.
+/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of
+/// all of its compute batches.
 Status check_compute_batch(Options& options) {
   const std::uint32_t micro = options.config.data().micro_batch_size();
   const std::uint32_t compute = options.config.data().compute_batch_size();
@@ -224,7 +227,7 @@ Status check_compute_batch(Options& options) {
   return {};
 }
 
-/// Without --num-instances, every replica is an instance.
+/// Without --num-instances, every replica is an instance of its own.
 Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
   const std::uint32_t replicas = topology.num_replicas();
@@ -260,7 +263,7 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Notes what the job sets to something else than its default, and a check decides for itself.
+/// Adds notes on settings that differ from their defaults although a check decides them itself.
 void note_what_check_overrules(Options& options) {
   std::vector<std::string> overruled;
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
@@ -283,7 +286,7 @@ void note_what_check_overrules(Options& options) {
   }
 }
 
-/// An estimate starts no job and writes no file.
+/// Refuses options that contradict an estimate, which starts no job and writes no file.
 Status check_estimate(const Options& options) {
   if (options.subcommand != Subcommand::kEstimate) {
     return {};
@@ -301,7 +304,7 @@ Status check_estimate(const Options& options) {
   return {};
 }
 
-/// What would be there twice, or to no effect.
+/// Refuses requests that are redundant or have no effect.
 Status check_profile_request(const Options& options) {
   const ProfileRequest& request = options.profile;
   if (options.dry_run) {
@@ -317,7 +320,7 @@ Status check_profile_request(const Options& options) {
   return {};
 }
 
-/// A profile has a folder of its own.
+/// Gives a profile a folder of its own.
 Status resolve_profile(Options& options) {
   if (options.subcommand != Subcommand::kProfile) {
     return {};
@@ -331,7 +334,8 @@ Status resolve_profile(Options& options) {
   return {};
 }
 
-/// The check runs steps of the job, and leaves results of earlier jobs alone.
+/// Adapts the options to a check, which runs steps of the job and leaves results of earlier jobs
+/// alone.
 Status resolve_check(Options& options) {
   if (options.subcommand != Subcommand::kCheck) {
     return {};
@@ -361,7 +365,7 @@ Status resolve_check(Options& options) {
   return {};
 }
 
-/// On tiles, tensors are in one piece only while the step that names them runs.
+/// On tiles, tensors are contiguous only while a step that uses them runs.
 Status check_tiles(Options& options) {
   if (options.config.memory().tiles() != "exact") {
     return {};
@@ -374,7 +378,7 @@ Status check_tiles(Options& options) {
   return {};
 }
 
-/// Dumps find tensors by name.
+/// Dumps find tensors by name, which outlining would change.
 Status check_outlining(const Options& options) {
   if (options.config.memory().outlining() == "on" &&
       !options.config.report().dump_tensors().empty()) {
@@ -386,7 +390,7 @@ Status check_outlining(const Options& options) {
   return {};
 }
 
-/// Only training has anything to go on from.
+/// Clears the options for resuming unless the job trains.
 void resolve_checkpoints(Options& options) {
   const bool trains = options.subcommand == Subcommand::kRun && !options.config.inference();
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// The row that `argument` names, as `-n` or `--num-replicas` do, or null.
+/// The row named by `argument`, such as `-n` or `--num-replicas`; or null.
 const OptionRow* named_row(std::string_view argument) {
   if (argument.starts_with("--")) {
     return find_row(argument.substr(2));
@@ -37,7 +37,7 @@ bool looks_like_an_option(std::string_view argument) {
          named_row(argument.substr(0, argument.find('='))) != nullptr;
 }
 
-/// Whether `argument` is the value of the option of `row` that stands before it.
+/// Whether `argument` is the value of the option of `row` in front of it.
 bool is_value_of(const OptionRow& row, const std::string& argument) {
   if (row.arity == Arity::kFlag) {
     Options unused;
@@ -46,9 +46,9 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
   return row.arity == Arity::kArguments || !looks_like_an_option(argument);
 }
 
-/// Brings poprun's habits into Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean whose value
-/// may be left out, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value
-/// is joined to its option: Boost would take the next option for a value that is missing.
+/// Converts poprun's habits to Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean with an
+/// optional value, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value
+/// is joined to its option: otherwise Boost would take the next option for a missing value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -73,7 +73,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
         return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
       }
       std::string value = has_value ? args[++i] : "true";
-      // A list of hosts may be written with blanks: `--host a, b, c`.
+      // A list of hosts may contain blanks: `--host a, b, c`.
       while (row->name == "host" && i + 1 < args.size() &&
              (value.ends_with(',') || args[i + 1].starts_with(',')) &&
              is_value_of(*row, args[i + 1])) {
@@ -87,7 +87,8 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-/// Boost's view of the table; every value is text to it. A flag's value is joined to it by `=`.
+/// The table as Boost's options; Boost treats every value as text. A flag's value is joined to it
+/// by `=`.
 po::options_description described_options() {
   po::options_description all;
   for (const OptionRow& row : option_table()) {
@@ -102,7 +103,7 @@ po::options_description described_options() {
   return all;
 }
 
-/// What was typed of an option that Boost does not know.
+/// The text that the user typed for an option that Boost does not know.
 std::string typed(const po::option& option) {
   const std::string given =
       option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
@@ -119,7 +120,7 @@ constexpr std::string_view kSlots =
     "is not an option: --num-instances is the number of processes in the whole job, and --host "
     "node0:4,node1:4 places 4 of them on each host";
 
-/// Options of others for which none of ours does the same: what to do instead.
+/// Options of other programs without an equivalent here, and what to do instead.
 constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
@@ -153,7 +154,7 @@ constexpr Pair kInstead[] = {
     {"rdzv-id", kOneLauncher},
     {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
 
-/// Options of others that one of ours stands for.
+/// Options of other programs with an equivalent here.
 constexpr Pair kNames[] = {
     {"np", "num-replicas"},
     {"n", "num-replicas"},
@@ -199,7 +200,7 @@ std::string_view find(std::span<const Pair> pairs, std::string_view name) {
   return known == pairs.end() ? std::string_view{} : known->second;
 }
 
-/// The options that may have been meant by `typed`.
+/// The options that the user may have meant by `typed`.
 std::vector<std::string> meant_by(std::string_view typed) {
   if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
     return {fmt::format("--{}", ours)};
@@ -307,7 +308,7 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
     return row->subcommand;
   }
   if (positional.size() == 1) {
-    return Subcommand::kRun;  // A file, whatever its name is like.
+    return Subcommand::kRun;  // It is a file, whatever its name resembles.
   }
   for (const SubcommandRow& meant : subcommands()) {
     const std::string names[] = {meant.name};

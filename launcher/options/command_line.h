@@ -8,12 +8,12 @@
 #include "launcher/options/option_table.h"
 #include "replica/base/error.h"
 
-/// Words before train.cfg that say what to do with the job: `poprun-emu check train.cfg`. Without
-/// one, the job runs. A train.cfg of such a name is still reachable as `./check`.
-/// What a message says to somebody who wrote a name that does not exist.
+/// Subcommands: words before train.cfg that say what to do with the job, as `poprun-emu check
+/// train.cfg`. Without one, the job runs. A train.cfg with the name of a subcommand is still
+/// reachable as `./check`. Also the message for an unknown name.
 namespace poprun::launcher {
 
-/// One value somebody wrote, and where.
+/// One value that the user wrote, and where.
 struct Written {
   const OptionRow* row;
   std::string value;
@@ -22,45 +22,47 @@ struct Written {
 };
 
 struct CommandLine {
-  std::vector<Written> written;  ///< In order.
+  std::vector<Written> written;  ///< In the order given.
   std::vector<std::string> positional;
 };
 
-/// Takes `args` apart, by names only: values are for the rows.
+/// Splits `args` into options and other words, by names only; the rows check the values.
 ///
 /// Errors
-///   kUsage  an unknown option, with the one that may have been meant, or a value that is missing.
+///   kUsage  an unknown option, with the one that may have been meant, or a missing value.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// From the first word on that is neither an option nor the value of one; empty if there is none.
+/// The words from the first one that is neither an option nor the value of one; empty if there is
+/// none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {
   Subcommand subcommand;
   std::string name;     ///< Also the section of its own options, `--NAME-...`.
-  std::string meaning;  ///< For help; without a full stop.
-  std::string result;   ///< For its page of help: what its exit codes mean.
+  std::string meaning;  ///< For help; without a final full stop.
+  std::string result;   ///< For its help page: the meaning of its exit codes.
 };
 
-/// In the order in which help shows them; without Subcommand::kRun, which has no word.
+/// All subcommands in the order of the help, except Subcommand::kRun, which has no word.
 std::span<const SubcommandRow> subcommands();
 
-/// Takes the subcommand off the words that are no options. Errors: kUsage, one is misspelt or
+/// Removes the subcommand from the words that are not options. Errors: kUsage if it is misspelt or
 /// comes after train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
-/// "poprun-emu check [options] train.cfg".
+/// Returns "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);
 
-/// Errors: kUsage, an option belongs to another subcommand.
+/// Errors: kUsage if an option belongs to another subcommand.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 
-/// What other launchers and frameworks call an option of ours, or nothing.
+/// The names that other launchers and frameworks use for one of our options; empty if `typed` is
+/// not one of them.
 std::string_view called_elsewhere(std::string_view typed);
 
-/// The message about an unknown option, as it was `typed`: what to use instead where it is one of
-/// poprun, mpirun, torchrun or a framework, otherwise the options of that key, of a name or key
-/// nearly so, or of a name that ends so: `--seed` is --training.seed.
+/// The message about an unknown option, as it was `typed`. If it is an option of poprun, mpirun,
+/// torchrun or a framework, it says what to use instead; otherwise it lists the options with that
+/// key, with a similar name or key, or whose name ends in it: for `--seed`, --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// What --help takes: a section or all of them; or a boolean, as any flag.
+/// The value of --help: a section or "all"; or a boolean, as for any flag.
 struct HelpTopic {
   std::vector<std::string> choices = help_topics();
 
@@ -23,7 +23,7 @@ struct HelpTopic {
   }
 };
 
-/// A row of the command line alone, still without what reads its value.
+/// A row that exists only on the command line, still without the code that reads its value.
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
               const std::string& help) {
   return {.name = name,

@@ -31,7 +31,7 @@ namespace po = boost::program_options;
 
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 
-/// `line` without its comment and the blanks around it.
+/// Strips the comment from `line`, and the blanks around the rest.
 std::string_view stripped(std::string_view line) {
   line = line.substr(0, line.find('#'));
   const std::size_t first = line.find_first_not_of(" \t\r");
@@ -41,7 +41,7 @@ std::string_view stripped(std::string_view line) {
   return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Boost reads one line, so that a message can name the line; the format stays Boost's.
+/// Parses one line with Boost, so that a message can name the line; the format stays Boost's.
 Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section,
                                 std::string_view line) {
   try {
@@ -53,13 +53,13 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
       return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
     }
   } catch (const std::exception&) {
-    // Boost's message lacks the line; ours below has it.
+    // Boost's message lacks the line number, which ours below includes.
   }
   return fail(ErrorCode::kUsage, fmt::format("{}: neither `[section]` nor `key = value`: {}", place,
                                              line.substr(0, 60)));
 }
 
-/// The key with the command line's hyphens, and without the section where somebody wrote it again.
+/// The key with the command line's hyphens, and without the section if the user repeated it.
 std::string key_of(const ConfigEntry& entry) {
   std::string key = entry.key.substr(entry.key.find('.') + 1);
   std::ranges::replace(key, '_', '-');
@@ -98,7 +98,7 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
                                            suggestion(entry.section, sections))};
   }
-  // Also knows other frameworks' names.
+  // Also recognises the names of other frameworks.
   const std::string ours{called_elsewhere(key)};
   const std::string close = !elsewhere.empty() ? elsewhere
                             : ours.starts_with(entry.section + ".")

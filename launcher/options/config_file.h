@@ -7,47 +7,47 @@
 #include "launcher/options/command_line.h"
 #include "replica/base/error.h"
 
-/// The files that `cmake --install` puts beside the programs: PREFIX/share/poprun-emu, found from
-/// where the running program lies, so that the whole installation may be moved.
-/// train.cfg: Boost.Program_options' own file format.
+/// Finds the files that `cmake --install` puts beside the programs, PREFIX/share/poprun-emu,
+/// relative to the running program, so that the whole installation may be moved. Reads train.cfg,
+/// in the file format of Boost.Program_options:
 ///
-///   # comment, also after a value
-///   [section]
-///   key = value
+///     # comment, also after a value
+///     [section]
+///     key = value
 namespace poprun::launcher {
 
-/// PREFIX/share/poprun-emu, or empty where the program is not installed.
+/// PREFIX/share/poprun-emu; empty if the program is not installed.
 std::string installed_folder();
 
-/// The installed train.cfg, or empty.
+/// Path of the installed train.cfg; or empty.
 std::string default_job();
 
-/// Where the installation has a file of that name, as itself or as an example; or empty.
+/// Path of the installed file with this name, either itself or among the examples; or empty.
 std::string installed_file(const std::string& name);
 
 struct ConfigEntry {
   std::string section;  ///< Never empty.
   std::string key;
   std::string value;
-  std::size_t line = 0;  ///< From 1.
+  std::size_t line = 0;  ///< Counted from 1.
 };
 
-/// The entries of `text` in order. Knows no key; `file` is for messages. Never crashes.
+/// Returns the entries of `text` in order. Accepts any key; `file` is for messages. Never crashes.
 ///
 /// Errors
 ///   kUsage  `file:line: ...`: neither a section, nor `key = value`; a key before any section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
-/// The whole file.
+/// Reads the whole file.
 ///
 /// Errors
-///   kUsage  it can't be read, or is larger than 1 MiB.
+///   kUsage  it cannot be read, or is larger than 1 MiB.
 Result<std::string> read_config_file(const std::string& path);
 
-/// Windows programs begin UTF-8 with one.
+/// Removes a leading byte order mark, which Windows programs write to UTF-8 files.
 std::string_view without_byte_order_mark(std::string_view text);
 
-/// What the text of a train.cfg gives values to. `file` is for messages.
+/// Returns the values that the text of a train.cfg sets. `file` is for messages.
 ///
 /// Errors
 ///   kUsage  `file:line: ...`: those of parse_config; an unknown section or key, with the one that

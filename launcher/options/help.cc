@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kHelpColumn = 28;
 
-/// What a first job needs, in the order in which it is shown.
+/// The options that a first job needs, in display order.
 constexpr const char* kCommon[] = {"help",
                                    "version",
                                    "dry-run",
@@ -40,8 +40,8 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// `text` in lines of at most kWidth columns, broken at blanks, each after `indent` blanks; the
-/// first one begins at column `at`.
+/// Wraps `text` into lines of at most kWidth columns, broken at blanks and indented by `indent`
+/// blanks; the first line begins at column `at`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;
   std::size_t column = at;
@@ -62,7 +62,7 @@ std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   return lines + "\n";
 }
 
-/// A term and what it means, in two columns.
+/// Formats a term and its meaning in two columns.
 std::string entry(const std::string& term, std::string_view meaning) {
   const std::string names = "  " + term;
   const bool fits = names.size() + 2 <= kHelpColumn;
@@ -103,7 +103,7 @@ std::string introduction() {
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }
 
-/// What begins the section of a subcommand; nothing for other sections.
+/// The introduction to the section of a subcommand; empty for other sections.
 std::string subcommand_introduction(std::string_view section) {
   const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
   if (row == subcommands().end()) {

@@ -8,21 +8,21 @@
 
 namespace poprun::launcher {
 
-/// What --help can be asked for: the sections of the table, "exit-codes" and "all".
+/// The topics of --help: the sections of the table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
-/// --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the common
-/// options.
+/// The text of --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the
+/// common options.
 std::string help_text(std::string_view topic);
 
-/// How help names an option: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
+/// The names of an option in the help: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
 std::string names_of(const OptionRow& row);
 
-/// The help of a row with its default.
+/// The help of a row, with its default.
 std::string described(const OptionRow& row);
 
 struct ExitCode {
-  const char* codes;  ///< "64", or several.
+  const char* codes;  ///< "64", or several codes.
   const char* meaning;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSection = "training.";
 
-/// A flag as 0 or 1.
+/// Reads a hyper-parameter; a flag reads as 0 or 1.
 Read<double> read(const HyperParameter& own, const std::string& text) {
   if (own.range) {
     const auto& [least, most, least_allowed, most_allowed] = *own.range;
@@ -22,7 +22,7 @@ Read<double> read(const HyperParameter& own, const std::string& text) {
   return Boolean{}.read(text).map([](bool value) { return value ? 1.0 : 0.0; });
 }
 
-/// Optimisers that have a hyper-parameter of that name.
+/// Optimisers that have a hyper-parameter with this name.
 std::vector<std::string> owners(std::string_view name) {
   std::vector<std::string> names;
   for (const Optimizer& optimizer : all_optimizers()) {

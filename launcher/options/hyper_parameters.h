@@ -4,17 +4,18 @@
 
 #include "launcher/options/option_table.h"
 
-/// The options of optimisers, from what these declare (replica/ops/optimizers).
+/// The options of optimisers, derived from what the optimisers declare (replica/ops/optimizers).
 namespace poprun::launcher {
 
-/// A row training.NAME for every hyper-parameter there is.
+/// One row training.NAME per hyper-parameter of any optimiser.
 std::vector<OptionRow> hyper_parameter_rows();
 
-/// Leaves in the configuration what its optimiser has, with the optimiser's own defaults where
-/// nobody gave a value. Notes a number that was given for another optimiser.
+/// Reduces the configuration to the hyper-parameters of its optimiser, with the optimiser's own
+/// defaults for those that the user left out. Adds a note for a number that was given for another
+/// optimiser.
 ///
-/// Requires: all rows are set, and options.settings tell by whom.
-/// Errors: kUsage, a flag that is true and the optimiser does not have.
+/// Requires: all rows are set, and options.settings record their origins.
+/// Errors: kUsage if a flag is true that the optimiser does not have.
 Status resolve_hyper_parameters(Options& options);
 
 }  // namespace poprun::launcher

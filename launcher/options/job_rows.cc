@@ -21,7 +21,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// "mk1, mk2 or bow".
+/// Joins the names as "mk1, mk2 or bow".
 std::string one_of(const std::vector<std::string>& names) {
   const std::vector<std::string> first(names.begin(), names.end() - 1);
   return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());
@@ -33,8 +33,8 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-/// Sizes of the model. Only rows that are given reach the configuration: every model has its own
-/// defaults, and refuses sizes that it does not have.
+/// Rows for the sizes of the model. Only sizes that the user gives reach the configuration: every
+/// model has its own defaults, and refuses sizes that it does not have.
 Rows model_sizes() {
   struct Size {
     std::string name;
@@ -42,8 +42,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // The compiler's time grows with the square of the layers; that of hidden, in bytes, is a
-      // size.
+      // Bounded: compilation time grows with the square of the layers, and bytes computed from the
+      // hidden size must fit into a size.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},

@@ -15,7 +15,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// What can be divided among replicas, separated by blanks or commas.
+/// The kinds of tensor that can be sharded across replicas, separated by blanks or commas.
 struct ShardedKinds {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const {
     std::string blanks = text;
@@ -38,7 +38,7 @@ struct ShardedKinds {
   }
 };
 
-/// REGEX=on-chip or REGEX=off-chip, several separated by blanks.
+/// REGEX=on-chip or REGEX=off-chip; several are separated by blanks.
 struct ByTensor {
   [[nodiscard]] Read<std::vector<proto::LocationOverride>> read(const std::string& text) const {
     std::istringstream stream(text);
@@ -115,7 +115,8 @@ std::vector<OptionRow> location_rows() {
 
 namespace {
 
-/// Sizes and groups of what is neither off the chip nor sharded. A check tries both.
+/// Adds notes on sizes and groups for tensors that are neither off-chip nor sharded. A check tries
+/// both.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand == Subcommand::kCheck) {
     return;

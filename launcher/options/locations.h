@@ -4,18 +4,18 @@
 
 #include "launcher/options/option_table.h"
 
-/// Where a job keeps its tensors: `memory.weights`, `memory.optimizer-state`,
-/// `memory.accumulators`, `memory.activations`, `memory.location` for tensors by name; and what of
-/// them is divided among the replicas. Names and defaults are those of PopART's
+/// Rows for the places where a job keeps its tensors: `memory.weights`, `memory.optimizer-state`,
+/// `memory.accumulators`, `memory.activations`, and `memory.location` for tensors by name; and for
+/// which of them are sharded across the replicas. Names and defaults are those of PopART's
 /// TensorLocationSettings.
 namespace poprun::launcher {
 
 std::vector<OptionRow> location_rows();
 
-/// Requires: all rows have their values. Errors: kUsage, shards that cannot be, with the remedy.
+/// Requires: all rows have their values. Errors: kUsage if sharding is impossible, with the remedy.
 Status check_locations(Options& options);
 
-/// Whether a step accumulates gradients: of several micro-batches, or of their compute batches.
+/// Whether a step accumulates gradients: over several micro-batches, or over their compute batches.
 bool accumulates(const proto::RunConfig& config);
 
 }  // namespace poprun::launcher

@@ -13,66 +13,68 @@
 
 #include "launcher/options/options.h"
 
-/// The one table of options: parsing, help, manual page and completion read it. A new option is one
-/// new row in command_rows.cc or, if its name has a dot, in job_rows.cc, with a line in train.cfg;
-/// a field of that name in RunConfig then gets its value.
-/// The rows of the table, by who they are for, and what rows are made of.
+/// The single table of options, which parsing, help, manual page and completion read. To add an
+/// option, add one row in command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in
+/// train.cfg; a field of that name in RunConfig then gets its value. This header also has the
+/// groups of rows and the parts that rows are built from.
 namespace poprun::launcher {
 
 enum class Arity : std::uint8_t {
   kValue,      ///< Needs a value; given at most once.
-  kFlag,       ///< The value may be left out and is then true. At most once.
+  kFlag,       ///< The value may be omitted and is then true; given at most once.
   kRepeated,   ///< Needs a value; may be given several times.
-  kArguments,  ///< As kRepeated; the value may look like an option of ours.
+  kArguments,  ///< Like kRepeated, but the value may look like one of our options.
 };
 
-/// What a row made of a text: nothing when it took it, otherwise what it allows.
+/// Result of setting a row from a text: nothing if it was accepted, otherwise a description of the
+/// allowed values.
 using Refusal = std::optional<std::string>;
 
 struct OptionRow {
-  std::string name;     ///< With a dot, "training.seed": also a key of train.cfg.
+  std::string name;     ///< With a dot, as "training.seed", also a key of train.cfg.
   char letter = 0;      ///< Short form, 0 for none.
-  std::string section;  ///< Where help shows it: one of `sections()`.
+  std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;
-  std::string placeholder;  ///< How help shows the value; FILE, DIR and the like tell completion.
+  std::string placeholder;  ///< Its name in help; guides completion, as FILE and DIR do.
   std::string fallback;     ///< Default as the user would write it; empty for none.
-  std::string help;         ///< A noun phrase or a sentence, without a full stop.
+  std::string help;         ///< A noun phrase or sentence, without a final full stop.
   std::function<Refusal(Options&, const std::string&)> set;
-  std::vector<std::string> choices = {};  ///< All values there are; empty where any text may do.
+  std::vector<std::string> choices = {};  ///< All allowed values; empty if any text is allowed.
 
   [[nodiscard]] bool in_file() const { return name.find('.') != std::string::npos; }
 };
 
 std::span<const OptionRow> option_table();
 
-/// A part of the help that --help can be asked for.
+/// A section of the help, which is also a topic of --help.
 struct Section {
-  std::string name;   ///< "training"; of keys it is also their section of train.cfg.
+  std::string name;   ///< "training"; for keys also the section of train.cfg.
   std::string title;  ///< "Training".
 };
 
-/// In the order of the table.
+/// All sections, in the order of the table.
 std::span<const Section> sections();
 
-/// The row of that full name, or of the key `name` of a section: `model` is model.name. Or null.
+/// The row with this full name, or the key `name` of the section with this name: `model` finds
+/// model.name. Null if there is none.
 const OptionRow* find_row(std::string_view name);
 
-/// What a row was set to. Requires: there is a row of that name.
+/// The setting of a row. Requires: there is a row with this name.
 Setting& setting_of(Options& options, std::string_view name);
 const Setting& setting_of(const Options& options, std::string_view name);
 
-/// A setting as the user would write it: "pipeline.split = conv2 fc1".
+/// Formats a setting as the user would write it: "pipeline.split = conv2 fc1".
 std::string shown(const Options& options, std::string_view name);
 
 using Rows = std::vector<OptionRow>;
 
-Rows command_rows();        ///< The command's own: placement, hosts, output, timeouts.
+Rows command_rows();        ///< Options of the command: placement, hosts, output, timeouts.
 Rows job_rows();            ///< Keys of train.cfg, named `section.key`.
-Rows compatibility_rows();  ///< poprun's options for real Pods: nothing here can act on them.
+Rows compatibility_rows();  ///< poprun's options for real Pods, which have no effect here.
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// `row` with a value that is read as `kind` (option_values.h) does and given to `store`.
+/// Returns `row` with a value that `kind` (option_values.h) reads and `store` stores.
 template <typename Kind, typename Store>
 OptionRow with_value(OptionRow row, Kind kind, Store store) {
   if constexpr (requires { kind.choices; }) {
@@ -102,8 +104,8 @@ inline auto add_words(std::vector<std::string> Options::*member) {
   };
 }
 
-/// The field of the configuration that has the name of a row: training.learning-rate goes into
-/// RunConfig's training.learning_rate.
+/// Stores a value in the field of the configuration that has the name of the row:
+/// training.learning-rate goes into RunConfig's training.learning_rate.
 class Field {
  public:
   explicit Field(std::string name);
@@ -124,8 +126,8 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// A key of train.cfg, `section.key`, whose one value goes to the field of its name unless `store`
-/// does otherwise.
+/// Returns the row of a key of train.cfg, `section.key`. Its single value goes to the field of the
+/// same name, unless `store` does otherwise.
 template <typename Kind, typename Store>
 OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback,
                    const std::string& help, Kind kind, Store store) {

@@ -16,7 +16,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// All of `text` as a T, or nothing.
+/// Parses the whole of `text` as a T, or returns nothing.
 template <typename T>
 std::optional<T> number(std::string_view text) {
   T value{};
@@ -32,7 +32,7 @@ tl::unexpected<std::string> allowed(std::string what) {
   return tl::unexpected<std::string>{std::move(what)};
 }
 
-/// For "2-4", how that is written; else nothing.
+/// For a range such as "2-4", the list of its numbers; else nothing.
 std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t most) {
   constexpr std::int64_t kLongest = 16;
   const std::size_t hyphen = text.find('-');

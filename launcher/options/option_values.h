@@ -12,14 +12,14 @@
 #include "launcher/options/options.h"
 #include "proto/run_config.pb.h"
 
-/// What the text of an option may be. Every kind has
+/// Kinds of option values. Each has
 ///
-///   Read<T> read(const std::string& text) const;
+///     Read<T> read(const std::string& text) const;
 ///
-/// and never crashes, whatever the text.
+/// which never crashes, whatever the text.
 namespace poprun::launcher {
 
-/// The value of a text, or what is allowed in its place: "an integer from 1 to 64".
+/// The value of a text, or else a description of what is allowed: "an integer from 1 to 64".
 template <typename T>
 using Read = tl::expected<T, std::string>;
 
@@ -55,7 +55,7 @@ struct Choice {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
 
-/// Any text that can be printed on one line and sent (protobuf carries UTF-8 only), not empty.
+/// Any non-empty text that can be printed on one line and sent (protobuf carries UTF-8 only).
 struct Text {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
@@ -70,12 +70,12 @@ struct Words {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
 };
 
-/// As Words, each a Text.
+/// Several words, each a Text.
 struct Names {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
 };
 
-/// Some integers, separated by blanks or commas.
+/// Several integers, separated by blanks or commas.
 struct Integers {
   std::int64_t least;
   std::int64_t most;
@@ -83,7 +83,8 @@ struct Integers {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 
-/// A number of layers for each stage, one of which may be -1; or `balanced`, which reads as none.
+/// A number of layers per stage, one of which may be -1; or `balanced`, which reads as an empty
+/// list.
 struct LayersPerIpu {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
@@ -94,7 +95,7 @@ struct InstanceWords {
       const std::string& text) const;
 };
 
-/// An IPv4 network, ADDRESS/BITS.
+/// An IPv4 network: ADDRESS/BITS.
 struct Subnet {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
@@ -118,17 +119,17 @@ struct Interval {
   [[nodiscard]] Read<CheckpointInterval> read(const std::string& text) const;
 };
 
-/// REGEX@STEP[,STEP...]; the steps stand after the last @.
+/// REGEX@STEP[,STEP...]; the steps follow the last @.
 struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
-/// TILE of each IPU, or IPU:TILE.
+/// TILE, which applies to each IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;
 };
 
-/// KEY=VALUE[,VALUE...], no value twice. Knows no key.
+/// KEY=VALUE[,VALUE...], with no value given twice. Accepts any key.
 struct Variation {
   struct Value {
     std::string key;
@@ -138,10 +139,10 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
-/// The instruction sets that oneDNN can be held to, the least first, as --cpu-isa names them.
+/// The instruction sets that oneDNN can be limited to, the smallest first, as named by --cpu-isa.
 std::vector<std::string> cpu_isas();
 
-/// poprun's booleans: yes no on off true false 1 0.
+/// Parses poprun's booleans: yes no on off true false 1 0.
 std::optional<bool> parse_boolean(std::string_view text);
 
 }  // namespace poprun::launcher

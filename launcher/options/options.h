@@ -12,89 +12,88 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// Everything a user can ask for, from one table (option_table.h) for the command line and
-/// train.cfg.
+/// Everything that a user can request, from one table (option_table.h) for the command line and
+/// train.cfg. Each source overrides those to its left:
 ///
-///   table's default  <  train.cfg (`[training]` + `seed = 7`)  <  command line (`--training.seed
-///   7`)
+///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
 namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
-/// What to do with the job; subcommands.h has their words.
+/// What to do with the job; subcommands.h has the words.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
-/// One row's value as the user would write it, and who wrote it. For --dry-run.
+/// One row's value as the user would write it, and its origin. For --dry-run.
 struct Setting {
   std::string name;  ///< "training.seed", "num-replicas".
-  std::string text;  ///< Empty where an optional row was left out.
+  std::string text;  ///< Empty if an optional row was left out.
   Origin origin = Origin::kDefault;
-  std::string derived =
-      {};  ///< Where `text` is empty: the default that follows from other options.
+  std::string derived = {};  ///< If `text` is empty: the default that follows from other options.
 };
 
-/// The job with one value of what --vary names.
+/// The job with one of the values of --vary.
 struct VariedJob {
-  std::string value;  ///< As written.
+  std::string value;  ///< As the user wrote it.
   proto::RunConfig config;
 };
 
-/// What --vary asks for.
+/// The request of --vary.
 struct Varied {
   std::string key;  ///< Empty: nothing is varied.
   std::vector<std::string> values;
   std::vector<VariedJob> jobs;  ///< In the order of the values.
 };
 
-/// A tile that --tile names.
+/// A tile named by --tile.
 struct NamedTile {
-  std::optional<std::uint32_t> ipu;  ///< Nothing: of each.
+  std::optional<std::uint32_t> ipu;  ///< Nothing: this tile of every IPU.
   std::uint32_t tile = 0;
 };
 
-/// What `poprun-emu profile` is asked for.
+/// The request of `poprun-emu profile`.
 struct ProfileRequest {
   bool run = true;          ///< Execute `steps` steps.
-  std::uint32_t steps = 0;  ///< > 0.
+  std::uint32_t steps = 0;  ///< Must be positive.
   std::vector<NamedTile> tiles;
-  bool compare = false;               ///< Profiles that are there already, and no job:
-  std::vector<std::string> compared;  ///< source and target, if so.
+  bool compare = false;               ///< Compares two stored profiles instead of running a job;
+  std::vector<std::string> compared;  ///< their paths, source and target.
 };
 
-/// When checkpoints are taken: after so many steps, or so many seconds; 0 and 0: never by
-/// themselves.
+/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0:
+/// never.
 struct CheckpointInterval {
   std::uint64_t steps = 0;
   double seconds = 0;
 };
 
-/// The request, each value checked for itself and against the others. Not yet placed on hosts.
+/// The user's request, with each value checked by itself and against the others. Not yet placed on
+/// hosts.
 struct Options {
   Subcommand subcommand = Subcommand::kRun;
-  proto::RunConfig config;  ///< Without topology.instance_host.
+  proto::RunConfig config;  ///< Not yet with topology.instance_host.
 
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
-  std::string config_file;           ///< As given; empty only where no job is run.
+  std::string config_file;           ///< As given; empty only if no job is run.
   std::vector<std::string> host_lists;
   std::string hostfile;
   std::string host_subnet;
-  std::string cpu_isa;          ///< Every replica's; empty: the best of each host.
-  bool print_topology = false;  ///< Without a config_file: and nothing else.
+  std::string cpu_isa;          ///< For every replica; empty: the best of each host.
+  bool print_topology = false;  ///< Without a config_file, do nothing else.
   bool dry_run = false;
   bool estimate_compile = false;   ///< For Subcommand::kEstimate.
-  bool estimate_by_layer = false;  ///< Likewise.
+  bool estimate_by_layer = false;  ///< For Subcommand::kEstimate.
 
   std::string output_dir;
   bool overwrite = false;
 
   CheckpointInterval checkpoint_every;
-  std::uint32_t checkpoint_keep = 0;  ///< > 0 once parsed.
+  std::uint32_t checkpoint_keep = 0;  ///< Positive once parsed.
   std::string checkpoint_dir;         ///< Not empty once parsed.
   std::string resume;                 ///< A folder, "auto", or empty.
-  std::uint32_t restarts = 0;         ///< At most, after failures that may pass.
-  std::uint32_t hosts_min = 0;        ///< That a restart needs; > 0 once parsed.
+  std::uint32_t restarts = 0;         ///< Limit, after failures that may be transient.
+  std::uint32_t hosts_min = 0;        ///< Fewest hosts for a restart; positive once parsed.
 
-  std::int64_t only_output_from_instance = -1;  ///< -1: from all.
+  std::int64_t only_output_from_instance = -1;  ///< -1: show all instances.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 
   std::vector<std::string> mpi_global_args;  ///< Split into words.
@@ -102,34 +101,34 @@ struct Options {
   std::map<std::uint32_t, std::vector<std::string>>
       instance_mpi_local_args;  ///< By instance, split into words.
 
-  TlsFiles tls_files;  ///< None: certificates are made from the token where they are needed.
+  TlsFiles tls_files;  ///< Empty: certificates are derived from the token if needed.
 
-  std::string hostio_address;                ///< Empty: start a data server.
-  std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
+  std::string hostio_address;                ///< Empty: start our own data server.
+  std::uint32_t hostio_timeout_seconds = 0;  ///< Positive once parsed, like the next three.
   double heartbeat_interval_seconds = 0;
   double heartbeat_timeout_seconds = 0;
   std::uint32_t collective_timeout_seconds = 0;
   double timeout_seconds = 0;        ///< Limit for the whole job; 0: none.
-  double drain_timeout_seconds = 0;  ///< From the signal that ends the job on; 0: none.
+  double drain_timeout_seconds = 0;  ///< From the signal that ends the job; 0: no limit.
 
-  std::uint16_t metrics_port = 0;  ///< 0: serve none.
-  std::string metrics_address;     ///< Empty: as --help metrics says.
+  std::uint16_t metrics_port = 0;  ///< 0: do not serve metrics.
+  std::string metrics_address;     ///< Empty: the default in --help metrics.
 
-  /// The command that answers a question instead of running a job; see inquiry.h.
+  /// The command that answers a question instead of running a job (see inquiry.h).
   std::vector<std::string> question;
   std::optional<std::string> help;  ///< The topic of --help; empty for the common options.
   bool version = false;
 
-  std::vector<Setting> settings;  ///< Every row, in table order.
-  /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
+  std::vector<Setting> settings;  ///< All rows, in table order.
+  /// Parameters for the data source from other keys of [data]: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
-  std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
-  std::vector<std::uint32_t> check_ipus;       ///< Likewise.
-  Varied varied;                               ///< For Subcommand::kEstimate.
-  ProfileRequest profile;                      ///< For Subcommand::kProfile.
-  std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
-  std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
-  std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
+  std::uint32_t check_steps = 0;          ///< For Subcommand::kCheck, as in CheckConfig.
+  std::vector<std::uint32_t> check_ipus;  ///< For Subcommand::kCheck, as in CheckConfig.
+  Varied varied;                          ///< For Subcommand::kEstimate.
+  ProfileRequest profile;                 ///< For Subcommand::kProfile.
+  std::optional<double> loss_scaling;  ///< As in the configuration; none: chosen by the precision.
+  std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
+  std::vector<std::string> notes;  ///< Decisions made, and options without effect; one line each.
 };
 
 }  // namespace poprun::launcher

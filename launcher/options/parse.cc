@@ -22,7 +22,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// `text` as a message shows it: short.
+/// Shortens `text` for a message.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 60;
   if (text.size() <= kShown) {
@@ -39,8 +39,8 @@ Status give_value(Options& options, const Written& written) {
                  : Status{};
 }
 
-/// Gives every row its value: the last one written wins; a repeated row takes all. Also values that
-/// are overridden must be right. Requires: the file's values stand before the command line's.
+/// Gives every row its value: the last one written wins; a repeated row takes all. Overridden
+/// values must be valid, too. Requires: the file's values come before the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
@@ -65,7 +65,7 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
-/// Takes over what --help asks for. A word that is no file may be a section that was misspelt.
+/// Handles --help. A word that is not a file may be a misspelt section.
 Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   const auto help =
       std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
@@ -90,7 +90,8 @@ Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   return true;
 }
 
-/// Takes over what asks for an answer instead of a job, and needs no train.cfg. True where it does.
+/// Handles requests for an answer instead of a job, which need no train.cfg. Returns whether there
+/// is one.
 Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
   const auto asks_for = [&](std::string_view name) {
     return std::ranges::any_of(line.written, [&](const Written& w) {
@@ -115,13 +116,13 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   return !options.question.empty();
 }
 
-/// Where a job lies that can be run as it is; empty where none is installed.
+/// A hint at an installed job that can be run as it is; empty if there is none.
 std::string default_job_hint() {
   const std::string job = default_job();
   return job.empty() ? "" : fmt::format("; the default job is {}", job);
 }
 
-/// The one train.cfg that a command line names.
+/// The single train.cfg named on the command line.
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
     return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}",
@@ -139,7 +140,7 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   return file;
 }
 
-/// The two files that profile --compare names.
+/// The two files named for profile --compare.
 Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   if (line.positional.size() != 2) {
     return fail(
@@ -152,7 +153,8 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   return line.positional;
 }
 
-/// Errors: kUsage, says where an installed file of that name lies, or else the default job.
+/// Reads the job's file. Errors: kUsage, with the path of an installed file of that name, or else
+/// of the default job.
 Result<std::string> read_job(const std::string& file) {
   const std::filesystem::path path(file);
   std::error_code error;
@@ -168,12 +170,12 @@ Result<std::string> read_job(const std::string& file) {
                               : fmt::format("; an example of that name is {}", installed)));
 }
 
-/// Whether rows of an estimate may differ in it: whatever says what the job is.
+/// Whether the rows of an estimate may differ in this option: any option that defines the job.
 bool can_be_varied(const OptionRow& row) {
   return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
 }
 
-/// The row that --vary names. Errors: kUsage, with the nearest key.
+/// The row named by --vary. Errors: kUsage, with the nearest key.
 Result<const OptionRow*> varied_row(const std::string& key) {
   const OptionRow* row = find_row(key);
   if (row != nullptr && can_be_varied(*row)) {
@@ -198,7 +200,7 @@ Result<const OptionRow*> varied_row(const std::string& key) {
                                         : fmt::format("did you mean {}?", meant)));
 }
 
-/// Fills in the jobs with the values of --vary: as if each of them stood on the command line.
+/// Fills in the jobs with the values of --vary, as if each value were on the command line.
 Status resolve_variation(Options& options, std::vector<Written> written) {
   Varied& varied = options.varied;
   if (varied.key.empty()) {
@@ -231,7 +233,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   return {};
 }
 
-/// The command line, then the file by `read`, then both together.
+/// Parses the command line, then the file by `read`, then both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
@@ -243,7 +245,8 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   }
   POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
-  // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  // Checked before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4
+  // train.cfg`).
   Options alone;
   for (const Written& w : line.written) {
     POPRUN_TRY(give_value(alone, w));

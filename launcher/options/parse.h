@@ -9,17 +9,17 @@
 
 namespace poprun::launcher {
 
-/// Parses `args` (without the program's name) and the train.cfg they name.
+/// Parses `args` (without the program's name) and the train.cfg that they name.
 ///
 /// Errors
-///   kUsage  one line: where (option, or file:line), what, what is allowed, and for an unknown name
-///           the nearest known one.
+///   kUsage  one line: the place (option, or file:line), what is wrong, what is allowed, and for an
+///           unknown name the nearest known one.
 Result<Options> parse_options(std::span<const std::string> args);
 
-/// The same with the text of train.cfg given. Never crashes, whatever the text (tests/fuzz).
+/// Does the same with a given text of train.cfg. Never crashes, whatever the text (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
 
-/// All values of `[section]` keys as a train.cfg, each marked with where it comes from.
+/// Formats all values of `[section]` keys as a train.cfg, each with a comment on its origin.
 std::string resolved_config(const Options& options);
 
 }  // namespace poprun::launcher

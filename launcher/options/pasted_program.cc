@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Judged by its content: some file systems mark every file as executable.
+/// Judges by the content, since some file systems mark every file as executable.
 bool is_executable(const std::string& file) {
   std::array<char, 4> begin{};
   std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());

@@ -22,7 +22,7 @@ constexpr std::string_view kMapping = "pipeline.device-mapping";
 constexpr std::string_view kPhases = "memory.phases";
 constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
 
-/// Both say where to cut. The command line's wins over the file's.
+/// Resolves the two options that say where to split. The command line's wins over the file's.
 Status choose_cuts(Options& options) {
   proto::PipelineConfig& pipeline = *options.config.mutable_pipeline();
   Setting& layers = setting_of(options, kLayers);
@@ -65,7 +65,7 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// The number of stages; where it depends on the model, the most that there can be: one on each IPU
+/// The number of stages; if it depends on the model, the largest possible one: a stage on each IPU
 /// of the mapping or the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
@@ -108,7 +108,7 @@ Status check_mapping(Options& options) {
   return {};
 }
 
-/// Phases are stages that take turns on one or two IPUs, which are all that a replica has.
+/// Checks phases: stages that take turns on one or two IPUs, which are all that a replica has.
 Status check_phases(Options& options) {
   const proto::RunConfig& config = options.config;
   const std::uint32_t phases = config.memory().phases();
@@ -138,7 +138,7 @@ Status check_phases(Options& options) {
   return {};
 }
 
-/// Without a mapping every stage has an IPU of its own.
+/// Without a mapping, every stage has an IPU of its own.
 Status check_ipus(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
@@ -153,9 +153,9 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// To be shown. The configuration leaves it open, for what varies the IPUs and the schedule; the
-/// compiler decides by the same rule, for the stages that it makes: `default_recomputation` in
-/// replica/compiler/techniques/recomputation/kept.h.
+/// Derives the recomputation mode for display. The configuration leaves it open for code that
+/// varies the IPUs and the schedule; the compiler uses the same rule for its own stages:
+/// `default_recomputation` in replica/compiler/techniques/recomputation/kept.h.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
@@ -173,7 +173,7 @@ void note_pipeline_without_effect(Options& options) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
     }
   };
-  const bool check = options.subcommand == Subcommand::kCheck;  // Has every kind of pipeline.
+  const bool check = options.subcommand == Subcommand::kCheck;  // A check tries all schedules.
   note("pipeline.schedule", check || !one_stage, "with a single stage");
   note("pipeline.schedule", check || !is_phased(options), "with memory.phases");
   note(kPhaseIpus, is_phased(options), "without memory.phases");

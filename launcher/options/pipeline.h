@@ -4,16 +4,16 @@
 
 #include "launcher/options/option_table.h"
 
-/// Section [pipeline]: how a model is spread over the IPUs of a replica.
+/// Section [pipeline]: how a model is spread across the IPUs of a replica.
 namespace poprun::launcher {
 
 std::vector<OptionRow> pipeline_rows();
 
-/// `memory.phases` and `memory.phase-ipus`: stages that take turns.
+/// `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
 std::vector<OptionRow> phase_rows();
 
-/// Checks the keys of both against each other and against --ipus-per-replica, as far as that
-/// needs no model. Notes keys that have no effect.
+/// Checks the keys of both sections against each other and against --ipus-per-replica, as far as
+/// possible without the model. Adds notes on keys without effect.
 ///
 /// Requires: all rows have their values.
 /// Errors: kUsage, names the keys and the remedy.

@@ -32,7 +32,7 @@ constexpr std::uint32_t kLeastAdvisedPermille = 50;
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::size_t kMostSettings = 256;
 
-/// A part of memory, in thousandths.
+/// A fraction of memory, in thousandths.
 struct Proportion {
   static constexpr std::string_view kAllowed = "a number from 0 to 1 with at most 3 decimals";
   static constexpr std::string_view kLetter = "X";
@@ -70,7 +70,7 @@ struct Slices {
   }
 };
 
-/// Words between blanks; a \ stays one, as regular expressions need it.
+/// Words between blanks; a backslash stays, as regular expressions need it.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> words;
@@ -80,7 +80,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// N of "ipuN".
+/// The N of "ipuN".
 std::optional<std::uint32_t> index_after(std::string_view beginning, std::string_view text) {
   if (!text.starts_with(beginning)) {
     return std::nullopt;
@@ -92,7 +92,7 @@ std::optional<std::uint32_t> index_after(std::string_view beginning, std::string
   return error == std::errc{} && is_all && index < kMostIpus ? std::optional(index) : std::nullopt;
 }
 
-/// "matmuls", "ipu1", "stage2.convolutions"; capitals as in PopTorch's "IPU0" may do.
+/// Parses "matmuls", "ipu1", "stage2.convolutions"; accepts capitals, as in PopTorch's "IPU0".
 bool read_where(std::string where, ProductSetting& setting) {
   std::ranges::transform(where, where.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -116,14 +116,14 @@ bool read_where(std::string where, ProductSetting& setting) {
   return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
 }
 
-/// What two settings of one key must not share.
+/// The scope of a setting; two settings of one key must not share it.
 std::string scope_of(ProductSetting setting) {
   setting.clear_text();
   setting.clear_value();
   return setting.SerializeAsString();
 }
 
-/// A value, one for each IPU, or values with a place or kind.
+/// One value, one value per IPU, or values with a place or kind.
 template <typename Value>
 struct Everywhere {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -168,7 +168,7 @@ struct Everywhere {
   }
 };
 
-/// REGEX=VALUE, as often as one likes.
+/// REGEX=VALUE, any number of times.
 template <typename Value>
 struct ByOperator {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -215,7 +215,7 @@ Settings& serialised(Options& options) {
   return *options.config.mutable_model()->mutable_serialised_matmuls();
 }
 
-/// The last value counts.
+/// Replaces the settings, so that the last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
     field(options) = Settings(given.begin(), given.end());
@@ -236,14 +236,14 @@ OptionRow repeated_key(std::string_view name, const char* placeholder, const cha
   return row;
 }
 
-/// The key that a setting was written with, as `shown`.
+/// The key that a setting was written with, in the format of `shown`.
 std::string shown(const Options& options, std::string_view everywhere,
                   const ProductSetting& setting) {
   return shown(options, setting.operators().empty() ? std::string{everywhere}
                                                     : fmt::format("{}-operators", everywhere));
 }
 
-/// A check spreads the model over other numbers of IPUs, too.
+/// The largest number of IPUs; a check also splits the model over other numbers of IPUs.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
   for (const std::uint32_t ipus : options.check_ipus) {
@@ -252,7 +252,7 @@ std::uint32_t most_ipus(const Options& options) {
   return most;
 }
 
-/// IPUs that a list leaves out have the default, which a note says.
+/// IPUs that a list omits get the default, which a note mentions.
 Status check_ipus(Options& options, std::string_view key, const Settings& settings,
                   std::string_view otherwise) {
   const std::uint32_t ipus = most_ipus(options);

@@ -6,18 +6,18 @@
 
 #include "replica/base/error.h"
 
-/// Words as a shell sees them, both ways.
+/// Splits and quotes words as a shell does.
 namespace poprun::launcher {
 
-/// Splits at blanks; '...' and "..." group, a backslash takes the next character as it is (inside
-/// "..." too). No expansion of any kind. (boost::program_options::split_unix ends "it's" at the
-/// apostrophe, unescapes inside '...', drops '' and closes open quotes by itself.)
+/// Splits at blanks. '...' and "..." group, and a backslash takes the next character literally
+/// (inside "..." too). There is no expansion of any kind. (boost::program_options::split_unix ends
+/// "it's" at the apostrophe, unescapes inside '...', drops '' and closes open quotes by itself.)
 ///
 /// Errors
 ///   kUsage  a quote is not closed, or the text ends in a backslash.
 Result<std::vector<std::string>> split_shell_words(std::string_view text);
 
-/// `word` so that a shell reads it back as one word; unquoted where that is safe.
+/// Quotes `word` so that a shell reads it as one word; leaves it unquoted if that is safe.
 std::string quote_shell_word(std::string_view word);
 
 }  // namespace poprun::launcher

@@ -63,10 +63,10 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-/// Whether `text` is as it was written, by any build: its checksum is that of the text with an
-/// empty string in its place.
+/// Whether `text` is unchanged since a build wrote it: its checksum is that of the text with an
+/// empty string in place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
-  const std::string field = "\n \"sha256\": \"";  // Those of files are indented more.
+  const std::string field = "\n \"sha256\": \"";  // The files' checksums are indented more.
   const std::size_t at = text.find(field + checksum + '"');
   if (checksum.empty() || at == std::string::npos) {
     return false;
@@ -96,7 +96,7 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
   return checkpoint;
 }
 
-/// What may differ does not any more.
+/// Clears the fields that may differ.
 void even_out(proto::RunConfig& config) {
   config.mutable_topology()->clear_num_instances();
   config.mutable_topology()->clear_instance_host();
@@ -105,7 +105,7 @@ void even_out(proto::RunConfig& config) {
   config.mutable_model()->clear_initial_weights();
 }
 
-/// The first difference, as "training.learning-rate: 0.05 -> 0.1"; empty: there is none.
+/// The first difference, as "training.learning-rate: 0.05 -> 0.1"; empty if there is none.
 std::string difference(const proto::RunConfig& then, const proto::RunConfig& now) {
   std::string text;
   google::protobuf::util::MessageDifferencer differencer;

@@ -26,17 +26,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMetricsSecondsMax = 30;  // Rows come by another stream, and are flushed often.
+constexpr double kMetricsSecondsMax = 30;  // Rows arrive on another stream, and are flushed often.
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// What was created in a folder, or got another name there, stays after a crash.
+/// Makes files that were created or renamed in a folder survive a crash.
 Status sync_folder(const std::string& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some file systems cannot, and have no need to.
+  // Some file systems cannot sync folders, and need not.
   const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
   const int reason = errno;
   if (descriptor >= 0) {
@@ -58,7 +58,7 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
   return {};
 }
 
-/// A file that is open as long as this lives.
+/// A file descriptor that is open as long as this lives.
 struct OpenFile {
   int number;
   explicit OpenFile(int opened) : number(opened) {}
@@ -71,7 +71,7 @@ struct OpenFile {
   }
 };
 
-/// Copies the first `lines` lines of a file, piece by piece. False while it has fewer.
+/// Copies the first `lines` lines of a file, piece by piece. Returns false while it has fewer.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines) {
   constexpr std::size_t kPieceBytes = 1 << 20;
   const OpenFile source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
@@ -99,7 +99,7 @@ Result<bool> copy_lines(const std::string& from, const std::string& to, std::uin
   return true;
 }
 
-/// Whenever this is cut off, it is whole or none.
+/// Removes a checkpoint so that it is complete or absent even if interrupted.
 void remove_checkpoint(const std::string& checkpoint) {
   const std::string none = checkpoint + ".old.part";
   std::error_code unused;
@@ -108,7 +108,7 @@ void remove_checkpoint(const std::string& checkpoint) {
   fs::remove_all(none, unused);
 }
 
-/// What broke off.
+/// Removes interrupted checkpoints.
 void remove_parts(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -150,7 +150,7 @@ Status CheckpointWriter::take_folder() {
     return {};
   }
   std::error_code error;
-  std::vector<fs::path> parents;  // In which a folder is made.
+  std::vector<fs::path> parents;  // Folders in which a new folder is created.
   for (fs::path missing = fs::absolute(setup_.folder, error).lexically_normal();
        missing.has_relative_path() && !fs::exists(missing, error);
        missing = missing.parent_path()) {
@@ -165,7 +165,7 @@ Status CheckpointWriter::take_folder() {
     POPRUN_TRY(sync_folder(parent));
   }
   const int folder = open(setup_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some network file systems know no locks: what only they allow is not refused.
+  // Some network file systems do not support locks; their errors are not a reason to refuse.
   if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(folder);
     return fail(ErrorCode::kUsage,
@@ -181,11 +181,11 @@ Status CheckpointWriter::take_folder() {
                             "choose another folder, or add --overwrite to replace them",
                             setup_.folder, fs::path(others.front()).filename().string()));
   }
-  remove_parts(setup_.folder);  // First: they may be what fills the disk.
+  remove_parts(setup_.folder);  // Done first: interrupted checkpoints may be what fills the disk.
   const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
   if (mkdir(probe.c_str(), 0700) == 0) {
     rmdir(probe.c_str());
-  } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may have room later.
+  } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may have space later.
     const int reason = errno;
     close(folder);
     return fail(ErrorCode::kUsage,
@@ -280,7 +280,8 @@ Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
   if (open_->file < 0) {
     return cannot_write(path, errno);
   }
-  // A disk without room says so now, and one that cannot reserve any later.
+  // Reserves the space, so that a full disk is reported now; file systems that cannot reserve
+  // report it later.
   const auto size = static_cast<off_t>(header.size() + end);
   while (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
     const int reason = errno;
@@ -336,7 +337,7 @@ void CheckpointWriter::end(std::uint32_t replica) {
   const Stored stored{step, stored_bytes_, now_seconds() - open_->began};
   const Status status = open_->status;
   if (!status && status.error().facts.shortage) {
-    make_room();  // For the next try.
+    make_room();  // Frees space for the next try.
   }
   settle(status                                                  ? Outcome::kStored
          : lock_ < 0 && status.error().code == ErrorCode::kUsage ? Outcome::kRefused
@@ -405,7 +406,7 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
   return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});
 }
 
-/// A checkpoint of the same step gives its name away, and goes.
+/// Renames the folder; a checkpoint of the same step gives up its name and is removed.
 Status CheckpointWriter::take_name(const std::string& folder) const {
   const std::string name = fmt::format("{}/step-{}", setup_.folder, open_->step);
   if (std::rename(folder.c_str(), name.c_str()) != 0) {
@@ -424,8 +425,9 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return sync_folder(setup_.folder);
 }
 
-/// Those of an earlier job go with the first of this one. Later ones than this are of this job,
-/// too, if it went back to one before them, and have the bits that it will have there.
+/// Removes old checkpoints. Those of an earlier job go with the first of this one. Later ones than
+/// this belong to this job, too, if it resumed from an earlier step, and are bit-identical to those
+/// that it will take there.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -437,8 +439,9 @@ void CheckpointWriter::prune() {
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Where the disk has no room for as many as are to be kept, the oldest goes, but never the last
-/// whole one. Later ones than this may be unreadable (JobCheckpoints::latest): they do not count.
+/// Removes the oldest checkpoint if the disk has no space for as many as are to be kept, but never
+/// the last complete one. Later ones than this may be unreadable (JobCheckpoints::latest) and do
+/// not count.
 bool CheckpointWriter::make_room() {
   std::vector<std::string> all = checkpoints_in(setup_.folder);
   std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });
@@ -450,7 +453,7 @@ bool CheckpointWriter::make_room() {
   return !fs::exists(all.back(), unused);
 }
 
-/// Answers those who wait for the open checkpoint, and forgets it.
+/// Answers those who wait for the open checkpoint, and drops it.
 void CheckpointWriter::settle(Outcome outcome) {
   const std::vector<Part> parts = std::move(open_->parts);
   if (outcome != Outcome::kStored) {

@@ -14,32 +14,32 @@
 
 namespace poprun::launcher {
 
-/// Puts checkpoints together on the disk from the parts of replicas, one checkpoint at a time, and
-/// removes old ones. Holds no state: what comes is written where it belongs. Belongs to one thread,
-/// which waits for the disk.
+/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and
+/// removes old ones. Does not buffer data: bytes are written to their final place as they arrive.
+/// Belongs to one thread, which waits for the disk.
 class CheckpointWriter {
  public:
   struct Setup {
-    std::string folder;   ///< Made with the first checkpoint.
+    std::string folder;   ///< Created with the first checkpoint.
     std::string metrics;  ///< The job's metrics.csv, which grows while checkpoints are taken.
     std::uint32_t keep = 1;
-    bool may_replace = false;  ///< Checkpoints of other jobs (--overwrite).
+    bool may_replace = false;  ///< Whether to replace checkpoints of other jobs (--overwrite).
   };
-  /// What came of a part, with its checkpoint.
+  /// The outcome of a part, together with its checkpoint.
   enum class Outcome : std::uint8_t {
     kStored,
-    kFailed,      ///< The disk did not take it; it may be sent again.
-    kRefused,     ///< The folder is not this job's, and will not be.
-    kSuperseded,  ///< A later one, or the same once more, took its place.
+    kFailed,      ///< The disk did not accept it; it may be sent again.
+    kRefused,     ///< The folder belongs to another job for good.
+    kSuperseded,  ///< A later checkpoint, or the same one sent again, replaced it.
   };
   using Done = std::function<void(Outcome)>;
 
   struct Stored {
     std::uint64_t step = 0;
     std::uint64_t bytes = 0;
-    double seconds = 0;  ///< Wall, from its first part on.
+    double seconds = 0;  ///< Wall time since its first part.
   };
-  /// Called when a checkpoint is whole, or why the disk did not take it.
+  /// Called when a checkpoint is complete, or with the reason why the disk did not accept it.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);
@@ -47,47 +47,47 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// Takes the folder for this job, which another of this machine may have, and removes what broke
-  /// off there. Errors: kUsage, it cannot be made, written to, is taken, or holds checkpoints of
-  /// another job that this one may not replace.
+  /// Locks the folder for this job against other jobs on this machine, and removes interrupted
+  /// checkpoints. Errors: kUsage if it cannot be created or written to, is locked, or holds
+  /// checkpoints of another job that this one may not replace.
   Status take_folder();
 
-  /// Checkpoints that are there are this job's own. Before the first part.
+  /// Declares existing checkpoints to be this job's own. Call before the first part.
   void go_on() { goes_on_ = true; }
 
-  /// What every manifest says besides its step. Before the first part.
+  /// Sets what every manifest contains besides its step. Call before the first part.
   void identify(const proto::CheckpointManifest& identity) { identity_ = identity; }
 
-  /// A part begins. `done` is called once.
+  /// Begins a part. `done` is called once.
   void begin(const proto::StatePart& part, Done done);
-  /// The next bytes of a replica's part.
+  /// Writes the next bytes of a replica's part.
   void write(std::uint32_t replica, std::string_view bytes);
-  /// The part is over.
+  /// Ends the part.
   void end(std::uint32_t replica);
-  /// It broke off, and with it the checkpoint.
+  /// Drops the part, which broke off, and with it the checkpoint.
   void cancel(std::uint32_t replica);
 
-  /// Whether this job has stored one. From any thread.
+  /// Whether this job has stored a checkpoint. Threads: any.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
-  /// The step of the checkpoint under way, once all of its parts have begun to come; 0: none. From
-  /// any thread.
+  /// The step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none.
+  /// Threads: any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Whether metrics.csv takes no rows now, as on a full disk: then a checkpoint does not wait for
-  /// any. From any thread.
+  /// Sets whether metrics.csv accepts no rows at present, as on a full disk; a checkpoint then does
+  /// not wait for rows. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
-  /// metrics.csv has all rows that it will get: a checkpoint that waits for more is none, and of
-  /// that there are no news. From any thread.
+  /// Declares that metrics.csv has all the rows that it will get: a checkpoint that waits for more
+  /// is dropped without news. Threads: any.
   void no_more_metrics() { metrics_ended_ = true; }
 
  private:
   struct Part {
     std::uint32_t replica = 0;
     std::vector<proto::StateSlice> slices;
-    std::size_t slice = 0;      ///< That is being written,
-    std::uint64_t written = 0;  ///< and how much of it.
+    std::size_t slice = 0;      ///< Index of the slice being written,
+    std::uint64_t written = 0;  ///< and its bytes written so far.
     bool ended = false;
     Done done;
   };
@@ -95,12 +95,12 @@ class CheckpointWriter {
     std::uint64_t step = 0;
     std::uint32_t parts_expected = 0;
     proto::HostState host;
-    std::vector<std::uint64_t> begins;  ///< In the file, by variable.
+    std::vector<std::uint64_t> begins;  ///< Offset in the file, by variable.
     std::vector<std::uint64_t> bytes;   ///< By variable.
     std::vector<Part> parts;
     int file = -1;
     double began = 0;
-    Status status;  ///< The first thing that went wrong.
+    Status status;  ///< The first error.
   };
 
   [[nodiscard]] std::string part_folder(std::uint64_t step) const;
@@ -120,14 +120,14 @@ class CheckpointWriter {
   Setup setup_;
   News news_;
   proto::CheckpointManifest identity_;
-  bool goes_on_ = false;  ///< Checkpoints that are there are this job's own.
-  int lock_ = -1;         ///< The open and locked folder.
+  bool goes_on_ = false;  ///< Existing checkpoints are this job's own.
+  int lock_ = -1;         ///< Descriptor of the locked folder.
   std::optional<Open> open_;
   std::atomic<std::uint64_t> begun_ = 0;
   std::atomic<bool> metrics_held_ = false;
   std::atomic<bool> metrics_ended_ = false;
   std::atomic<bool> has_stored_ = false;
-  std::uint64_t stored_bytes_ = 0;  ///< What the one under way takes on the disk.
+  std::uint64_t stored_bytes_ = 0;  ///< Bytes on the disk of the checkpoint in progress.
 };
 
 }  // namespace poprun::launcher

@@ -99,7 +99,7 @@ Status GrowingFile::write_waiting() {
   size_ += static_cast<off_t>(kept);
   waiting_.erase(0, kept);
   if (reason != 0) {
-    static_cast<void>(ftruncate(file_, size_) == 0);  // Giving room back does not fail.
+    static_cast<void>(ftruncate(file_, size_) == 0);  // Shrinking a file does not fail.
     return cannot_write(path_, reason);
   }
   return {};
@@ -117,7 +117,7 @@ void Saving::begin() {
   const auto task = [this] { return write_(given_up_); };
   try {
     running_ = std::async(std::launch::async, task);
-  } catch (const std::system_error&) {  // The host has no room for a thread.
+  } catch (const std::system_error&) {  // The host cannot start a thread.
     running_ = std::async(std::launch::deferred, task);
   }
 }

@@ -13,31 +13,31 @@
 
 namespace poprun::launcher {
 
-/// The error of a file that does not take bytes, for errno `reason`. It has a shortage, of unknown
-/// size, where the disk or a quota is full.
+/// The error of a file that cannot be written, for errno `reason`. If the disk or a quota is full,
+/// it carries a shortage of unknown size.
 Status cannot_write(const std::string& path, int reason);
 
-/// A file of lines that grows. Where the disk is full its lines wait in memory, and the file ends
-/// with a whole one all the same.
+/// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends
+/// with a complete line.
 class GrowingFile {
  public:
-  /// `waiting_bytes_max`: lines that wait beyond it are left out, with a line that says how many
-  /// once the file takes lines again.
+  /// Lines that wait beyond `waiting_bytes_max` are left out; once the file accepts lines again, a
+  /// line says how many.
   explicit GrowingFile(std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : path_(std::move(path)), waiting_bytes_max_(waiting_bytes_max) {}
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&& other) noexcept;
   ~GrowingFile();
 
-  /// Whole lines. They are in the file once `flush` succeeds.
+  /// Appends complete lines. They are in the file once `flush` succeeds.
   void append(std::string_view lines);
 
-  /// What the file holds already stays. Before the first `flush`.
+  /// Keeps the present contents of the file. Call before the first `flush`.
   void go_on() { goes_on_ = true; }
 
-  /// Makes the file where it is not there yet; what it held before is gone, unless it goes on.
-  /// Errors:
-  /// kInfrastructure, it takes no more; says why. Can be tried again.
+  /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier
+  /// contents unless `go_on` was called. Errors: kInfrastructure if it accepts no more data; says
+  /// why. Can be retried.
   Status flush();
 
  private:
@@ -48,31 +48,32 @@ class GrowingFile {
   std::size_t waiting_bytes_max_;
   bool goes_on_ = false;
   int file_ = -1;
-  std::int64_t size_ = 0;  ///< Of the whole lines in the file.
+  std::int64_t size_ = 0;  ///< Size of the complete lines in the file.
   std::string waiting_;
-  std::uint64_t left_out_ = 0;  ///< Lines.
+  std::uint64_t left_out_ = 0;  ///< Number of lines left out.
 };
 
-/// Files that are written by a thread of their own, since a slow disk takes minutes for large ones,
-/// and tried again where they cannot be. Belongs to one thread.
+/// Writes files in a thread of its own, since a slow disk takes minutes for large ones, and retries
+/// after failures. Belongs to one thread.
 class Saving {
  public:
-  /// Runs in the other thread, again after each failure. Should come back soon once `given_up`.
+  /// Runs in the other thread, again after each failure. Should return soon once `given_up` is
+  /// true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   /// Begins to write.
   explicit Saving(Write write);
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
-  /// Gives up what is under way, and waits for that.
+  /// Cancels the write in progress and waits for its end.
   ~Saving();
 
-  /// To be called often: sees what came of it, and tries again a second after a failure. `now` is
-  /// seconds of a clock that never jumps.
+  /// Polls the result, and retries a second after a failure. Call often; `now` is in seconds of a
+  /// monotonic clock.
   void refresh(double now);
 
   [[nodiscard]] bool done() const { return done_; }
-  /// Why the last try failed; nothing before the first has, and once it is done.
+  /// The reason of the last failure; nothing before the first failure and after success.
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:

@@ -16,9 +16,10 @@ namespace {
 constexpr double kBetweenSavesSeconds = 1;
 constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
 constexpr std::uint64_t kBytesOfAParameterMax = 8;
-// Running statistics, and names and shapes of tensors, which no shape of a job counts.
+// Allows for running statistics, and for names and shapes of tensors, which a job's shape does not
+// count.
 constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
-constexpr std::uint64_t kBytesOfATensor = 256;  // Beside its data and name.
+constexpr std::uint64_t kBytesOfATensor = 256;  // Per tensor, besides its data and name.
 constexpr std::uint32_t kCheckedRunsMax = 65'536;
 
 }  // namespace
@@ -47,7 +48,7 @@ Status JobResults::begin() {
   std::error_code error;
   std::filesystem::copy_file(fmt::format("{}/metrics.csv", resumed_), path("metrics.csv"),
                              std::filesystem::copy_options::overwrite_existing, error);
-  if (!error) {  // It has the mode of the checkpoint's, which may be for reading only.
+  if (!error) {  // The copy has the mode of the checkpoint's file, which may be read-only.
     std::filesystem::permissions(path("metrics.csv"), std::filesystem::perms::owner_write,
                                  std::filesystem::perm_options::add, error);
   }
@@ -72,7 +73,7 @@ Status JobResults::take(const proto::ReportItem& item) {
     case proto::ReportItem::kStep:
       append_metrics(metrics_row(item.step()));
       last_step_ = item.step().step();
-      static_cast<void>(write_dumps(last_step_));  // Those that fail are tried again.
+      static_cast<void>(write_dumps(last_step_));  // Failed writes are retried later.
       return {};
     case proto::ReportItem::kEvaluation:
       append_metrics(metrics_row(item.evaluation()));
@@ -100,7 +101,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// A replica that is broken sends without end; the disk has room for `parameters_`.
+/// Bounded, since a broken replica may send without end; the disk has space for `parameters_`.
 Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
@@ -144,7 +145,7 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   return {};
 }
 
-/// Nothing to write where runs are missing: what an earlier check found stays.
+/// Writes nothing if runs are missing: the findings of an earlier check stay.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
@@ -155,7 +156,7 @@ void JobResults::finish_check() {
   });
 }
 
-/// Better now than after the last step.
+/// Checks early, rather than after the last step.
 Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
   return config_.inference() || config_.has_profile() ? Status{}
@@ -180,7 +181,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return outputs_->write(piece.offset(), piece.data());
 }
 
-/// Steps up to this one are over: what was dumped of them is all there will be.
+/// Writes the dumps of steps up to this one, which are over and therefore complete.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
     auto& [step, dump] = *dumps_.begin();
@@ -227,9 +228,9 @@ Status JobResults::finish() {
   return {};
 }
 
-/// In the thread of `saving_`. What cannot be made again comes first.
+/// Runs in the thread of `saving_`. Results that cannot be reproduced come first.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // Who removed the folder meanwhile does not lose the training, too.
+  // Recreates the folder: a user who removed it meanwhile should not lose the training, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {
@@ -241,7 +242,7 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
     POPRUN_TRY(metrics_->flush());
   }
   if (config_.has_profile()) {
-    return {};  // Whoever wanted the profile has more to say.
+    return {};  // The command that wanted the profile writes it itself, with more figures.
   }
   POPRUN_ASSIGN(const std::string json, message_json(*profile_));
   return write_whole_file(path("profile.json"), {json}, &given_up);

@@ -19,64 +19,65 @@
 
 namespace poprun::launcher {
 
-/// What the instances of one job report, on its way into the files of result_files.h. A disk that
-/// takes nothing stops nobody: what is due waits in memory and is tried again.
+/// Writes what the instances of one job report to the files of result_files.h. A disk that accepts
+/// no data does not stop the job: pending data waits in memory and is retried.
 ///
-/// What waits there is bounded: weights by 8 B for each parameter that the job's shape announced
-/// and 64 MiB for all else that they hold, dumps by the steps that were asked for, runs of a check
-/// by its plan. More is a bug of whoever sends it.
+/// The memory for pending data is bounded: 8 B for each parameter in the job's announced shape plus
+/// 64 MiB for everything else in weights, the requested steps for dumps, and the plan for the runs
+/// of a check. A sender that exceeds these bounds has a bug.
 ///
-/// Errors, from any call: kBug where the report contradicts itself; of inference, kInfrastructure
-/// where outputs cannot be written.
+/// Errors, from any call: kBug if the report contradicts itself; in inference, kInfrastructure if
+/// outputs cannot be written.
 class JobResults {
  public:
-  /// `config` must outlive this. `folder` need not be there before the first item comes.
+  /// `config` must outlive this. `folder` need not exist before the first item arrives.
   JobResults(std::string folder, const proto::RunConfig& config);
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
-  /// The job goes on from a checkpoint: its metrics are in the folder once a first result comes,
-  /// and what was dumped up to its step stays. Before the first item.
+  /// Resumes from a checkpoint: once a first result arrives, the folder contains the checkpoint's
+  /// metrics, and dumps of steps up to `step` stay. Call before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// The first result clears those of an earlier run away: a job that never comes so far costs
-  /// nobody anything. Errors: also kInfrastructure, there is no room for the weights to come, or an
-  /// earlier result cannot be removed.
+  /// Takes an item. The first one removes the results of an earlier run, so a job that fails before
+  /// it loses nothing. Errors: also kInfrastructure, if there is no space for the coming weights or
+  /// an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// To be called often, `now` in seconds of a clock that never jumps: brings what was taken so far
-  /// to where others can read it. Errors: kInfrastructure, the disk does not take it.
+  /// Flushes what was taken so far to where others can read it. Call often; `now` is in seconds of
+  /// a monotonic clock. Errors: kInfrastructure if the disk does not accept it.
   Status refresh(double now);
 
-  /// After `refresh`: rows of metrics.csv wait in memory, since the disk does not take them.
+  /// After `refresh`: rows of metrics.csv wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
-  /// The report is over: begins to write weights or outputs, then the metrics that wait, then the
-  /// profile. Nothing where no profile came: the report was another instance's, or broke off.
+  /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile.
+  /// Does nothing if no profile came: then the report belonged to another instance, or broke off.
   Status finish();
 
-  /// Everything of the job came: nothing is missing but the disk's word.
+  /// The whole report has arrived; only the disk has yet to confirm.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
   /// All files are complete on disk.
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
-  /// Why they are not yet, where they were tried.
+  /// Why the files are not complete yet, if writing them was tried.
   [[nodiscard]] std::optional<Error> save_failure() const {
     return saving_ ? saving_->failure() : std::nullopt;
   }
-  /// The whole job's profile. Requires: reported, and the job is no check.
+  /// The whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
-  /// What a check found so far.
+  /// The findings of a check so far.
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }
-  /// In inference: how many items' outputs are written.
+  /// Number of items whose outputs are written, in inference.
   [[nodiscard]] std::uint64_t items_written() const;
 
-  /// Whether a dump of a step up to `step` is yet to come or to be completed.
+  /// Whether the dump of any step up to `step` has yet to arrive or to be completed.
   [[nodiscard]] bool awaits_dumps(std::uint64_t step) const {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }
 
-  /// Nothing more will come: writes what came of a step that did not end. A line for each such
-  /// file and, where the job ended after step `ended_after`, one for the steps that it never began.
+  /// Writes the incomplete dumps once nothing more will arrive. Returns a line for each of these
+  /// files and, if the job ended after step `ended_after`, one for the requested steps that never
+  /// began.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
@@ -94,23 +95,23 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
-  std::string resumed_;                 ///< The folder of a checkpoint, if it goes on from one.
-  bool begun_ = false;                  ///< A first result came.
-  std::optional<GrowingFile> metrics_;  ///< From the first row on.
+  std::string resumed_;                 ///< Folder of the checkpoint it resumes from; or empty.
+  bool begun_ = false;                  ///< The first result has arrived.
+  std::optional<GrowingFile> metrics_;  ///< Set from the first row on.
   bool metrics_wait_ = false;
   WeightsCollector weights_;
-  std::uint64_t parameters_ = 0;                     ///< Announced, 0 before that.
-  std::uint64_t weight_bytes_ = 0;                   ///< That came.
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is on the disk.
-  std::uint64_t last_step_ = 0;                      ///< That is over.
+  std::uint64_t parameters_ = 0;                     ///< As announced; 0 before that.
+  std::uint64_t weight_bytes_ = 0;                   ///< Bytes received.
+  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until written to the disk.
+  std::uint64_t last_step_ = 0;                      ///< The last completed step.
   double dumps_failed_at_ = 0;
-  std::set<std::uint64_t> dumps_due_;  ///< Steps whose dump is not written yet.
-  std::optional<NpyFile> outputs_;     ///< From the first piece on.
+  std::set<std::uint64_t> dumps_due_;  ///< Steps whose dumps are not written yet.
+  std::optional<NpyFile> outputs_;     ///< Set from the first piece on.
   std::optional<proto::Profile> profile_;
   proto::CheckReport check_;
   bool report_over_ = false;
   bool main_file_written_ = false;
-  std::optional<Saving> saving_;  ///< The last member: its thread reads those above.
+  std::optional<Saving> saving_;  ///< Must be the last member: its thread reads those above.
 };
 
 }  // namespace poprun::launcher

@@ -14,7 +14,7 @@ namespace {
 
 struct Element {
   std::string_view type;
-  std::string_view descr;  ///< NumPy's name of it.
+  std::string_view descr;  ///< NumPy's name of the type.
   std::uint64_t bytes;
 };
 
@@ -61,7 +61,7 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type,
     if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
       return tl::unexpected<Error>{file.failed().error()};
     }
-    // Where the file system can tell, a disk that will be full is told now.
+    // If the file system can reserve space, a disk that will be full is reported now.
     if (fallocate(fileno(file.file_.get()), 0, 0, size) != 0 && errno == ENOSPC) {
       return tl::unexpected<Error>{file.failed().error()};
     }

@@ -11,11 +11,13 @@
 
 namespace poprun::launcher {
 
-/// A .npy file that is filled in any order and is there whole or not at all: NumPy's format 1.0,
-/// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps nothing in memory.
+/// A .npy file that is filled in any order and appears either complete or not at all: NumPy's
+/// format 1.0, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps no
+/// data in memory.
 class NpyFile {
  public:
-  /// Room for everything, at `path` with ".part" appended. `type` is "f32", "f16", "i32" or "u8".
+  /// Reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16",
+  /// "i32" or "u8".
   ///
   /// Errors
   ///   kInfrastructure  it cannot be written.
@@ -28,20 +30,21 @@ class NpyFile {
   /// Removes a file that was not finished.
   ~NpyFile();
 
-  /// Row-major little-endian bytes, `offset` from the first element. Each byte is written once.
+  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is
+  /// written once.
   ///
   /// Errors
-  ///   kInfrastructure  the disk takes no more.
-  ///   kBug             they lie outside.
+  ///   kInfrastructure  the disk accepts no more.
+  ///   kBug             the bytes lie outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
-  /// First dimension's entries that the bytes written so far make.
+  /// Number of entries of the first dimension that the bytes written so far amount to.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
-  /// The file gets its name.
+  /// Gives the file its final name.
   ///
   /// Errors
-  ///   kInfrastructure  as `write`.
+  ///   kInfrastructure  as in `write`.
   ///   kBug             bytes are missing.
   Status finish();
 
@@ -56,7 +59,7 @@ class NpyFile {
   Status write_at(std::uint64_t place, std::string_view data);
 
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished, or moved from.
+  std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished or moved from.
   std::uint64_t header_bytes_ = 0;
   std::uint64_t data_bytes_ = 0;
   std::uint64_t row_bytes_ = 1;

@@ -19,12 +19,12 @@ using Json = nlohmann::ordered_json;
 
 void put_numbers(const google::protobuf::Descriptor& type, Json& object);
 
-/// By key: maps come in any order.
+/// Sorts the map by key, since maps come in any order.
 Json sorted(const Json& map) {
   return nlohmann::json(map);
 }
 
-/// A field's value, or one of its values where it repeats.
+/// Converts a field's value, or one of its values if it repeats.
 void put_numbers(const FieldDescriptor& field, Json& value) {
   const bool is_integer = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 ||
                           field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
@@ -65,7 +65,7 @@ bool parse(const std::string& bytes, proto::Profile& profile) {
                                 : profile.ParseFromString(bytes);
 }
 
-/// Equal profiles as equal bytes: maps by key.
+/// Serialises equal profiles to equal bytes, with maps sorted by key.
 std::string serialised(const proto::Profile& profile) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);

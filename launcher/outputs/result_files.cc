@@ -25,17 +25,18 @@ namespace fs = std::filesystem;
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv",
                                     "profile.json", "profile.pb"};
 
-constexpr std::size_t kPieceBytes = 16 << 20;  // Between two looks at whether it was given up.
+constexpr std::size_t kPieceBytes = 16 << 20;  // Written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
-/// Bytes that this user may take of the disk of `folder`; nothing where it does not tell.
+/// Bytes that this user can use on the disk of `folder`; nothing if the file system does not report
+/// them.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
   const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;
   return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
 }
 
-/// The error of a file of `needed` bytes, with the room that there is where that is too little.
+/// The error of a file of `needed` bytes, with the available space if that is too little.
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
@@ -54,7 +55,8 @@ tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_co
               fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
 }
 
-/// Permissions lie (root, read-only file systems): only making a file shows that one can.
+/// Permission bits are not reliable (root, read-only file systems): only creating a file proves
+/// that it is possible.
 Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -113,7 +115,7 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
                      metrics.loss(), accuracy, metrics.wall_seconds(), metrics.device_seconds());
 }
 
-/// Not where it left nothing.
+/// Moves the failure report and logs of an attempt aside, if it left any.
 void set_attempt_aside(const fs::path& path) {
   std::error_code unused;
   if (!fs::exists(path / "failure.txt", unused) &&
@@ -149,14 +151,14 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   OutputFolder taken = held.lies_at(folder)
                            ? std::move(held)
                            : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems know no locks: what only they allow is not refused.
+  // Some network file systems do not support locks; their errors are not a reason to refuse.
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
                             "or wait until it ends",
                             folder));
   }
-  // Ours alone now: what a killed job had begun to write.
+  // The folder is now ours alone: removes files that a killed job had begun to write.
   for (const char* result : kResults) {
     fs::remove(path / fmt::format("{}.part", result), error);
   }

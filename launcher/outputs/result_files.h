@@ -16,49 +16,50 @@
 
 /// The files of a job:
 ///
-///   DIR/weights.safetensors   final weights, complete or absent
-///   DIR/outputs.npy           what inference put out, complete or absent
-///   DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
-///   DIR/metrics.csv           one row a step and evaluation, growing
-///   DIR/profile.json          the Profile message, complete or absent
-///   DIR/profile.pb            the same, serialised; only of `poprun-emu profile`
-///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
-///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
+///     DIR/weights.safetensors   final weights, complete or absent
+///     DIR/outputs.npy           outputs of inference, complete or absent
+///     DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
+///     DIR/metrics.csv           one row per step and evaluation, growing
+///     DIR/profile.json          the Profile message, complete or absent
+///     DIR/profile.pb            the same, serialised; only by `poprun-emu profile`
+///     DIR/failure.txt           what each replica of a failed job did; no earlier result
+///     DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///
-/// and of a check, which leaves those above alone:
+/// and those of a check, which leaves the files above alone:
 ///
-///   DIR/check.json            what the last check that ended found
-///   DIR/check-failure.txt     as failure.txt
-///   DIR/check-logs/           as logs/
+///     DIR/check.json            findings of the last check that ended
+///     DIR/check-failure.txt     as failure.txt
+///     DIR/check-logs/           as logs/
 ///
-/// A write that fails (disk full) is kInfrastructure with the file's name and, where room is short,
-/// what it needs and what there is. A file that was to be complete is absent then, and one that
-/// grows ends with a whole line.
+/// A write that fails (disk full) is kInfrastructure with the file's name and, if space is short,
+/// the needed and the available space. A file that has to be complete is then absent, and one that
+/// grows ends with a complete line.
 namespace poprun::launcher {
 
-/// What a run leaves besides its results: names in its folder.
+/// Names of what a run leaves in its folder besides its results.
 struct Traces {
   const char* logs;
   const char* failure;
 };
 Traces traces_of(const proto::RunConfig& config);
 
-/// The folder that a job writes to, and no other job of this machine as long as this lives.
+/// The output folder of a job, locked against other jobs on this machine as long as this lives.
 class OutputFolder {
  public:
-  /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
-  /// stays, but for results that were not whole when it was killed. With `sets_aside`, failure.txt
-  /// and logs of an earlier attempt move to the next free attempts/N, as far as possible. `held`:
-  /// what an earlier attempt took of the same `folder`; no other job gets it in between.
+  /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an
+  /// earlier run stay, except results that were incomplete when it was killed. With `sets_aside`,
+  /// failure.txt and logs of an earlier attempt move to the next free attempts/N, as far as
+  /// possible. `held` is the lock of an earlier attempt on the same `folder`, so that no other job
+  /// gets it in between.
   ///
   /// Errors
-  ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
-  ///           `overwrite` is false.
+  ///   kUsage  it cannot be created or written to, another job has it, or it holds earlier results
+  ///           and `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite,
                                    std::string_view logs = "logs", bool sets_aside = false,
                                    OutputFolder held = {});
 
-  /// None.
+  /// Holds no folder.
   OutputFolder() noexcept;
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
@@ -67,49 +68,51 @@ class OutputFolder {
  private:
   explicit OutputFolder(int lock) : lock_(lock) {}
 
-  /// Whether it is the one at `path`, and not one that was removed from there.
+  /// Whether this is the folder now at `path`, and not one that has been removed from there.
   [[nodiscard]] bool lies_at(const std::string& path) const;
 
-  int lock_ = -1;  ///< The open and locked folder, or -1.
+  int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
 /// Errors
-///   kInfrastructure  the disk of `folder` has no room for `bytes` of weights that this user could
-///                    take, earlier results not counted: they go first.
+///   kInfrastructure  the disk of `folder` has no space for `bytes` of weights that this user could
+///                    use. Earlier results do not count, since they are removed first.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its dumps if `dumps`, and why it failed; not the file
-/// `kept`, which this job begins from. Its logs go with the first new one.
+/// Removes the results of an earlier run, its dumps if `dumps`, and its failure.txt, but not the
+/// file `kept`, from which this job starts. Its logs are removed with the first new one.
 ///
 /// Errors
-///   kInfrastructure  one cannot be removed: better known now than when the new one is complete.
+///   kInfrastructure  a file cannot be removed; better to find out now than when the new result is
+///                    complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
-/// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
-/// Where `given_up` becomes true meanwhile, from another thread, not at all.
+/// Writes `parts` one after the other to `path`, so that the file appears either complete or not at
+/// all. If another thread sets `given_up` meanwhile, the file does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
-/// Floats with 9 digits, so that each float32 reads back exactly. An evaluation's split is "test".
+/// Formats floats with 9 digits, so that each float32 reads back exactly. The split of an
+/// evaluation is "test".
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
-/// Puts weights, or a dump's tensors, together from the chunks of a report.
+/// Assembles weights, or the tensors of a dump, from the chunks of a report.
 class WeightsCollector {
  public:
   /// Errors
-  ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not fit the
-  ///   shape.
+  ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not match the
+  ///         shape.
   Status take(const proto::TensorChunk& chunk);
 
-  /// Forgets a last tensor that is not complete. Returns how many there are.
+  /// Drops the last tensor if it is incomplete. Returns the number of tensors.
   std::size_t keep_complete();
 
-  /// Orders the tensors that are complete by name.
+  /// Sorts the complete tensors by name.
   void sort_by_name();
 
-  /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
+  /// Errors: kBug if the last tensor is incomplete; also those of write_whole_file.
   [[nodiscard]] Status write(const std::string& path,
                              const std::atomic<bool>* given_up = nullptr) const;
 
@@ -118,30 +121,29 @@ class WeightsCollector {
 
  private:
   std::vector<Tensor> tensors_;
-  bool open_ = false;  ///< The last tensor expects more.
+  bool open_ = false;  ///< The last tensor is incomplete.
 };
 
-/// One log a replica, opened when its first line comes. The very first removes those of an earlier
-/// run. While the disk is full a few lines of each wait, and the others are counted.
+/// One log per replica, opened at its first line. The very first line removes the logs of an
+/// earlier run. While the disk is full, a few lines of each log wait, and the rest are counted.
 class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas)
       : folder_(std::move(folder)), replicas_(replicas) {}
 
-  /// `FOLDER/replica-05.log`: enough digits that names sort.
+  /// Returns `FOLDER/replica-05.log`, with enough digits that the names sort.
   [[nodiscard]] std::string path(std::uint32_t replica) const;
 
   void write(std::uint32_t replica, std::string_view line);
 
-  /// Lines that wait are tried again. Errors: kInfrastructure, the first log that cannot be
-  /// written.
+  /// Retries waiting lines. Errors: kInfrastructure, the first log that cannot be written.
   Status flush();
 
  private:
   std::string folder_;
   std::uint32_t replicas_;
   std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
-  bool waiting_ = false;                        ///< A line of one.
+  bool waiting_ = false;                        ///< A line of some log waits.
 };
 
 }  // namespace poprun::launcher

@@ -39,13 +39,13 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"
                                                                               {"BOOL", 1},
                                                                               {"F8_E4M3", 1}}};
 
-/// a * b, or nothing where it overflows.
+/// a * b, or nothing if it overflows.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Bytes of one element; nothing for an unknown dtype.
+/// Bytes per element; nothing for an unknown dtype.
 std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   const auto type =
       std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
@@ -70,7 +70,7 @@ std::optional<std::vector<std::int64_t>> integers(const Json& object, const char
   return values;
 }
 
-/// The header as JSON, without exceptions, not nested deeper than the format needs.
+/// Parses the header as JSON, without exceptions, and no deeper than the format needs.
 Result<Json> parse_header(std::string_view text) {
   std::vector<std::string> names;
   const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -131,7 +131,7 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object,
   return entry;
 }
 
-/// Entries in the order of their data, which they must fill from end to end.
+/// Sorts entries in the order of their data, which they must fill without gaps.
 Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t data_bytes) {
   std::ranges::stable_sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -155,8 +155,9 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
   return {};
 }
 
-/// What files of weights in other formats begin with, and what to do with them; "" for all other
-/// bytes. Requires: they are not the length of a header, which a pickle's first two could be.
+/// Recognises files of weights in other formats and returns what to do with them; "" for other
+/// bytes. Requires: `begin` is not a valid header length, which the first two bytes of a pickle
+/// could be.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
@@ -178,7 +179,7 @@ std::string_view other_format(std::string_view begin) {
   return "";
 }
 
-/// Bytes of the header that a file of `file_bytes` begins with; `begin` has its first.
+/// Length of the header of a file of `file_bytes`; `begin` has its first bytes.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,
@@ -200,7 +201,7 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
   return length;
 }
 
-/// The tensors that the header lists, which must fill the data from end to end.
+/// The tensors that the header lists, which must fill the data without gaps.
 Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
   POPRUN_ASSIGN(const Json header, parse_header(text));
   std::vector<TensorEntry> entries;
@@ -227,7 +228,7 @@ Result<std::vector<Tensor>> parse(std::string_view bytes) {
   return tensors;
 }
 
-/// What the header of a file of that size lists.
+/// The tensors in the header of a file of this size.
 Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_ASSIGN(const std::string begin, read_file(path, kLengthBytes));
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
@@ -240,11 +241,11 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   return list;
 }
 
-/// Whether the file of that size is worth reading, by its header.
+/// Checks by the header whether the file is worth reading.
 Status check_header(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();
-  // The bytes of the file, and the tensors that are made of them.
+  // Memory must hold the bytes of the file, and the tensors made from them.
   if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
     return fail(
         ErrorCode::kHostResources,

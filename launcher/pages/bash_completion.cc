@@ -15,8 +15,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Candidates are whole words as typed, --option=value included. Bash itself takes a word apart at
-/// each character of COMP_WORDBREAKS, = and : among them, and wants the last part alone.
+/// Candidates are whole words as typed, including --option=value. Bash itself splits a word at each
+/// character of COMP_WORDBREAKS, among them = and :, and wants only the last part.
 constexpr const char* kScript = R"script(
 # Adds the candidates that begin with $value, $head in front of each.
 _poprun_emu_add() {
@@ -82,7 +82,7 @@ _poprun_emu() {
 complete -F _poprun_emu poprun-emu
 )script";
 
-/// The line of a `case` for an option with values to offer, or nothing.
+/// The line of a `case` for an option that has values to offer; or nothing.
 std::string case_of(const OptionRow& row) {
   const std::string pattern =
       row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
@@ -95,7 +95,8 @@ std::string case_of(const OptionRow& row) {
              : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// How sources begin: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
+/// The beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR,
+/// npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");
   std::vector<std::string> beginnings;

@@ -11,8 +11,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// `text` as groff prints it unchanged: a plain `-` would become a hyphen that cannot be copied,
-/// and a `.` or `'` that begins a line would be a request.
+/// Escapes `text` so that groff prints it unchanged: a plain `-` would become a hyphen that cannot
+/// be copied, and a `.` or `'` at the beginning of a line would be a request.
 std::string escaped(std::string_view text) {
   std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -31,7 +31,7 @@ std::string bold(std::string_view text) {
   return fmt::format("\\fB{}\\fR", escaped(text));
 }
 
-/// An entry of a list of terms.
+/// Formats an entry of a list of terms.
 std::string entry(const std::string& term, std::string_view meaning) {
   return fmt::format(".TP\n{}\n{}.\n", term, escaped(meaning));
 }

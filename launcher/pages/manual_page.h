@@ -4,7 +4,7 @@
 
 namespace poprun::launcher {
 
-/// poprun-emu(1) in groff's man macros (groff_man(7)), from the option table.
+/// Generates poprun-emu(1) in groff's man macros (groff_man(7)) from the option table.
 std::string manual_page();
 
 }  // namespace poprun::launcher

@@ -7,7 +7,7 @@
 /// IPv4 addresses, as text.
 namespace poprun::launcher {
 
-/// Those of this machine's interfaces.
+/// The addresses of this machine's interfaces.
 std::vector<std::string> own_addresses();
 
 /// The first address of `host`, a name or an address; nothing if it does not resolve here.

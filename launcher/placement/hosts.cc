@@ -48,7 +48,7 @@ std::string_view trimmed(std::string_view text) {
              : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Splits at commas outside of brackets. Blanks around the parts do not count.
+/// Splits at commas outside of brackets. Blanks around the parts are ignored.
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -64,7 +64,7 @@ std::vector<std::string_view> split_list(std::string_view text) {
   return parts;
 }
 
-/// `0-2,4` to 0 1 2 4; `00-03` keeps its width.
+/// Expands `0-2,4` to 0 1 2 4; `00-03` keeps its width.
 Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   std::vector<std::string> numbers;
   for (const std::string_view part : split_list(text)) {
@@ -86,7 +86,7 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-/// What a list says about the hosts of one name, which may have a bracket.
+/// The properties of the hosts with one name in a list; the name may have a bracket.
 struct Entry {
   std::string names;
   std::uint32_t slots = 0;
@@ -98,7 +98,7 @@ std::optional<std::uint32_t> slots_in(std::string_view text) {
   return slots && *slots >= 1 && *slots <= kSlotsMax ? slots : std::nullopt;
 }
 
-/// `user@node[0-3]`.
+/// Parses `user@node[0-3]`.
 Entry entry_of(std::string_view text) {
   const std::size_t at = text.find('@');
   if (at == std::string_view::npos) {
@@ -109,7 +109,7 @@ Entry entry_of(std::string_view text) {
           .user = std::string(text.substr(0, at))};
 }
 
-/// `rack[0-1]n[0-3]` to the eight names of it, those of the first bracket slowest.
+/// Expands `rack[0-1]n[0-3]` to its eight names, with the first bracket changing slowest.
 Result<std::vector<std::string>> expand_names(std::string_view names) {
   std::vector<std::string> expanded = {""};
   for (;;) {
@@ -174,7 +174,7 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats,
   return {};
 }
 
-/// Takes the slots off `user@node[0-2]:4`.
+/// Splits the slots off `user@node[0-2]:4`.
 Result<Entry> entry_with_slots(std::string_view part) {
   const std::size_t close = part.rfind(']');
   const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
@@ -201,7 +201,7 @@ std::vector<std::string> words_of(std::string_view line) {
   return {std::istream_iterator<std::string>(text), {}};
 }
 
-/// A line of a hostfile.
+/// Adds a line of a hostfile.
 Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts) {
   POPRUN_ASSIGN(Entry entry, entry_with_slots(words[0]));
   std::uint32_t slots_max = kSlotsMax;

@@ -30,7 +30,8 @@ std::string names_of(std::span<const Host> hosts) {
   return fmt::format("{}{}", fmt::join(names, ", "), hosts.size() > kShown ? ", ..." : "");
 }
 
-/// Slurm's counts for its nodes in order, `2(x3),1` for 2, 2, 2, 1; empty if they are not that.
+/// Slurm's counts for its nodes in order, `2(x3),1` for 2, 2, 2, 1; empty if `text` has another
+/// format.
 std::vector<std::uint32_t> counts_of(std::string_view text) {
   std::vector<std::uint32_t> counts;
   while (!text.empty()) {
@@ -65,7 +66,7 @@ struct SlurmJob {
   std::vector<Host> hosts;
 };
 
-/// The Slurm job that this process belongs to, if it belongs to one.
+/// The Slurm job that this process belongs to, if any.
 Result<std::optional<SlurmJob>> slurm_job() {
   const auto number = variable({"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!number) {
@@ -84,7 +85,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Tasks are slots if Slurm was asked for one for each instance. Else they may be one for each
+/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise they may be one per
 /// processor, or a default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
@@ -120,7 +121,7 @@ Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
                   .slurm_job = reached ? job.number : ""};
 }
 
-/// Hosts that were named, by the names that Slurm has for them.
+/// The named hosts, by Slurm's names for them.
 Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& job) {
   for (Host& host : hosts) {
     const auto is_it = [&](const Host& node) { return same_host(node.name, host.name); };
@@ -143,7 +144,8 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};
 }
 
-/// Grid Engine's file: `HOST SLOTS QUEUE PROCESSORS` a line. Nothing outside of its jobs.
+/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Nothing outside of its
+/// jobs.
 Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   const auto file = variable({"PE_HOSTFILE"});
   const auto job = variable({"JOB_ID"});
@@ -183,7 +185,7 @@ bool lists_hosts(const std::string& text) {
   return false;
 }
 
-/// Of Open MPI's parameter, or of the file that it takes if that is not set.
+/// The hosts of Open MPI's parameter, or of its default file if that is not set.
 Result<JobHosts> hosts_by_default(const Options& options) {
   const std::array<std::string, 1> parameter = {"orte_default_hostfile"};
   const auto set = mca_parameter(parameter, options.mpi_global_args);
@@ -210,7 +212,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
                   .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
-/// mpirun must not get hosts that the launcher does not see.
+/// mpirun must not get hosts that the launcher does not know.
 Status check_mpi_arguments(std::span<const std::string> arguments) {
   constexpr std::array kHostOptions = {"-H",
                                        "-host",

@@ -4,8 +4,9 @@
 
 namespace poprun::launcher {
 
-/// Whether this machine reaches itself: what runs on it speaks to each other through its loopback
-/// interface, also at its other addresses. Nobody says so: sockets listen, and calls wait.
+/// Checks that this machine reaches itself: its processes talk to each other through the loopback
+/// interface, even at its other addresses. Without it there is no error message: sockets listen,
+/// and calls wait.
 ///
 /// Errors
 ///   kHostResources  the interface is down; with the command that brings it up.

@@ -28,7 +28,7 @@ std::string trimmed(const std::string& text) {
              : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Where `--mca NAME VALUE` begins.
+/// The index at which `--mca NAME VALUE` begins.
 std::optional<std::size_t> argument_at(std::span<const std::string> names,
                                        std::span<const std::string> arguments) {
   for (std::size_t i = 0; i + 2 < arguments.size(); ++i) {
@@ -52,7 +52,7 @@ std::optional<std::string> value_in_file(const std::string& path, const std::str
   return value;
 }
 
-/// The files of parameters, those that count more first.
+/// The parameter files, those with higher priority first.
 Words parameter_files() {
   Words files;
   if (const auto list = variable({"OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_files"})) {
@@ -88,7 +88,7 @@ std::string mca_folder() {
   const std::filesystem::path mpirun =
       std::filesystem::canonical(in_path("mpirun").value_or(""), error);
   const std::filesystem::path prefix = mpirun.parent_path().parent_path();
-  // Debian's has the prefix /usr.
+  // Debian's package has the prefix /usr.
   return error || prefix == "/usr" ? "/etc/openmpi" : (prefix / "etc").string();
 }
 

@@ -23,7 +23,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.");
 }
 
-/// How many instances each host takes.
+/// Number of instances per host.
 Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
                                                       std::span<const Host> hosts) {
   const auto count = static_cast<std::uint32_t>(hosts.size());
@@ -54,7 +54,7 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
   return shares;
 }
 
-/// mpirun takes two names of a host for two hosts.
+/// mpirun treats two names of one host as two hosts.
 Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> known) {
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     for (std::size_t i = 0; i < h; ++i) {
@@ -73,7 +73,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
   return {};
 }
 
-/// The one user that the hosts other than this machine are entered as: mpirun takes one for all.
+/// The single user for logins on the remote hosts: mpirun accepts only one for all.
 Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -97,7 +97,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
   return first == nullptr ? "" : first->user;
 }
 
-/// mpirun has one place for ssh's arguments, which both would take.
+/// mpirun has one parameter for ssh's arguments, which both options would need.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given =
@@ -148,7 +148,7 @@ std::string own_address(const Placement& placement) {
       return *source;
     }
   }
-  // Only ssh knows the hosts, by its own configuration.
+  // Only ssh can resolve the hosts, from its own configuration.
   std::vector<std::string> own = own_addresses();
   std::erase_if(own, is_loopback);
   return own.size() == 1 ? own.front() : machine_name();

@@ -9,7 +9,7 @@
 #include "launcher/placement/hosts.h"
 #include "replica/base/error.h"
 
-/// Who is where.
+/// Locations of replicas and instances:
 ///
 ///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of equal size;
 ///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots where given.
@@ -20,16 +20,16 @@ struct Placement {
   std::uint32_t num_replicas = 0;
   std::uint32_t num_instances = 0;  ///< Divides num_replicas.
   std::uint32_t ipus_per_replica = 0;
-  std::vector<std::string> hosts;            ///< Those used, in order.
-  std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never falls.
-  std::vector<bool> is_local;                ///< [hosts] it is this machine, by whatever name.
+  std::vector<std::string> hosts;            ///< The hosts in use, in order.
+  std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never decreases.
+  std::vector<bool> is_local;                ///< [hosts] whether it is this machine, by any name.
   std::vector<std::string> addresses;      ///< [hosts] IPv4; empty: the name does not resolve here.
-  std::string source;                      ///< Of hosts that the command does not name.
+  std::string source;                      ///< Origin of hosts that the command does not name.
   std::string slurm_job;                   ///< Its srun reaches the hosts; empty: ssh does.
-  std::string ssh_user;                    ///< Who logs in on other hosts; empty: as ssh decides.
+  std::string ssh_user;                    ///< Login on other hosts; empty: as ssh decides.
   std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain of the device.
-  std::string address_in_subnet;           ///< This machine's, with --host-subnet.
-  bool hosts_given = false;                ///< False: all on this machine, without -H.
+  std::string address_in_subnet;           ///< This machine's address, with --host-subnet.
+  bool hosts_given = false;                ///< False: without -H, all on this machine.
   bool all_local = false;                  ///< Every host is this machine.
 
   [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }
@@ -44,10 +44,10 @@ struct Placement {
   }
 };
 
-/// Lays instances over hosts. Where any host states slots, hosts are filled in order up to their
-/// slots (one where not stated); otherwise evenly, the first hosts taking one more.
-/// `hosts` empty: this machine. `known` is what `look_up` knows of them; without it, their names
-/// tell which is this machine.
+/// Distributes instances over hosts. If any host states slots, hosts are filled in order up to
+/// their slots (one if not stated); otherwise evenly, with the first hosts taking one more. Empty
+/// `hosts`: this machine. `known` is the result of `look_up`; without it, only names decide which
+/// host is this machine.
 ///
 /// Errors
 ///   kUsage  too few slots: needed, had, remedy; hosts with different users.
@@ -55,31 +55,31 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
                         std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// `place` for the device that `options` names and its hosts (job_hosts.h), but for the hosts
-/// `lost`.
+/// Calls `place` for the device that `options` names and for its hosts (job_hosts.h), except the
+/// hosts `lost`.
 ///
 /// Errors
-///   kUsage  also that this machine has no address in --host-subnet, that a host has two names, or
-///           that no host is left; and those of job_hosts.
+///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no
+///           host is left; and those of job_hosts.
 Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
-/// poprun's table of hosts, IPU-Link domains, instances and replicas.
+/// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);
 
-/// The address at which the hosts of `placement` reach this machine: 127.0.0.1 where all are local,
-/// otherwise that in --host-subnet, or of the interface towards the first host elsewhere that has
-/// an address, or the only one that is not loopback, or this machine's name. Never loopback while
-/// hosts are elsewhere.
+/// The address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local;
+/// otherwise the address in --host-subnet, or of the interface towards the first remote host with
+/// an address, or the only one that is not loopback, or this machine's name. Never loopback if any
+/// host is remote.
 std::string own_address(const Placement& placement);
 
-/// Where to listen to be reached at `own_address` and at no other: there; or at all addresses where
-/// it is a name, which other hosts may resolve differently.
+/// The address to listen at in order to be reachable at `own_address` and nowhere else: that
+/// address, or all addresses if it is a name, which other hosts may resolve differently.
 std::string listening_address(const std::string& own_address);
 
 /// This machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
 ///
 /// Errors
-///   kUsage  no interface has one; names the addresses there are.
+///   kUsage  no interface has one; names the available addresses.
 Result<std::string> own_address_in(const std::string& subnet);
 
 }  // namespace poprun::launcher

@@ -9,7 +9,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// A label over the replicas it owns.
+/// A label above the replicas that it covers.
 struct Cell {
   std::string label;
   std::size_t replicas;
@@ -39,7 +39,7 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
   return row;
 }
 
-/// Width of one replica's cell so that every label fits with a blank on each side. A cell over k
+/// Width of one replica's cell such that every label fits with a blank on each side. A cell over k
 /// replicas is k * width + k - 1 wide, since it covers k - 1 bars.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;

@@ -37,8 +37,8 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// A file in memory to read `text` from, -1 with errno where there is none. It cannot block, as a
-/// pipe would that nobody reads.
+/// Creates an in-memory file to read `text` from; returns -1 with errno if there is none. Unlike a
+/// pipe that nobody reads, it cannot block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;
@@ -87,16 +87,16 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-/// In the child, between fork and exec: only calls that are safe there, since other threads of the
-/// launcher may have held locks. Waits for the parent's word on `go`. Tells the parent errno where
-/// it fails.
+/// Runs in the child between fork and exec, with only async-signal-safe calls, since other threads
+/// of the launcher may have held locks. Waits for the parent's signal on `go`. Reports errno to the
+/// parent on failure.
 [[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
                          int out, int err, int report, PipeEnds go, int death_signal,
                          pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
-    _exit(127);  // The launcher died before the line above could take effect.
+    _exit(127);  // The launcher died before the line above took effect.
   }
   close(go.write);
   char word = 0;
@@ -160,7 +160,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   for (const int end : {in, out.write, err.write, report.write, go.read, go.write}) {
     close(end);
   }
-  // Ends at once: the child's end closes with its exec.
+  // Returns at once, since exec closes the child's end.
   const ssize_t told = read(report.read, &reason, sizeof(reason));
   close(report.read);
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
@@ -172,7 +172,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
         fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
                     reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
   }
-  setpgid(pid, pid);  // Also here, so that a signal sent right now finds the group.
+  setpgid(pid, pid);  // Also done here, so that a signal sent right now finds the group.
   out_pipe->read();
   err_pipe->read();
   return std::unique_ptr<Child>(new Child(pid, std::move(out_pipe), std::move(err_pipe)));

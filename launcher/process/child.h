@@ -15,32 +15,34 @@
 
 namespace poprun::launcher {
 
-/// A program of ours: started, read line by line, killed as a process group, reaped by the job.
+/// A child process of ours: started, read line by line, killed as a process group, reaped by the
+/// job.
 ///
-/// It gets its own process group, no standard input but the one it is given, and, unless it is 0,
-/// `death_signal` from the kernel should this process die first, so that even a SIGKILLed launcher
-/// leaves nothing behind (mpirun: guard.h). It does not hear requests (signals.h): they are
-/// ignored for programs that keep this, as our data server, and blocked for those that install
-/// handlers, as mpirun. Belongs to the loop's thread, which must also be the thread that started it
-/// (the kernel's rule for the death signal).
+/// It gets its own process group, only the standard input that it is given, and, unless 0,
+/// `death_signal` from the kernel if this process dies first, so that even a SIGKILLed launcher
+/// leaves nothing behind (for mpirun, see guard.h). It does not receive requests (signals.h): they
+/// are ignored for programs that keep this setting, like our data server, and blocked for those
+/// that install handlers, like mpirun. Belongs to the loop's thread, which must also be the thread
+/// that started it (the kernel's rule for the death signal).
 class Child {
  public:
   struct Program {
     std::string path;
     std::vector<std::string> arguments;                            ///< arguments[0] is the name.
-    std::vector<std::pair<std::string, std::string>> environment;  ///< Set beside our own.
+    std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own.
     int death_signal = 0;
-    std::string input = {};  ///< All of its standard input.
-    /// Called with its pid before it runs. If this fails, or this process dies, it never runs.
+    std::string input = {};  ///< The whole of its standard input.
+    /// Called with the child's pid before it runs. If this call fails, or this process dies, the
+    /// program never runs.
     std::function<Status(pid_t pid)> before = {};
     std::vector<std::string> without =
         {};  ///< Variables of our own environment that it does not get.
   };
-  /// One line without its end. Lines longer than 1 MiB are cut into several.
+  /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;
 
   /// Errors
-  ///   kHostResources  the program can't be started; names it and the reason.
+  ///   kHostResources  the program cannot be started; names it and the reason.
   ///   those of `before`.
   static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program,
                                               OnLine on_stdout, OnLine on_stderr);
@@ -51,8 +53,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// SIGKILL to the whole process group, until the child is reaped: then its number may be
-  /// another's.
+  /// Sends SIGKILL to the whole process group, until the child is reaped: after that, its number
+  /// may belong to another process.
   void kill() const;
   void reaped() { reaped_ = true; }
 
@@ -60,7 +62,7 @@ class Child {
   void drain();
 
  private:
-  /// One of the child's outputs.
+  /// One of the child's output streams.
   class Pipe {
    public:
     Pipe(asio::io_context& loop, int descriptor, OnLine on_line);

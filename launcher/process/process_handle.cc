@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
-extern "C" {  // glibc 2.36 forgot it.
+extern "C" {  // Missing in glibc 2.36.
 #include <sys/pidfd.h>
 }
 
@@ -91,7 +91,7 @@ void ProcessHandle::reap() const {
 }
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
-  // First the handle, then whose child it is: the number may change hands before, but not after.
+  // Opens the handle first, then checks the parent: the number may be reused before, but not after.
   if (const auto handle = ProcessHandle::open(pid);
       handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);

@@ -26,28 +26,28 @@
 namespace poprun::launcher {
 namespace {
 
-// Replicas that joined leave a dead launcher at once, and mpirun ends with them; only those that
-// are still starting have to be ended.
+// Replicas that have joined leave a dead launcher at once, and mpirun ends with them; only those
+// that are still starting have to be ended.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 
-/// Whether it did within `patience`.
+/// Whether the process ended within `patience`.
 bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   pollfd end{.fd = process.descriptor(), .events = POLLIN, .revents = 0};
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// The life of the guard. Only calls that are safe after the fork of a process with threads, which
-/// glibc's allocation of memory is.
+/// The main function of the guard. Uses only calls that are safe after a process with threads has
+/// forked, which includes glibc's memory allocation.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun,
                              collectives::JobFolder& folder) {
-  setsid();  // Whoever signals the launcher's group or closes its terminal does not mean us.
+  setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
   sigemptyset(&death);
   sigaddset(&death, SIGTERM);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The launcher's sockets must close with it, or replicas do not see it die.
+  // The launcher's sockets must close with it, or replicas would not notice its death.
   const auto [first, second] = std::minmax(
       {static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(folder.descriptor())});
   close_range(0, first - 1, 0);
@@ -164,7 +164,7 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
                           mpirun, is));
 }
 
-constexpr int kTimedOut = 124;  // The code of `timeout`.
+constexpr int kTimedOut = 124;  // Exit code of `timeout`.
 
 Status check_mpirun_program(const std::string& mpirun) {
   std::string quoted;
@@ -182,7 +182,7 @@ Status check_mpirun_program(const std::string& mpirun) {
   while (true) {
     const std::size_t bytes = fread(part.data(), 1, part.size(), pipe);
     answer.append(part.data(), bytes);
-    if (bytes > 0 || (ferror(pipe) != 0 && errno == EINTR)) {  // Processes of the job end now.
+    if (bytes > 0 || (ferror(pipe) != 0 && errno == EINTR)) {  // SIGCHLD interrupted the read.
       clearerr(pipe);
       continue;
     }
@@ -267,7 +267,7 @@ void Supervisor::kill_all() {
       process->child->kill();
     }
   }
-  // What mpirun leaves behind becomes our child, and is found in the next round.
+  // Orphans of mpirun become our children, and are found in the next round.
   for (const pid_t child : collectives::children_of(getpid())) {
     signal_child_of(getpid(), child, SIGKILL);
   }

@@ -18,64 +18,67 @@
 
 namespace poprun::launcher {
 
-/// Starts a process that outlives this one, should it be killed, to end mpirun in order: within 3 s
-/// by itself, then by the end of its children (kill_children), 5 s later with SIGKILL. To be
-/// started before mpirun runs (Child::Program::before), so that there is no moment without it. A
-/// child of this process, to be killed and reaped once mpirun has ended. It keeps the lock of the
-/// job's `folder`, and removes it with what an mpirun that died left in it. Belongs to the thread
-/// that starts it (see Child). Requires: `mpirun` is a child of this process that was not reaped.
+/// Starts a process that survives this one if it is killed, and then ends mpirun in order: it
+/// allows 3 s for mpirun to end by itself, then ends its children (kill_children), and 5 s later
+/// sends SIGKILL. Call before mpirun runs (Child::Program::before), so that mpirun is never without
+/// it. It is a child of this process, to be killed and reaped once mpirun has ended. It keeps the
+/// lock of the job's `folder`, and removes the folder with anything that a dead mpirun left in it.
+/// Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of
+/// this process.
 ///
 /// Errors
 ///   kHostResources  no process could be started, or no descriptor was left; says why.
 Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder);
 
-/// SIGKILL to the children of `mpirun`, its replicas here and its remote shells. It takes their end
-/// for a failure of the job: it ends all others and removes its folders and shared memory. It hears
-/// no SIGTERM (signals.h), and may have no child yet: to be called again until it has ended.
+/// Sends SIGKILL to the children of `mpirun`, its replicas here and its remote shells. mpirun
+/// treats their end as a failure of the job: it ends all others and removes its folders and shared
+/// memory. It does not receive SIGTERM (signals.h), and may have no children yet: call this
+/// repeatedly until it has ended.
 void kill_children(pid_t mpirun);
 
 constexpr std::chrono::milliseconds kKillAgain{100};
 
 struct Programs {
-  std::string replica;  ///< Paths; the first two beside our own executable.
+  std::string replica;  ///< The first two paths are beside our own executable.
   std::string data_server;
-  std::string mpirun;  ///< From PATH.
+  std::string mpirun;  ///< Found in PATH.
 };
 
-/// With `other_hosts`, also whether there is what stands between mpirun and ssh.
+/// Finds the programs; with `other_hosts`, also checks for the script that sits between mpirun and
+/// ssh.
 ///
 /// Errors
 ///   kHostResources  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// The program of this name that a shell would run; nothing if PATH has none.
+/// The program of this name that a shell would run; nothing if it is not in PATH.
 std::optional<std::string> in_path(const std::string& program);
 
-/// Asks `mpirun` for its version.
+/// Runs `mpirun` to ask for its version.
 ///
 /// Errors
 ///   kHostResources  it does not belong to Open MPI 4; says what it is and what is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
-/// The same of what it answered.
+/// Checks its `answer` in the same way.
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
-/// Where one of our programs is, found or not: for --dry-run and questions.
+/// Path of one of our programs, whether it exists or not: for --dry-run and questions.
 std::string path_beside_us(const std::string& program);
 
-/// The processes of a job: mpirun, the data server where we started it, and a replica that answers
-/// a question. Knows how to end them all, nothing of why. Belongs to the loop's thread.
+/// The processes of a job: mpirun, the data server if we started it, and a replica that answers a
+/// question. Knows how to end them all, but not why. Belongs to the loop's thread.
 ///
-/// This process becomes the one that adopts orphans below it, so that `kill_all` finds everything
-/// on this machine even after mpirun died.
+/// This process adopts the orphans below it, so that `kill_all` finds everything on this machine
+/// even after mpirun died.
 class Supervisor {
  public:
-  /// `status` is that of waitpid. Comes once, after the last line of the program.
+  /// `status` is that of waitpid. Called once, after the last line of the program.
   using OnExit = std::function<void(int status)>;
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// Errors as Child::start. mpirun ends in order even if this process is killed (guard.h).
+  /// Errors: those of Child::start. mpirun ends in order even if this process is killed (guard.h).
   Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder,
                       Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
@@ -88,14 +91,14 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Ends mpirun in its own orderly way, which it takes 2 s for: its children are killed
-  /// (guard.h), which have nothing left to save. The data server is killed, too.
+  /// Ends mpirun in order, which takes 2 s: kills its children (guard.h), which have nothing left
+  /// to save. Also kills the data server.
   void terminate();
 
-  /// Kills the data server alone: it has nothing to save.
+  /// Kills only the data server, which has nothing to save.
   void terminate_data_server();
 
-  /// SIGKILL to everything below this process.
+  /// Sends SIGKILL to all descendants of this process.
   void kill_all();
 
  private:
@@ -116,9 +119,9 @@ class Supervisor {
 
   asio::io_context& loop_;
   asio::signal_set exits_;
-  asio::steady_timer again_;  ///< To end mpirun.
+  asio::steady_timer again_;  ///< Repeats the steps that end mpirun.
   Process mpirun_;
-  std::optional<ProcessHandle> guard_;  ///< Of mpirun, as long as mpirun runs.
+  std::optional<ProcessHandle> guard_;  ///< Guard of mpirun, as long as mpirun runs.
   Process data_server_;
   Process inquiry_;
 };

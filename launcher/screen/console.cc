@@ -29,7 +29,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr double kPatienceSeconds = 10;
 
-/// Waits for a slow reader. Returns errno where the rest of `text` cannot be written.
+/// Writes `text`, waiting for a slow reader. Returns errno if the rest cannot be written.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -51,7 +51,7 @@ bool is_live_terminal() {
 
 constexpr std::size_t kPageWidthMax = 10'000;
 
-/// Columns of the terminal behind a descriptor, 80 where there is none.
+/// Columns of the terminal behind a descriptor; 80 if it is not a terminal.
 std::size_t terminal_width(int descriptor) {
   winsize size{};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -76,22 +76,22 @@ struct Outlet::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Line> lines;
-  std::size_t bytes = 0;        ///< Of `lines`.
-  std::uint64_t dropped = 0;    ///< Lines, since the last that was written,
-  int dropped_descriptor = -1;  ///< and where the last of them would have gone.
-  std::string live;             ///< What the live line should show,
-  std::string shown;            ///< and what it shows.
+  std::size_t bytes = 0;        ///< Total size of `lines`.
+  std::uint64_t dropped = 0;    ///< Lines dropped since the last one written,
+  int dropped_descriptor = -1;  ///< and the stream of the last of them.
+  std::string live;             ///< Text that the live line should show,
+  std::string shown;            ///< and what it shows now.
   int live_descriptor = -1;
-  std::uint64_t writes = 0;     ///< That came back.
-  std::map<int, int> failures;  ///< By descriptor.
+  std::uint64_t writes = 0;     ///< Number of completed writes.
+  std::map<int, int> failures;  ///< errno by descriptor.
   bool has_thread = false;
   bool writing = false;
-  bool gave_up = false;  ///< Nobody waits for the reader any more.
+  bool gave_up = false;  ///< The wait for the reader has ended.
   bool over = false;
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Lets go what may go first, the oldest first. One line stays, however long.
+  /// Drops lines that may be dropped first, the oldest first. One line always stays, however long.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -103,7 +103,7 @@ struct Outlet::State {
     }
   }
 
-  /// Writes what is most urgent, without the lock while it does. Requires: not settled.
+  /// Writes the most urgent text, without holding the lock meanwhile. Requires: not settled.
   void write_next(std::unique_lock<std::mutex>& lock) {
     int descriptor = live_descriptor;
     std::string text = shown.empty() ? "" : std::string{kClearLine};
@@ -146,7 +146,7 @@ struct Outlet::State {
     }
   }
 
-  /// Something is there to be written: by the thread, or now.
+  /// Has new text written: by the thread, or now.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (has_thread) {
       make_room();
@@ -194,7 +194,7 @@ void Outlet::never_wait() {
   try {
     std::thread([state = state_] { state->run(); }).detach();
     state_->has_thread = true;
-  } catch (const std::system_error&) {  // The host has no room for one more.
+  } catch (const std::system_error&) {  // The host cannot start another thread.
   }
 }
 

@@ -13,7 +13,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kWindowSeconds = 5;
-constexpr double kMarkSeconds = 0.05;  // Outputs come in by the thousand.
+constexpr double kMarkSeconds = 0.05;  // Outputs arrive by the thousand.
 
 constexpr double kPlainProgressSeconds = 10;
 
@@ -46,7 +46,7 @@ void Progress::mark(std::uint64_t samples, double wall_seconds) {
 }
 
 double Progress::samples_per_second() const {
-  // The first step warms caches up and waits for the dataset: it says nothing of the speed.
+  // The first step warms up caches and waits for the dataset, so it says nothing about the speed.
   if (marks_.size() < 2) {
     return 0;
   }

@@ -10,7 +10,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::size_t kLabel = 13;  // With the axis.
+constexpr std::size_t kLabel = 13;  // Including the axis.
 constexpr std::uint64_t kFarBelow = 3;
 constexpr std::uint64_t kThirds = 3;
 
@@ -27,7 +27,7 @@ class Curve {
       std::uint64_t& column = most_[column_of(step)];
       column = std::max(column, live_bytes(liveness, static_cast<std::uint32_t>(step)));
     }
-    // Fewer steps than columns: each step has several.
+    // If there are fewer steps than columns, each step has several.
     for (std::size_t column = 0; column < most_.size() && steps_ > 0; ++column) {
       const std::size_t step = column * steps_ / most_.size();
       most_[column] =
@@ -38,7 +38,7 @@ class Curve {
 
   void mark(std::uint32_t step, char letter) {
     const std::size_t column = column_of(step);
-    std::size_t row = rows_;  // From below; the highest one is above the curve.
+    std::size_t row = rows_;  // Counted from below; the highest row is above the curve.
     while (row > 0 && (cells_[row - 1][column] == ' ' || cells_[row - 1][column] == '-')) {
       --row;
     }
@@ -62,7 +62,7 @@ class Curve {
     return steps_ == 0 ? 0 : std::min(step * most_.size() / steps_, most_.size() - 1);
   }
 
-  /// The row that the limit is in: above all others where it is the top.
+  /// The row of the limit; above all others if the limit is the top.
   [[nodiscard]] std::size_t limit_row() const {
     return static_cast<std::size_t>(limit_ * rows_ / top_);
   }
@@ -81,7 +81,7 @@ class Curve {
     }
   }
 
-  /// `filled` thirds of a row, of a column with `most` bytes.
+  /// The character for `filled` thirds of a row, in a column with `most` bytes.
   [[nodiscard]] char cell(std::size_t row, std::uint64_t filled, std::uint64_t most) const {
     const std::uint64_t middle = (2 * row + 1) * top_ / (2 * rows_);
     if (filled == kThirds && middle < liveness_.always_live()) {
@@ -100,7 +100,7 @@ class Curve {
     return row == rows_ ? bytes_label(top_, limit_) : "";
   }
 
-  /// Each name below the column where it begins, if there is room.
+  /// Writes each name below the column where its function begins, if there is space.
   [[nodiscard]] std::string names_line(const std::vector<NamedStep>& names) const {
     std::string line(kLabel, ' ');
     for (const NamedStep& named : names) {
@@ -162,10 +162,10 @@ std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, s
     total += part.bytes;
   }
   const std::uint64_t whole = std::max({total, limit, scale, std::uint64_t{1}});
-  const std::size_t columns = std::max<std::size_t>(width, 2) - 1;  // One is the limit's.
+  const std::size_t columns = std::max<std::size_t>(width, 2) - 1;  // One column shows the limit.
   std::string bar;
   std::size_t part = 0;
-  std::uint64_t end = parts.empty() ? 0 : parts[0].bytes;  // The part's.
+  std::uint64_t end = parts.empty() ? 0 : parts[0].bytes;  // End of the current part.
   for (std::size_t column = 0; column < columns; ++column) {
     const std::uint64_t middle = (2 * column + 1) * whole / (2 * columns);
     while (part < parts.size() && end <= middle) {

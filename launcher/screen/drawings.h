@@ -9,7 +9,7 @@
 
 namespace poprun::launcher {
 
-/// Something at a step: where a function begins.
+/// A mark at a step, such as the beginning of a function.
 struct NamedStep {
   std::uint32_t step = 0;
   std::string name;
@@ -17,49 +17,50 @@ struct NamedStep {
 
 struct CurveFrame {
   std::size_t width = 80;
-  std::size_t rows = 8;     ///< Without those of marks, axis and names.
-  std::uint64_t limit = 0;  ///< Bytes of the memory.
+  std::size_t rows = 8;     ///< Not counting those of marks, axis and names.
+  std::uint64_t limit = 0;  ///< Size of the memory in bytes.
   std::uint64_t top = 0;    ///< Bytes of the highest row; 0: top_of the curve.
-  std::size_t marks = 0;    ///< So many peaks are marked, with numbers from 1.
+  std::size_t marks = 0;    ///< Number of peaks to mark, with numbers from 1.
 };
 
-/// Live bytes over the steps, a column being the most of its steps: '=' is always live, '#' is not,
-/// and '!' is beyond the limit. ':' and '.' are two and one thirds of a row.
+/// Draws live bytes over the steps, a column showing the maximum of its steps. '=' is always live,
+/// '#' is not, and '!' is beyond the limit; ':' and '.' are two thirds and one third of a row.
 ///
-///    60.0 MiB |------1--------------------
-///             |     :#          2
-///             |    .##...     .#:    3
-///             |==========================
-///           0 +--------------------------
-///              load train         forward.0
+///      60.0 MiB |------1--------------------
+///               |     :#          2
+///               |    .##...     .#:    3
+///               |==========================
+///             0 +--------------------------
+///                load train         forward.0
 std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& frame,
                            const std::vector<NamedStep>& names);
 
-/// What the highest row stands for: the limit, or the peak where that is far below or above it.
+/// Bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Bytes of a memory: of one that is smaller than 8 MiB, such as a tile's, in KiB, else in MiB.
+/// Formats bytes of a memory: in KiB for a memory of less than 8 MiB, such as a tile's, else in
+/// MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
-/// Bytes at a step, with those always live.
+/// Live bytes at a step, including those that are always live.
 std::uint64_t live_bytes(const proto::Liveness& liveness, std::uint32_t step);
 
-/// The most of them.
+/// Maximum of `live_bytes` over all steps.
 std::uint64_t most_live_bytes(const proto::Liveness& liveness);
 
-/// A stretch of a bar.
+/// A section of a bar.
 struct BarPart {
   char letter = ' ';
   std::uint64_t bytes = 0;
 };
 
-/// Bytes of a memory as a bar of `width` columns, one part after the other. A column shows what is
-/// at its middle; '.' is free, and '|' is the limit, which parts may exceed:
+/// Draws bytes of a memory as a bar of `width` columns, one part after the other. A column shows
+/// the part at its middle; '.' is free, and '|' is the limit, which parts may exceed:
 ///
-///   TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
+///     TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
 ///
-/// The bar ends at the limit, or where it is exceeded at the end of the last part. `scale`: how
-/// many bytes the width is at least.
+/// The bar ends at the limit or, if it is exceeded, at the end of the last part. `scale` is the
+/// smallest number of bytes that the width stands for.
 std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                        std::uint64_t scale = 0);
 

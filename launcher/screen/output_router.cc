@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kHiddenLinesMax = 20;
 constexpr std::size_t kHeldLinesMax = 1000;
 
-/// A rank's line for the screen: its own tag if it has one, otherwise `[instance 3 @ node1] text`.
+/// Formats a rank's line for the screen: with its own tag if it has one, otherwise as `[instance 3
+/// @ node1] text`.
 std::string screen_line(const TaggedLine& line, const Placement& placement) {
   if (parse_replica_line(line.text)) {
     return line.text;
@@ -35,7 +36,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       hidden_(placement.num_instances) {}
 
 void OutputRouter::take(std::string_view line, bool is_stderr) {
-  // Programs that draw progress bars rewrite a line with \r: its last state is what counts.
+  // Programs with progress bars rewrite a line with \r; only its last state counts.
   while (line.ends_with('\r')) {
     line.remove_suffix(1);
   }

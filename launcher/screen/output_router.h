@@ -13,32 +13,32 @@
 
 namespace poprun::launcher {
 
-/// Where a line that mpirun hands us goes: to the screen with instance and host in front, into the
-/// log of its replica, or, mpirun's own words, nowhere unless asked for.
+/// Routes each line of mpirun's output: to the screen with instance and host in front, or to the
+/// log of its replica. mpirun's own messages are shown only on request.
 class OutputRouter {
  public:
   struct Setup {
-    std::int64_t only_instance = -1;  ///< Show this instance alone; -1: all.
+    std::int64_t only_instance = -1;  ///< Show only this instance; -1: all.
     bool show_mpirun = false;
-    bool show_info = false;  ///< Replicas' own I lines too; their logs have them in any case.
+    bool show_info = false;  ///< Also show the replicas' own I lines; their logs always have them.
   };
 
-  /// All three must outlive this.
+  /// All references must outlive this.
   OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup);
 
-  /// One line of mpirun's standard output or error.
+  /// Takes one line of mpirun's standard output or error.
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines, where asked for. Until then they wait, so that the first cause of a
-  /// failure can be said first.
+  /// Shows mpirun's own lines, if requested. Until then they wait, so that the root cause of a
+  /// failure can be printed first.
   void release_mpirun_lines();
 
-  /// How many of mpirun's own lines wait.
+  /// Number of mpirun's own lines that wait.
   [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
-  /// True where the instance wrote anything.
+  /// Whether the instance wrote anything.
   [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
 
   /// The last lines of an instance that were not shown.
@@ -60,7 +60,7 @@ class OutputRouter {
   MpirunNotices notices_;
   std::vector<std::string> held_;
   std::vector<bool> has_lines_;                  ///< [num_instances]
-  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.
+  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few lines.
 };
 
 }  // namespace poprun::launcher

@@ -19,17 +19,17 @@ namespace {
 constexpr std::size_t kRowsOfCurves = 6;
 constexpr std::size_t kMarksCompared = 3;
 constexpr std::array<const char*, 2> kSides = {"from", "to"};
-constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
+constexpr std::size_t kPlans = 17;  ///< Column at which changed plans begin.
 constexpr std::size_t kPlansShown = 3;
 
-/// The source's and the target's.
+/// The value in the source and in the target.
 using Both = std::array<std::uint64_t, 2>;
 
 std::int64_t difference(const Both& both) {
   return static_cast<std::int64_t>(both[1]) - static_cast<std::int64_t>(both[0]);
 }
 
-/// "+1.5 MiB", "-12 B" or "-" where nothing changes.
+/// Formats a difference: "+1.5 MiB", "-12 B", or "-" if nothing changes.
 template <typename Text>
 std::string signed_text(std::int64_t difference, Text text) {
   return difference == 0 ? "-"
@@ -73,7 +73,7 @@ class Comparison {
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
-  /// All of few, else the one whose fullest tile changes most.
+  /// All IPUs if there are few, else the one whose fullest tile changes most.
   [[nodiscard]] std::vector<int> in_detail() const {
     std::vector<int> all;
     int most = 0;
@@ -186,7 +186,7 @@ class Comparison {
     }
   }
 
-  /// On one scale.
+  /// Draws both curves on one scale.
   template <typename CurveOf>
   void curves(int ipu, const std::string& name, CurveOf curve_of) {
     std::uint64_t top = 0;
@@ -219,14 +219,14 @@ class Comparison {
     }
   }
 
-  /// A row of both, and an operator's plans.
+  /// A row's values in both, and an operator's plans.
   struct Row {
     Both both = {};
     std::array<std::string, 2> plans = {};
   };
   using Rows = std::map<std::string, Row>;
 
-  /// The rows that change most first; without those that do not.
+  /// Lists the rows that change, those that change most first.
   template <typename Text>
   void changes(const Rows& rows, std::string_view unit, Text in_words) {
     std::vector<std::pair<std::string, Row>> changed;
@@ -250,7 +250,7 @@ class Comparison {
     }
   }
 
-  /// Nothing where an operator has none, or the same plan.
+  /// Empty if an operator has no plan, or the same one.
   [[nodiscard]] std::string changed_plan(const Row& row) const {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to

@@ -7,14 +7,15 @@
 
 namespace poprun::launcher {
 
-/// A profile with the name of its file.
+/// A profile and the name of its file.
 struct NamedProfile {
   const std::string& name;
   const proto::Profile& profile;
 };
 
-/// Two profiles in the shape of profile_screen, beside each other with their differences. Bars and
-/// curves have one scale for both. IPUs that only one has are left out, with a line that says so.
+/// Shows two profiles in the layout of profile_screen, side by side with their differences. Bars
+/// and curves have one scale for both. IPUs that only one profile has are left out, and a line says
+/// so.
 ///
 /// Requires: both have reports.
 std::string profile_comparison(const NamedProfile& source, const NamedProfile& target,

@@ -15,7 +15,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr std::size_t kMarks = 5;
-constexpr std::size_t kMarksInDetail = 3;  ///< With options and plan.
+constexpr std::size_t kMarksInDetail = 3;  ///< Peaks shown with options and plan.
 
 class Screen {
  public:
@@ -80,7 +80,7 @@ class Screen {
                        : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
   }
 
-  /// Whole, as the plan of a job has them.
+  /// Shows notes in full, as the plan of a job does.
   void notes() {
     for (const std::string& note : profile_.notes()) {
       const std::string lines = wrapped(note, kBarName, frame_.width, note.size());
@@ -111,7 +111,8 @@ class Screen {
     }
   }
 
-  /// One IPU: what is always live and what is not, and the fullest tile. Several: a column each.
+  /// For one IPU: the bytes that are always live, those that are not, and the fullest tile. For
+  /// several: a column per IPU.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
@@ -159,7 +160,7 @@ class Screen {
     return bytes;
   }
 
-  /// Less than a thousandth everywhere.
+  /// Whether all figures are below a thousandth.
   [[nodiscard]] bool is_small(const Figures& bytes, const std::vector<int>& ipus) const {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const proto::IpuReport& ipu = report_.ipus(ipus[ipus.size() == 1 ? 0 : i]);
@@ -172,7 +173,8 @@ class Screen {
     return true;
   }
 
-  /// What the plans leave unused: an IPU's tiles do not have their peaks at one step.
+  /// Bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same
+  /// step.
   [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
     const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
@@ -189,7 +191,7 @@ class Screen {
     return bytes;
   }
 
-  /// `one`: the last column is a tile's.
+  /// `one`: the last column belongs to a tile.
   void figures(const std::string& name, const Figures& bytes, bool one) {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -200,7 +202,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// IPUs for which there are columns.
+  /// The IPUs for which there are columns.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
@@ -266,7 +268,7 @@ class Screen {
     }
   }
 
-  /// "12.3 MiB conv1, 4.5 MiB temporaries of 'conv2'".
+  /// Formats the largest parts: "12.3 MiB conv1, 4.5 MiB temporaries of 'conv2'".
   static std::string largest(const proto::Peak& peak, std::uint64_t limit) {
     std::string text;
     for (const proto::PeakPart& part : peak.largest()) {
@@ -284,7 +286,7 @@ class Screen {
     text_ +=
         fmt::format("\n# largest of {} at the peak of IPU {}, step {}\n",
                     counted(all.size(), "variable"), ipu, grouped(report.liveness().worst_step()));
-    std::size_t room = 0;  // For names.
+    std::size_t room = 0;  // Width of the names.
     for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
       room = std::max(room, with_type(*all[i]).size());
     }
@@ -381,14 +383,14 @@ class Screen {
                              : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 
-  /// Room for plans, tiles and cycles by kind.
+  /// Whether there is space for plans, tiles and cycles by kind.
   [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
 
   static constexpr std::size_t kDetail =
-      16;  ///< Where options, plan and variables of a peak begin.
+      16;  ///< Column at which a peak's options, plan and variables begin.
   static constexpr std::size_t kWide = 140;
-  static constexpr std::size_t kLeft = 23;   ///< A variable's bytes and share, with blanks.
-  static constexpr std::size_t kLives = 24;  ///< With blanks beside it, as kTiles.
+  static constexpr std::size_t kLeft = 23;  ///< Width of a variable's bytes and share, with blanks.
+  static constexpr std::size_t kLives = 24;  ///< Width including blanks, like kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;
   static constexpr std::size_t kCell = 14;

@@ -39,7 +39,7 @@ std::string milliseconds(double seconds) {
   return seconds > 0 ? fmt::format("{:.3f} ms", 1e3 * seconds) : "-";
 }
 
-/// How many runs of each kind a report has.
+/// The number of runs of each kind in a report.
 struct Counts {
   explicit Counts(const proto::CheckReport& report) {
     for (const proto::CheckedRun& run : report.runs()) {
@@ -52,7 +52,7 @@ struct Counts {
   std::uint64_t reference = 0;
   std::uint64_t equal = 0;
   std::uint64_t different = 0;
-  std::uint64_t same = 0;  ///< Not executed, since their Program was.
+  std::uint64_t same = 0;  ///< Not executed, because an identical Program was.
   std::uint64_t proven = 0;
   std::uint64_t not_applicable = 0;
 
@@ -68,7 +68,8 @@ struct Counts {
   }
 };
 
-/// "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say why.
+/// Returns "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say
+/// why.
 std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t number) {
   constexpr std::size_t kNamed = 6;
   std::vector<std::string> names;
@@ -107,7 +108,7 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// What to change so that something can be compared. Requires: nothing was, in a whole check.
+/// Advice on how to make runs comparable. Requires: a complete check compared nothing.
 std::string remedy(const Counts& counts) {
   return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, "
                              "or more IPUs (--check-ipus), so that at least two runs fit their "
@@ -124,7 +125,7 @@ std::string rate(double samples_per_second) {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
-/// A row for each IPU that the summary lists.
+/// Adds a row for each IPU that the summary lists.
 template <typename Range, typename Key, typename Row>
 void add_ipus(Rows& rows, const Range& ipus, Key key, Row row) {
   for (const ListedRow& listed : listed_by(ipus, key)) {
@@ -172,7 +173,7 @@ void add_results(Rows& rows, const proto::Profile& profile) {
   }
 }
 
-/// Seconds of one replica, or over all of them.
+/// Seconds of one replica, or statistics over all of them.
 std::string spread_text(const proto::Spread& spread, bool one) {
   return one ? fmt::format("{:.2f} s", spread.mean())
              : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})",

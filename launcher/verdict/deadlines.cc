@@ -7,12 +7,12 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kLookSeconds = 0.1;
-constexpr double kHoldSeconds = 2;  // For mpirun's lines, until it is clear that nothing failed.
-constexpr double kOversleptSeconds = 1;  // Awake this late: it was us who did not run.
-constexpr double kToldSeconds = 4;       // And then the user should know.
-constexpr double kLostTouchSeconds = 5;  // mpirun tells why about 2 s after the death, and ends.
+constexpr double kHoldSeconds = 2;  // Holds mpirun's lines until it is clear that nothing failed.
+constexpr double kOversleptSeconds = 1;  // Waking this late means that the launcher did not run.
+constexpr double kToldSeconds = 4;       // From here on, the user is informed.
+constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
 constexpr double kOneSideSeconds = 0.5;
-constexpr double kQuietSeconds = 4;  // And two heartbeats: no machine is so busy.
+constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay that long.
 constexpr double kStopSeconds = 1.5;
 constexpr double kStopSecondsMax = 4;
 

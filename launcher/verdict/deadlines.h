@@ -6,98 +6,99 @@
 
 namespace poprun::launcher {
 
-/// How long a job waits for what, and what is due when it has waited long enough. A pure policy:
-/// knows no clock and no timer, all times are seconds of one clock that come in. The event loop
-/// tells it what happened, sleeps until `next` and does what is `due`.
+/// Decides how long a job waits for each event, and what is due when it has waited long enough. A
+/// pure policy without a clock or timer: all times are passed in as seconds of one clock. The event
+/// loop reports what happened, sleeps until `next` and does what is `due`.
 class Deadlines {
  public:
-  /// What the user may choose; seconds.
+  /// Limits that the user may set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also for mpirun to end once all instances have left, and for an instance to join after the
-    /// last of the others: mpirun starts all at once.
+    /// Also the limit for mpirun to end once all instances have left, and for an instance to join
+    /// after the last of the others, since mpirun starts all of them at once.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< For all instances to join, from `started` on.
     double job_timeout = 0;    ///< For everything, from the launch on; 0: none.
-    double drain_timeout = 0;  ///< For a drained job to stop and save; 0: none.
+    double drain_timeout = 0;  ///< Time for a drained job to stop and save; 0: no limit.
   };
 
-  /// Kinds of trouble, by how long news that explain it may take to come.
+  /// Kinds of trouble, by how long the messages that explain them may take to arrive.
   enum class Trouble : std::uint8_t {
-    kCause,      ///< Somebody said or saw why: there is nothing to wait for.
-    kOneSide,    ///< One replica's view of an exchange: the others' words may be worth more.
-    kDumps,      ///< A number ended a step: replica 0 may be sending what it dumped of it.
+    kCause,      ///< The cause is known: there is nothing to wait for.
+    kOneSide,    ///< One replica's view of an exchange; others may know better.
+    kDumps,      ///< A non-finite number: replica 0 may still send its dump.
     kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
   };
 
-  /// What a job is at a moment.
+  /// The state of a job at one moment.
   struct Facts {
     bool joining = false;        ///< The dataset is known, and an instance has not joined yet.
     bool done = false;           ///< The results are complete, and all instances have left.
-    bool processes_run = false;  ///< mpirun or the data server.
-    std::optional<double> oldest_heartbeat = {};  ///< The last of whoever is silent for longest.
+    bool processes_run = false;  ///< mpirun or the data server is running.
+    std::optional<double> oldest_heartbeat = {};  ///< Of the instance silent longest.
   };
 
   enum class Due : std::uint8_t {
     kNothing,
-    kVerdict,     ///< There was trouble, and its news had their time.
+    kVerdict,     ///< There was trouble, and the time for explanations is over.
     kSilence,     ///< An instance sent no heartbeat for too long.
     kAbsence,     ///< An instance did not join.
-    kMpirunEnd,   ///< The job is done, and mpirun goes on.
-    kDrainEnd,    ///< A drained job had its time to stop and save.
-    kRoomEnd,     ///< A full disk had its time to take the results.
-    kJobTimeout,  ///< The job took longer than it may.
-    kKill,        ///< Stopping: what did not end when it was asked has to be killed. Stays due.
-    kFinish,      ///< Stopping: all ended, or there was time enough.
+    kMpirunEnd,   ///< The job is done, but mpirun is still running.
+    kDrainEnd,    ///< A drained job has used its time to stop and save.
+    kRoomEnd,     ///< A full disk has not accepted the results in time.
+    kJobTimeout,  ///< The job exceeded its time limit.
+    kKill,        ///< Stopping: kill what did not end when asked. Stays due.
+    kFinish,      ///< Stopping: all processes ended, or the time is up.
   };
 
-  /// Did the launcher itself not run (Ctrl-Z, the machine asleep)?
+  /// Whether, and for how long, the launcher itself did not run (Ctrl-Z, or the machine slept).
   struct Slept {
     double seconds = 0;
-    bool excuses_silence = false;  ///< What came late is not the others' fault.
+    bool excuses_silence = false;  ///< Late events are not the fault of the instances.
     bool is_worth_telling = false;
   };
 
-  /// For a full disk to take the results of a job that is done.
+  /// Time for a full disk to accept the results of a job that is done.
   static constexpr double kRoomSeconds = 600;
-  /// Between two pieces of what replica 0 dumped.
+  /// Longest wait between two pieces of replica 0's dumps.
   static constexpr double kDumpSeconds = 2;
 
   Deadlines(const Limits& limits, double launched_at);
 
-  /// All is prepared and mpirun was started. Before, nobody could join and the loop did not turn.
+  /// Preparation is done and mpirun was started. Before that, no instance could join and the loop
+  /// did not run.
   void started(double now) { started_at_ = woke_at_ = now; }
   [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
 
-  /// What happened, at `now`.
+  /// Record events, at `now`.
   void trouble(Trouble kind, double now);
-  /// A verdict that is to come waits for the next piece.
+  /// A pending verdict waits for the next piece.
   void dump_came(double now);
-  /// The trouble so far has its verdict, or was none after all.
+  /// The trouble so far has its verdict, or proved harmless.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
-  /// Asked to end in order.
+  /// The job was asked to end in order.
   void draining(double now) { drained_at_ = now; }
-  /// The results cannot be written. The first time counts.
+  /// The results cannot be written. Only the first call counts.
   void no_room(double now) { no_room_at_ = no_room_at_.value_or(now); }
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
-  /// The loop woke, or looks at its clock before it judges.
+  /// The loop woke up, or reads its clock before it judges.
   Slept woke(double now);
 
   /// The most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// True where mpirun's own lines need not wait for a first cause of failure any more.
+  /// Whether mpirun's own lines need no longer wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
-  /// When to wake: at the first deadline after `now`, and at the latest in a tenth of a second, to
-  /// refresh the screen, write the files, and look at what tells nobody when it changes.
+  /// When to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen,
+  /// write the files, and poll state that sends no notification when it changes.
   [[nodiscard]] double next(const Facts& facts, double now) const;
 
-  /// Silence that is suspicious once others lost touch, too.
+  /// Silence that becomes suspicious once other instances have lost contact.
   [[nodiscard]] double quiet_seconds() const;
 
  private:
@@ -106,7 +107,7 @@ class Deadlines {
     double at;
   };
 
-  /// All deadlines there are, the most urgent first.
+  /// All current deadlines, the most urgent first.
   [[nodiscard]] std::vector<Timer> timers(const Facts& facts) const;
 
   Limits limits_;

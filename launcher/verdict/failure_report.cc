@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// What a failure is about, a line each.
+/// The facts of a failure, one line each.
 std::vector<std::string> facts_of(const proto::Failure& failure) {
   std::vector<std::string> lines;
   if (failure.missing_size() > 0) {

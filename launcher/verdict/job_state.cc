@@ -10,7 +10,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Silent for longer, an instance was stopped: to end processes mpirun also wakes those.
+/// After a longer silence, the instance had been stopped: to end processes, mpirun also wakes
+/// stopped ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {
@@ -74,7 +75,7 @@ void JobState::beat(const proto::Beat& beat, double now) {
   InstanceView& instance = instances_[beat.instance()];
   losses_.take(instance.host, beat, now);
   if (any_trouble() && now - instance.last_sign > kFreshSeconds) {
-    return;  // It would hide what was done when the trouble began.
+    return;  // The heartbeat would hide the state at which the trouble began.
   }
   instance.last_sign = now;
   const std::uint32_t first = beat.instance() * placement_.replicas_per_instance();

@@ -17,58 +17,61 @@ namespace poprun::launcher {
 
 struct ReplicaView {
   std::uint64_t step = 0;     ///< Training steps completed.
-  std::string activity = {};  ///< What it does now; empty before its first heartbeat.
+  std::string activity = {};  ///< Current activity; empty before the first heartbeat.
   double since = 0;           ///< When the activity began.
-  double data_wait = 0;       ///< For how long it had waited for the data server at its heartbeat,
-  double data_silence = 0;    ///< without the server getting on with reading the dataset.
-  /// How far the server is, if it reads the dataset.
+  double data_wait = 0;       ///< Wait for the data server, at the last heartbeat.
+  double data_silence = 0;    ///< The part of it without progress of the server.
+  /// Progress of the data server, if it is reading the dataset.
   std::optional<std::uint32_t> data_percent = {};
-  bool is_last = false;  ///< It said so as it failed: nothing came after it.
+  bool is_last = false;  ///< Reported by the replica as it failed: it did nothing later.
 };
 
-/// An instance is expected, then joined, then gone: it left, or it is lost.
+/// An instance is first expected, then joined, then exited: it has left or is lost.
 struct InstanceView {
-  std::string host;       ///< Where it was placed; what it says itself once joined.
-  std::uint32_t pid = 0;  ///< On that host; 0 until joined.
+  std::string host;       ///< As placed; once joined, as the instance reports it.
+  std::uint32_t pid = 0;  ///< Process id on that host; 0 until joined.
   bool joined = false;
   bool left = false;     ///< It ended its heartbeats itself.
-  bool lost = false;     ///< Its heartbeats broke off.
-  bool overdue = false;  ///< Its time to join was over before it had joined.
+  bool lost = false;     ///< Its heartbeats broke off without notice.
+  bool overdue = false;  ///< The deadline to join passed before it had joined.
   double last_sign = 0;
   std::vector<ReplicaView> replicas;
 };
 
-/// What the launcher knows of the instances, from their own words and from mpirun. Pure
-/// bookkeeping: time comes in as seconds of one clock, nothing is started or stopped here.
-/// post_mortem.h draws the conclusions.
+/// Records what the launcher knows of the instances, from their messages and from mpirun. It only
+/// keeps this record: times are passed in as seconds of one clock, and nothing is started or
+/// stopped here. post_mortem.h draws the conclusions.
 class JobState {
  public:
-  /// `cpu_isa`: what all instances must compute with; empty: the same.
+  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, they need
+  /// only agree.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
+  /// Adds an instance.
+  ///
   /// Errors
-  ///   kUnreachable    no such instance, one that is there already, or another version.
-  ///   kHostResources  it would compute with other bits than the first that joined, or cannot
-  ///   compute
-  ///                   with --cpu-isa.
+  ///   kUnreachable    the instance is unknown, has already joined, or is another version.
+  ///   kHostResources  its results would not be bit-identical to those of the first instance that
+  ///                   joined, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
-  /// Once there is trouble it counts only from who had not been silent before it.
+  /// After trouble starts, counts only heartbeats of instances that were not already silent.
   void beat(const proto::Beat& beat, double now);
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure, double now);
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
-  /// `hosts`, as they were given, do not answer (find_silent_hosts).
+  /// Records that `hosts`, spelled as given by the user, do not answer (find_silent_hosts).
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
-  /// The launcher itself slept (Ctrl-Z, the machine asleep): nobody was silent meanwhile.
+  /// The launcher itself was suspended (Ctrl-Z, or the machine slept), so that time does not count
+  /// as silence of an instance.
   void forgive_silence(double now);
-  /// Who has not joined by now does not come any more.
+  /// Marks the instances that have not joined by now as overdue.
   void end_joining();
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
-  /// Why instances said they would exit, in order of arrival.
+  /// The reasons for which instances said they would exit, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// The instance whose heartbeats broke off first, of those that had not said why.
+  /// The first instance whose heartbeats broke off without a stated reason.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
   [[nodiscard]] std::span<const std::string> silent_hosts() const { return silent_hosts_; }
@@ -79,21 +82,22 @@ class JobState {
   [[nodiscard]] bool any_trouble() const {
     return !failures_.empty() || first_lost_ || mpirun_ != MpirunFindings{};
   }
-  /// The highest step any replica has done.
+  /// The highest step that any replica has completed.
   [[nodiscard]] std::uint64_t step() const;
 
-  /// The last heartbeat of whoever of those that are there is silent for longest.
+  /// Time of the last heartbeat from the joined instance that has been silent longest.
   [[nodiscard]] std::optional<double> oldest_heartbeat() const;
-  /// The instances that sent no heartbeat for `timeout` seconds though they are there.
+  /// The joined instances that have sent no heartbeat for `timeout` seconds.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
-  /// The replicas that had waited for the data server for `least` seconds at their last heartbeats.
+  /// The replicas that had waited for the data server for at least `least` seconds at their last
+  /// heartbeats.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
-  /// How long the one that waits longest had waited by then.
+  /// Longest wait for data of any replica, at its last heartbeat.
   [[nodiscard]] double longest_data_wait() const;
-  /// How long one of them had waited at most without the server getting on.
+  /// Longest wait for data without progress of the server, of any replica.
   [[nodiscard]] double longest_data_silence() const;
-  /// How far the data server is for one of them, if it reads the dataset.
+  /// Progress of the data server as reported by a replica, if it is reading the dataset.
   [[nodiscard]] std::optional<std::uint32_t> data_percent() const;
 
  private:

@@ -15,13 +15,13 @@ constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
 constexpr std::size_t kKeptMax = 1
-                                 << 16;  // For each: a broken instance may name ever new addresses.
+                                 << 16;  // Per map: a broken instance may name ever new addresses.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;
 }
 
-/// The host that every loss has in common, where there is more than one and one such host.
+/// The host that all of several losses have in common, if there is exactly one.
 std::optional<std::string> common_host(const std::vector<PacketLoss>& losses) {
   for (const std::string& host : {losses[0].from, losses[0].to}) {
     if (losses.size() > 1 &&
@@ -51,7 +51,7 @@ void PacketLosses::take(const std::string& host, const proto::Beat& beat, double
         last_.try_emplace({beat.instance(), link.local(), link.peer()}, link);
     const proto::TcpLink last = std::exchange(before->second, link);
     if (link.segments() < last.segments() || link.retransmits() < last.retransmits()) {
-      continue;  // A connection ended and took its counts with it: nothing can be compared.
+      continue;  // A connection ended and took its counts with it, so a comparison is impossible.
     }
     const std::uint64_t again = link.retransmits() - last.retransmits();
     const std::uint64_t sent = link.segments() - last.segments();

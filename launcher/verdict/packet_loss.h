@@ -11,45 +11,47 @@
 
 namespace poprun::launcher {
 
-/// Packets lost between two hosts, as those who sent them again have counted.
+/// Packets lost between two hosts, as counted by the hosts that retransmitted them.
 struct PacketLoss {
-  std::string from;  ///< Hosts, by name where an instance there has told its address.
+  std::string from;  ///< Hosts, by name if an instance there has reported its address.
   std::string to;
-  std::uint64_t segments = 0;     ///< Sent with data, in heartbeats in which packets were lost,
-  std::uint64_t retransmits = 0;  ///< and of these sent again.
+  std::uint64_t segments = 0;     ///< Data segments, in heartbeat intervals with losses,
+  std::uint64_t retransmits = 0;  ///< and the retransmissions among these.
   double seconds = 0;             ///< Since the first loss that counts.
 };
 
-/// Which hosts lose packets on their way to one another: kept from what the kernels of all
-/// instances count for each TCP connection (proto::TcpLink). A link that is only busy loses one
-/// packet in a hundred; what counts here is at least one in twenty between two heartbeats. Pure
-/// bookkeeping: time comes in as seconds of one clock.
+/// Finds the hosts that lose packets between each other, from the kernels' counters for each TCP
+/// connection of all instances (proto::TcpLink). A link that is merely busy loses one packet in a
+/// hundred; here, a loss counts from one in twenty between two heartbeats. Only keeps records:
+/// times are passed in as seconds of one clock.
 class PacketLosses {
  public:
-  /// A heartbeat of `instance`, on `host`.
+  /// Takes a heartbeat of `instance`, on `host`.
   void take(const std::string& host, const proto::Beat& beat, double now);
 
-  /// Between which hosts packets were lost lately, both directions of a pair together. Worst first.
+  /// The pairs of hosts that lost packets recently, both directions of a pair together, the worst
+  /// first.
   [[nodiscard]] std::vector<PacketLoss> found(double now) const;
 
  private:
   struct Loss {
     double at;
     std::string host;
-    std::string peer;  ///< Address.
+    std::string peer;  ///< The peer's address.
     std::uint64_t segments;
     std::uint64_t retransmits;
   };
-  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and addresses.
+  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and both
+                                                                     ///< addresses.
 
-  std::map<std::string, std::string> hosts_;  ///< By address.
-  std::map<Link, proto::TcpLink> last_;       ///< The counters of the heartbeat before.
+  std::map<std::string, std::string> hosts_;  ///< Names of hosts, by address.
+  std::map<Link, proto::TcpLink> last_;       ///< Counters at the previous heartbeat.
   std::deque<Loss> losses_;                   ///< The oldest first.
 };
 
-/// `the network between node2 and node0, node1 loses packets: 37 of 112 segments had to be sent
-/// again in the last 12 s`. The host that all losses have in common comes first. Requires: there
-/// are some.
+/// Returns `the network between node2 and node0, node1 loses packets: 37 of 112 segments had to be
+/// sent again in the last 12 s`. The host that all losses have in common comes first. Requires:
+/// `losses` is not empty.
 std::string describe(const std::vector<PacketLoss>& losses);
 
 }  // namespace poprun::launcher

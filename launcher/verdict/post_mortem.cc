@@ -16,25 +16,25 @@ namespace poprun::launcher {
 namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
-constexpr int kCallsShown = 3;  ///< On the console; the file has all of them.
+constexpr int kCallsShown = 3;  ///< Lines on the console; the file has all of them.
 constexpr double kInItSeconds =
-    1;  ///< Who beats this long after one waits in an exchange is in it.
+    1;  ///< Delay after which a heartbeat shows that a replica waits, too.
 
-/// A signal, or the codes by which mpirun, its daemons and ssh tell of failures of their own (205,
-/// 254, 255) and shells of signals: running again can work.
+/// Whether the status is a signal, or a code with which mpirun, its daemons and ssh report their
+/// own failures (205, 254, 255) or shells report signals; a restart may help then.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// Codes that say the request or the data is wrong: the same on every replica, so who said it first
-/// is of no interest.
+/// Codes that blame the request or the data: the error is the same on every replica, so it does not
+/// matter which reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
          code == static_cast<std::uint32_t>(ErrorCode::kOutOfMemory);
 }
 
-/// A replica that lost a peer is a consequence; every other reason is a cause.
+/// A replica that lost a peer is a consequence; any other reason is a cause.
 bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
@@ -50,7 +50,7 @@ std::vector<std::string> lines_after_first(const std::string& message) {
   return lines;
 }
 
-/// The replicas that one waited for in vain, as far as they belong to the job; rising.
+/// The replicas that a replica waited for in vain, as far as they belong to the job; ascending.
 std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::Failure& failure) {
   std::vector<std::uint32_t> replicas;
   std::ranges::copy_if(failure.missing(), std::back_inserter(replicas),
@@ -59,8 +59,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Half of what would be suspicious: heartbeats over a link that loses packets come late, over one
-/// that is cut they end.
+/// Whether heartbeats still arrive: with half of the suspicious silence, since on a link that loses
+/// packets heartbeats come late, and on one that is cut they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now,
                  double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
@@ -69,8 +69,9 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
   });
 }
 
-/// What is not certain of `accused` is the network's work where that loses packets, and the cause
-/// of it otherwise: packets to a dead host are lost, too.
+/// Returns `verdict`, which is not certain, unless the network loses packets and the accused are
+/// alive: then blames the network. If they are dead, they cause the losses, since packets to a dead
+/// host are lost, too.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -86,8 +87,8 @@ Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live
   return verdict;
 }
 
-/// Those of `missed` that wait in the same exchange as the replica that misses them, by heartbeats
-/// from after it began to wait.
+/// The replicas in `missed` that wait in the same exchange as the replica that misses them,
+/// according to heartbeats from after it began to wait.
 std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
                                        std::span<const std::uint32_t> missed) {
   const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
@@ -111,8 +112,8 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   return waiting;
 }
 
-/// A replica waited in vain: those that it waited for are to blame, and not itself. Where all of
-/// them wait as it does, nobody is, and what is between them carries nothing.
+/// Verdict on a replica that waited in vain: blames the replicas that it waited for, not the
+/// replica itself. If all of them wait as well, none is to blame, but the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
                        std::vector<std::uint32_t> missed, double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -148,7 +149,8 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// An instance's own words: the first line with who and where, the rest (a table) as it is.
+/// Verdict from an instance's own message: the first line with replica and host, the rest (a table)
+/// unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now,
                      double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
@@ -238,8 +240,8 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Heartbeats broke off, and nobody said why: mpirun ends all others once it knows of one, also of
-/// one that had not joined.
+/// Verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance,
+/// even one that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -296,7 +298,7 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
     return lost_node_verdict(state, *mpirun.lost_node, now, quiet);
   }
   if (state.first_lost()) {
-    // Where a host is cut off, mpirun ends the replicas on all others.
+    // If a host is cut off, mpirun ends the replicas on all others.
     const auto silent = state.silent(now, quiet);
     return silent.empty() ? lost_verdict(state, *state.first_lost(), now)
                           : silence_verdict(state, silent, now);
@@ -367,7 +369,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
-    // mpirun's words are few and small, and its daemons need no certificate.
+    // mpirun's messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check "
         "that the network between them lets it through (firewall) and carries full packets (MTU: "

@@ -9,18 +9,18 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr double kTellingSeconds = 1;  // An activity that takes less is nothing to wonder at.
+constexpr double kTellingSeconds = 1;  // A shorter activity is not worth mentioning.
 
-/// Replicas that did the same.
+/// Replicas with the same activity.
 struct Group {
   std::vector<std::uint32_t> replicas;
   std::uint64_t first_step = 0;
   std::uint64_t last_step = 0;
   double since = 0;      ///< When the last of them came to it.
-  double last_sign = 0;  ///< The oldest one of theirs.
+  double last_sign = 0;  ///< The oldest last heartbeat among them.
 };
 
-/// What is known exactly, and then the step; the activity.
+/// Whether the state is known exactly, and if so the step; the activity.
 using Groups = std::map<std::tuple<bool, std::uint64_t, std::string>, Group>;
 
 Groups groups_of(const JobState& state, std::span<const std::uint32_t> replicas) {
@@ -174,7 +174,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::span<const std::u
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
     const InstanceView& instance = state.instances()[i];
-    // Also those that are lost meanwhile: mpirun ends all once it knows of the first.
+    // Includes replicas lost meanwhile, since mpirun ends all once it knows of the first.
     if (std::ranges::find(except, i) == except.end() && instance.joined && !instance.left) {
       others.push_back(i);
     }

@@ -7,7 +7,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// What oneDNN picks its kernels by.
+/// The instruction set by which oneDNN picks its kernels.
 std::string isa_of(const proto::JoinRequest& request) {
   return request.cpu_isas().empty() ? "" : *request.cpu_isas().rbegin();
 }

@@ -8,18 +8,18 @@
 
 namespace poprun::launcher {
 
-/// That two instances compute the same bits: by their instruction sets, oneDNN and C library. With
-/// `cpu_isa`, also that `other` computes with that instruction set.
+/// Checks that two instances compute bit-identical results: by their instruction sets, oneDNN and C
+/// library. With `cpu_isa`, also checks that `other` computes with that instruction set.
 ///
 /// Errors
 ///   kHostResources  names both hosts, what each has, and what to do.
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
 
-/// What a checkpoint says of who computed it.
+/// Records in a checkpoint's manifest the numerics of the instance that computed it.
 void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& manifest);
 
-/// That an instance goes on with the bits of a checkpoint.
+/// Checks that an instance continues a checkpoint with bit-identical results.
 ///
 /// Errors
 ///   kHostResources  names the host, what both have, and what to do.

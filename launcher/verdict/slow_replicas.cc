@@ -10,12 +10,12 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr double kExcuseSeconds = 1;  // Less is no reason to be late.
-constexpr double kGiveUpSeconds = 5;  // For a replica to tell that it gives up.
+constexpr double kExcuseSeconds = 1;  // A shorter wait is no excuse for being late.
+constexpr double kGiveUpSeconds = 5;  // Time for a replica to report that it gives up.
 constexpr double kTellSeconds = 5;
 constexpr double kRepeatSeconds = 60;
 
-/// Its wait ended, but not with data.
+/// The replica's wait ended, but without data.
 bool gave_up(const JobState& state, std::uint32_t replica) {
   const std::uint32_t instance = state.placement().instance_of(replica);
   const InstanceView& view = state.instances()[instance];

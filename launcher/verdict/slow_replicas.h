@@ -13,60 +13,61 @@ namespace poprun::launcher {
 
 /// Watches replicas that wait for the data server. Each of them gives up by itself after
 /// `limit_seconds` in which the server neither answers nor makes progress with the dataset; until
-/// then those that wait for such a replica in an exchange are excused from
-/// their own, shorter deadline, and the user is told. Pure bookkeeping.
+/// then, replicas that wait for it in an exchange are excused from their own, shorter deadline, and
+/// the user is informed. Only keeps records.
 class DataWaits {
  public:
-  /// `address` of the data server.
+  /// `address` is that of the data server.
   DataWaits(std::string address, double limit_seconds)
       : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
-  /// Whether somebody waits for long enough to keep others waiting, and not longer than it may.
+  /// Whether a replica waits for data long enough to delay others, and none longer than its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// What the user should know now: that replicas wait, soon and then once a minute, and that the
-  /// server answers again. Nothing where one of them gave up: its failure says it all.
+  /// The message that the user should see now, if any: that replicas wait, soon and then once a
+  /// minute, and that the server answers again. Empty once one of them has given up: its failure
+  /// says it all.
   std::optional<std::string> news(const JobState& state);
 
  private:
   std::string address_;
   double limit_seconds_;
-  double told_seconds_ = 0;  ///< How long it has been waited, where the user knows of it; else 0.
-  double last_note_ = 0;     ///< What was said last.
-  std::vector<std::uint32_t> waiting_;  ///< Replicas, while any waits for long.
+  double told_seconds_ = 0;             ///< Length of the wait that the user knows of; 0: none.
+  double last_note_ = 0;                ///< The wait in the last message.
+  std::vector<std::uint32_t> waiting_;  ///< Replicas, while any has waited for long.
 };
 
 /// A replica that computes more slowly than the others.
 struct Straggler {
   std::uint32_t replica = 0;
-  std::uint32_t others = 0;     ///< Further replicas that are beyond the factor, too.
-  double seconds_per_step = 0;  ///< Wall, in operators.
+  std::uint32_t others = 0;     ///< Number of other replicas beyond the factor.
+  double seconds_per_step = 0;  ///< Wall time in operators.
   double usual_seconds = 0;     ///< Median of the other replicas.
-  std::uint64_t steps = 0;      ///< Over which it was seen.
+  std::uint64_t steps = 0;      ///< Steps over which it was slow.
 };
 
-/// Finds the replica that all others wait for, from the times that heartbeats bring. Pure
-/// bookkeeping.
+/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps
+/// records.
 ///
-/// A busy machine slows everybody down in turn: only who is slowest in three stretches in a row,
-/// each of many steps and some seconds, and by a clear factor, is named.
+/// A busy machine slows down every replica in turn. A replica is therefore named only if it is the
+/// slowest, by a clear factor, in three stretches in a row, each of many steps and several seconds.
 class Stragglers {
  public:
-  /// The slowest needs this many times what is usual.
+  /// Ratio to the usual time from which the slowest replica counts as a straggler.
   static constexpr double kFactor = 1.5;
   static constexpr std::uint64_t kStretchSteps = 10;
-  static constexpr double kStretchSeconds = 3;  ///< In operators.
+  static constexpr double kStretchSeconds = 3;  ///< Seconds in operators.
   static constexpr int kStretches = 3;
 
   explicit Stragglers(std::uint32_t replicas) : now_(replicas), mark_(replicas) {}
 
   void beat(const proto::Beat& beat);
 
-  /// The first one that is found, once. To be called often: it ends stretches.
+  /// Returns the first straggler, once. Call often: it also ends stretches.
   std::optional<Straggler> found();
 
-  /// Whoever was slowest in the last stretch, by whatever factor; nothing before its end, and of
-  /// one replica.
+  /// The slowest replica of the last stretch, by whatever factor; nothing before the first stretch
+  /// ends, and for a single replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:
@@ -75,14 +76,14 @@ class Stragglers {
     double seconds = 0;
   };
 
-  /// Requires: two replicas or more, each with a step since its mark.
+  /// Requires: two or more replicas, each with a step since its mark.
   [[nodiscard]] Straggler slowest_of_stretch() const;
 
   std::vector<Times> now_;   ///< By replica.
-  std::vector<Times> mark_;  ///< Where the stretch began.
+  std::vector<Times> mark_;  ///< Times at the start of the stretch.
   std::optional<Straggler> slowest_;
-  std::optional<Straggler> suspect_;  ///< The slowest, where it is beyond the factor.
-  int stretches_ = 0;                 ///< In a row, of the suspect.
+  std::optional<Straggler> suspect_;  ///< The slowest replica, if it is beyond the factor.
+  int stretches_ = 0;                 ///< Consecutive stretches of the suspect.
   bool told_ = false;
 };
 

@@ -16,10 +16,10 @@ constexpr std::size_t kActivityBytesMax = 4 * 1024;
 constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
 constexpr std::uint64_t kVariablesMax = 65'536;
-constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All of them have 2^60.
+constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // Together at most 2^60.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
-constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their bytes are a number, too.
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their bytes fit 64 bits, too.
 
 Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t most) {
   if (had <= most) {

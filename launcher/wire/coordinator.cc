@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
-constexpr int kOtherCallsMax = 16;  // On a connection, beside a part of a checkpoint each replica.
+constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
 
 grpc::Status refused(const Status& status) {
   return status ? grpc::Status::OK
@@ -45,7 +45,7 @@ grpc::Status too_many(const char* what) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
-/// The code is CoordinatorClient::join's to know.
+/// CoordinatorClient::join recognises this code.
 grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
@@ -58,7 +58,8 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// What came is read only once the caller is known: 4 MiB of a message can be 100 MiB when read.
+/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once
+/// parsed.
 template <typename Message>
 std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer shared = bytes;
@@ -79,7 +80,7 @@ grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// All calls with reactors of their own; the messages of Join and Fail come as bytes.
+/// All calls have reactors of their own; the messages of Join and Fail come as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
     proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
         proto::Coordinator::WithRawCallbackMethod_Fail<
@@ -91,8 +92,8 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
 
 }  // namespace
 
-/// The reactors post what happened to the loop, and the loop starts their next operation: so no two
-/// threads ever touch one.
+/// The reactors post events to the loop, and the loop starts their next operation, so two threads
+/// never use one reactor at the same time.
 class Coordinator::Service final : public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
@@ -102,10 +103,10 @@ class Coordinator::Service final : public ServiceBase {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
                              server_credentials(setup_.identity), &port_);
-    // The parts of a checkpoint are answered together, once all are there.
+    // All parts of a checkpoint are answered together, once the last has arrived.
     bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
     builder.SetMaxReceiveMessageSize(kReceivedBytesMax);
-    // Replicas send keepalive pings; don't take them for abuse.
+    // Replicas send keepalive pings, which must not count as abuse.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
@@ -165,7 +166,7 @@ class Coordinator::Service final : public ServiceBase {
         server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
         asio::post(loop_, stopped);
       });
-    } catch (const std::system_error&) {  // No thread left: the calls end with the process.
+    } catch (const std::system_error&) {  // No thread is available: the calls end with the process.
       asio::post(loop_, stopped);
     }
   }
@@ -339,7 +340,7 @@ class Coordinator::Service final : public ServiceBase {
       });
     }
     void OnCancel() override { cancelled_ = true; }
-    // Only here it is known for sure whether the other side ended the call or died.
+    // Only here is it certain whether the other side ended the call or died.
     void OnDone() override {
       asio::post(service_.loop_, [this] {
         service_.heartbeats_.erase(this);
@@ -350,7 +351,7 @@ class Coordinator::Service final : public ServiceBase {
       });
     }
 
-    /// Sends the latest wish, where it is new.
+    /// Sends the latest directive, unless it was sent already.
     void tell_wish() {
       if (told_ != service_.wishes_ && !writing_ && !ended_) {
         told_ = service_.wishes_;
@@ -378,7 +379,7 @@ class Coordinator::Service final : public ServiceBase {
       StartRead(&beat_);
     }
 
-    /// That an instance of ours sends such a thing is a bug.
+    /// Reports a bug: our own instances never send this.
     void refuse(const Error& error) {
       ended_ = true;
       if (known_) {
@@ -400,10 +401,10 @@ class Coordinator::Service final : public ServiceBase {
     Service& service_;
     Seat seat_;
     proto::Beat beat_;
-    proto::Directive directive_;  ///< The last one sent.
+    proto::Directive directive_;  ///< The last directive sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    std::uint32_t told_ = 0;  ///< How many of the service's wishes.
+    std::uint32_t told_ = 0;  ///< Number of the service's directive that was sent last.
     bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
@@ -467,20 +468,21 @@ class Coordinator::Service final : public ServiceBase {
   Setup setup_;
   int port_ = 0;
 
-  // How many calls there are; one of two is left over where a link was cut.
+  // Number of open calls; one of two may be left over from a link that was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
   std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.
   std::atomic<std::uint32_t> parts_open_ = 0;   ///< Parts of checkpoints.
-  std::atomic<std::uint32_t> states_open_ = 0;  ///< That are sent, to go on from.
+  std::atomic<std::uint32_t> states_open_ = 0;  ///< Checkpoint states sent to resume from.
 
-  asio::thread_pool disk_{1};  ///< For checkpoints.
+  asio::thread_pool disk_{1};  ///< Thread that writes checkpoints.
 
   // Owned by the loop's thread.
   std::optional<proto::JoinReply> reply_;
   std::vector<PendingJoin> pending_joins_;
-  std::vector<grpc::ServerUnaryReactor*> failed_;    ///< Instances that wait to be let go.
-  std::map<std::uint32_t, std::uint32_t> failures_;  ///< By instance, how many.
+  std::vector<grpc::ServerUnaryReactor*>
+      failed_;  ///< Failed instances that wait for permission to exit.
+  std::map<std::uint32_t, std::uint32_t> failures_;  ///< Number of failures, by instance.
   std::set<HeartbeatReactor*> heartbeats_;
   proto::Directive wish_;
   std::uint32_t wishes_ = 0;

@@ -22,15 +22,16 @@
 /// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The
 /// parts of checkpoints go to another thread, which waits for the disk.
 ///
-/// Whoever has no token costs no more than bound_clients says, with a call for each replica of an
-/// instance and 16 more on a connection. One who has it may send 4 MiB a message, has two
-/// heartbeats, two reports and two transfers of weights or models of each instance and two parts of
-/// checkpoints each way of each replica open at once, and is heard with four failures of an
-/// instance; more gets RESOURCE_EXHAUSTED, and what bounds.h refuses INVALID_ARGUMENT. The next
-/// message is read when the loop has done with the last.
+/// A client without a token can use only the resources that bound_clients allows; a connection may
+/// have one call per replica of an instance, and 16 more. A client with the token may send 4 MiB
+/// per message and have open at once, per instance, two heartbeats, two reports and two transfers
+/// of weights or models, and, per replica, two parts of checkpoints in each direction; four
+/// failures per instance are accepted. Calls beyond that get RESOURCE_EXHAUSTED, and messages that
+/// bounds.h refuses get INVALID_ARGUMENT. The next message is read once the loop has handled the
+/// last.
 namespace poprun::launcher {
 
-/// What instances tell the job. Every call comes on the loop's thread.
+/// Receives the messages of instances. Every call comes on the loop's thread.
 class CoordinatorEvents {
  public:
   CoordinatorEvents() = default;
@@ -38,31 +39,32 @@ class CoordinatorEvents {
   CoordinatorEvents& operator=(const CoordinatorEvents&) = delete;
   virtual ~CoordinatorEvents() = default;
 
-  /// An error refuses the instance, with its message.
+  /// An error refuses the instance and is sent to it.
   virtual Status on_join(const proto::JoinRequest& request) = 0;
   virtual void on_beat(const proto::Beat& beat) = 0;
-  /// The heartbeats of an instance ended; `orderly` when the instance said so itself.
+  /// The heartbeats of an instance ended; `orderly` if the instance announced it.
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
-  /// An error ends the report stream, with its message.
+  /// An error ends the report stream and is sent to the instance.
   virtual Status on_report(const proto::ReportItem& item) = 0;
-  /// The report is complete, or broke off. An error goes to the replica, with its message.
+  /// The report is complete, or broke off. An error is sent to the replica.
   virtual Status on_report_end() = 0;
-  /// The instance stays until `Coordinator::close`.
+  /// The failed instance stays until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;  ///< An address of this machine; the port is chosen by the system.
-    std::string token;      ///< Asked of every call; empty: none is asked.
-    std::optional<TlsIdentity> identity = std::nullopt;  ///< Asked of every connection, likewise.
-    JobSize job{};           ///< What instances may say is checked against it (bounds.h).
-    double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
-    const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
-    const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.
-    CheckpointWriter& checkpoints;  ///< Belongs to the other thread from now on, and outlives this.
-    std::string resumed_state;      ///< Path of the state to go on from; empty: none.
+    std::string bind_host;  ///< An address of this machine; the system chooses the port.
+    std::string token;      ///< Required on every call; empty: no token is required.
+    std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none:
+                                                         ///< plain text.
+    JobSize job{};                               ///< Bounds the messages of instances (bounds.h).
+    double launched_at = 0;                      ///< `monotonic_seconds()` at the launcher's start.
+    const std::vector<Tensor>& initial_weights;  ///< Initial weights of replica 0; may be empty.
+    const OnnxFile& onnx_model;                  ///< May be empty. Both outlive the coordinator.
+    CheckpointWriter& checkpoints;  ///< Used only by the disk's thread from now on; outlives this.
+    std::string resumed_state;      ///< Path of the state to resume from; empty: none.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`.
@@ -79,23 +81,24 @@ class Coordinator {
 
   [[nodiscard]] int port() const;
 
-  /// Answers all Joins, those that wait and those to come.
+  /// Answers all Joins, both pending and future ones.
   void open(const proto::JoinReply& reply);
 
-  /// The job is decided. Answers all Joins, likewise, with its end: those instances leave without a
-  /// word. Lets instances go that have failed.
+  /// The outcome of the job is decided. Answers all Joins, both pending and future ones, with the
+  /// job's end, so that those instances leave without a message. Releases the instances that have
+  /// failed.
   void close();
 
-  /// Asks every instance to hold before its next part, also those that beat later.
+  /// Asks every instance to hold before its next part, including those that send heartbeats later.
   void request_drain();
-  /// Asks every instance that holds to begin no part beyond this one, save and leave.
+  /// Asks every instance that holds to begin no part after this one, to save and to leave.
   void stop_after(std::uint64_t last_part);
 
-  /// Asks every instance for a checkpoint after that step.
+  /// Asks every instance for a checkpoint after this step.
   void request_checkpoint(std::uint64_t step);
 
-  /// Tells every instance whether a replica of the job waits for its data server, so that those who
-  /// wait for that replica are patient.
+  /// Tells every instance whether a replica of the job waits for its data server, so that those
+  /// waiting for that replica extend their deadlines.
   void excuse(bool excused);
 
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.
@@ -108,7 +111,7 @@ class Coordinator {
   std::unique_ptr<Service> service_;
 };
 
-/// Seconds of a clock that never jumps; only differences mean something.
+/// Seconds of a monotonic clock; only differences are meaningful.
 double monotonic_seconds();
 
 }  // namespace poprun::launcher

@@ -19,8 +19,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// None is closed before the process ends: gRPC 1.51 aborts now and then if the last one is closed
-/// while its thread polls. Belongs to the loop's thread.
+/// Channels are never closed before the process ends: gRPC 1.51 occasionally aborts if the last one
+/// is closed while its thread polls. Belongs to the loop's thread.
 std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -31,7 +31,7 @@ std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& questi
   return kept.back();
 }
 
-/// Whether the host of `address`, host:port, is an address or a name that has one.
+/// Whether the host of `address`, host:port, is an address or a name that resolves.
 bool resolves(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
@@ -48,14 +48,14 @@ const char* remedy(const DatasetQuery::Question& question) {
   if (!resolves(question.address)) {
     return "its name does not resolve";
   }
-  // Whoever is not let in is told no reason by TLS.
+  // TLS gives no reason to a client that it rejects.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
                            : "check that poprun-emu-hostio is running there, and listens on "
                              "loopback alone: what other hosts reach is not spoken to as localhost";
 }
 
-/// `loading`: the last news, if there was any.
+/// `loading`: the last progress message, if any.
 Error error_of(const grpc::Status& status, const DatasetQuery::Question& question,
                const std::optional<proto::Loading>& loading) {
   const std::string& message = status.error_message();
@@ -96,7 +96,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
 
 }  // namespace
 
-/// Lives until gRPC is done with it and the loop has forgotten it.
+/// Lives until gRPC has finished with it and the loop has dropped it.
 class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeReply>,
                                  public std::enable_shared_from_this<Call> {
  public:
@@ -115,7 +115,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     context_.set_wait_for_ready(true);
   }
 
-  /// On the loop's thread, as all but the reactor's.
+  /// Runs on the loop's thread, like all functions except the reactor's.
   void start() {
     self_ = shared_from_this();
     wait_longer();
@@ -166,7 +166,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     } else if (status.ok() && !dataset_) {
       status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description came");
     }
-    // Moved out first: an answer may end this question.
+    // Moved out first, since the answer may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {
       take(status.ok() ? Result<proto::Dataset>(*dataset_)
                        : Result<proto::Dataset>(
@@ -188,16 +188,16 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
   asio::io_context& loop_;
   Question question_;
   News news_;
-  Answer answer_;  ///< Emptied when the question is cancelled.
+  Answer answer_;  ///< Emptied when the query is cancelled.
   asio::steady_timer timer_;
   bool is_late_ = false;
-  std::optional<proto::Loading> loading_;  ///< The last news.
+  std::optional<proto::Loading> loading_;  ///< The last progress message.
   std::optional<proto::Dataset> dataset_;
 
   std::unique_ptr<proto::HostStreams::Stub> stub_;
   grpc::ClientContext context_;
   proto::DescribeRequest request_;
-  proto::DescribeReply reply_;  ///< Of the read under way.
+  proto::DescribeReply reply_;  ///< Reply of the read in progress.
   std::promise<void> over_;
   std::shared_ptr<Call> self_;  ///< Shared with gRPC until OnDone.
 };

@@ -13,34 +13,35 @@
 
 namespace poprun::launcher {
 
-/// Asks a data server what a dataset holds, without making the loop wait.
+/// Asks a data server what a dataset holds, without blocking the loop.
 class DatasetQuery {
  public:
   struct Question {
     std::string address;                  ///< host:port.
-    std::string token;                    ///< Empty: none is sent.
-    std::optional<TlsIdentity> identity;  ///< Without one: in plain text.
+    std::string token;                    ///< Empty: no token is sent.
+    std::optional<TlsIdentity> identity;  ///< None: plain text.
     std::string source;                   ///< data.source of train.cfg.
     bool only_describe = false;           ///< Nobody will read the data: see DescribeRequest.
-    /// > 0. Keeps trying for so long without an answer, or news of a dataset that is being read.
+    /// Must be positive. The query gives up after this time without an answer or progress in
+    /// reading the dataset.
     double timeout_seconds = 0;
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;
-  /// How far the server is, where it reads the dataset.
+  /// Progress of a server that is reading the dataset.
   using News = std::function<void(const proto::Loading&)>;
 
-  /// `answer` comes once, `news` any number of times before; both on the loop's thread.
+  /// `answer` is called once, `news` any number of times before; both on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered or made progress with the dataset; the address, also a
-  ///                 fact, and for how long it was tried.
+  ///   kUnreachable  no server answered or made progress with the dataset; gives the address (also
+  ///                 as a fact) and how long it was tried.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);
 
   DatasetQuery(const DatasetQuery&) = delete;
   DatasetQuery& operator=(const DatasetQuery&) = delete;
-  /// Cancels the question if it is still open; then `answer` does not come.
+  /// Cancels the query if it is still open; then `answer` is not called.
   ~DatasetQuery();
 
  private:

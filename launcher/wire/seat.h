@@ -7,12 +7,12 @@
 
 namespace poprun::launcher {
 
-/// One of a limited number of calls that are under way: counted as long as it lives.
+/// One of a limited number of concurrent calls, counted as long as this object lives.
 ///
 /// Threads: any.
 class Seat {
  public:
-  /// Nothing where `most` are taken. `taken` must outlive the seat.
+  /// Returns nothing if `most` are taken. `taken` must outlive the seat.
   static std::optional<Seat> take(std::atomic<std::uint32_t>& taken, std::uint32_t most) {
     if (++taken > most) {
       --taken;
@@ -32,7 +32,7 @@ class Seat {
  private:
   explicit Seat(std::atomic<std::uint32_t>& taken) : taken_(&taken) {}
 
-  std::atomic<std::uint32_t>* taken_;  ///< Null: moved away.
+  std::atomic<std::uint32_t>* taken_;  ///< Null once moved from.
 };
 
 }  // namespace poprun::launcher

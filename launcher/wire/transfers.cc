@@ -152,7 +152,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
   void OnCancel() override {
     asio::post(disk_, [this] { break_off(); });
   }
-  // After whatever was posted before.
+  // Runs after everything posted before.
   void OnDone() override {
     asio::post(disk_, [this] { delete this; });
   }
@@ -162,7 +162,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
     if (finished_) {
       return;
     }
-    if (piece_.has_part() == began_) {  // A part comes first, and once.
+    if (piece_.has_part() == began_) {  // A part must come first, and only once.
       break_off();
       return;
     }
