@@ -12,7 +12,6 @@
 #include "collectives/local/rendezvous.h"
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
-#include "collectives/mpi/mpi_link.h"
 #include "replica/base/error.h"
 
 namespace poprun::collectives {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "collectives/local/call.h"
 #include "collectives/patterns/shares.h"
@@ -53,6 +55,31 @@ bool test_all(std::span<MPI_Request> requests) {
 }
 
 }  // namespace
+
+bool complete(std::span<MPI_Request> requests, Clock::time_point limit) {
+  return poll(limit, [&] { return test_all(requests); });
+}
+
+Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::time_point limit,
+                                                 LastExcuse last_excuse) {
+  std::unique_ptr<MpiLink> link(new MpiLink(replicas, std::move(last_excuse)));
+  MPI_Comm_rank(MPI_COMM_WORLD, &link->rank_);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);
+  if (!complete(std::span(&request, 1), limit)) {
+    // MPI would write into the object if the missing process came after all.
+    static_cast<void>(link.release());
+    return fail(ErrorCode::kInfrastructure,
+                "a process of the job exited while the exchange was starting");
+  }
+  return std::shared_ptr<MpiLink>(std::move(link));
+}
+
+MpiLink::~MpiLink() {
+  if (!abandoned_ && world_ != MPI_COMM_NULL) {
+    MPI_Comm_free(&world_);
+  }
+}
 
 HostWire::HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel)
     : link_(std::move(link)), processes_(std::move(processes)), channel_(channel) {

@@ -15,7 +15,7 @@
 #include "collectives/mpi/chunk_pipeline.h"
 #include "collectives/mpi/host_exchange.h"
 #include "collectives/mpi/host_plan.h"
-#include "collectives/mpi/mpi_link.h"
+#include "collectives/mpi/host_wire.h"
 #include "collectives/patterns/canonical_tree.h"
 #include "replica/ports/communicator.h"
 

@@ -19,7 +19,6 @@
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
 #include "collectives/mpi/hosts_communicator.h"
-#include "collectives/mpi/mpi_link.h"
 
 namespace poprun {
 namespace {

@@ -113,6 +113,17 @@ std::string difference(const History& plain, const Evaluation& should, const His
 
 }  // namespace
 
+std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now) {
+  const std::string& function = graph.functions[operation.function].name;
+  const bool has_output = operation.output_count > 0;
+  const std::uint32_t stage = operation.source->origin.stage;
+  return fmt::format(
+      "{}{}: {}{}{}", now.counts ? fmt::format("micro-batch {} of ", now.index) : std::string{},
+      function, operation.source->kind,
+      has_output ? fmt::format(" '{}'", graph.name(graph.outputs(operation)[0])) : std::string{},
+      stage > 0 ? fmt::format(" of stage {}", stage) : std::string{});
+}
+
 std::uint32_t History::add(Evaluation evaluation) {
   evaluations_.push_back(std::move(evaluation));
   return static_cast<std::uint32_t>(evaluations_.size());

@@ -63,4 +63,7 @@ class History {
 std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten,
                                const Value& got);
 
+/// "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1"
+std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now);
+
 }  // namespace poprun

@@ -136,7 +136,4 @@ class Interpreter {
   std::string fault_;
 };
 
-/// "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1"
-std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now);
-
 }  // namespace poprun
