@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 
 constexpr std::array<std::string_view, 4> kOptions = {"--mca", "-mca", "--gmca", "-gmca"};
 
-std::string trimmed(const std::string& text) {
+std::string trimmed_line(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
   return first == std::string::npos
              ? ""
@@ -45,8 +45,8 @@ std::optional<std::string> value_in_file(const std::string& path, const std::str
   std::optional<std::string> value;
   for (std::string line; std::getline(file, line);) {
     const std::size_t equals = line.find('=');
-    if (equals != std::string::npos && trimmed(line.substr(0, equals)) == name) {
-      value = trimmed(line.substr(equals + 1));
+    if (equals != std::string::npos && trimmed_line(line.substr(0, equals)) == name) {
+      value = trimmed_line(line.substr(equals + 1));
     }
   }
   return value;

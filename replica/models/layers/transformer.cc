@@ -9,8 +9,8 @@
 namespace poprun::layers {
 namespace {
 
-TensorId parameter(Builder& builder, const std::string& name, Shape shape,
-                   const Initialiser& initialiser) {
+TensorId weight(Builder& builder, const std::string& name, Shape shape,
+                const Initialiser& initialiser) {
   return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
                           Role::kParameter, initialiser);
 }
@@ -85,8 +85,8 @@ std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inpu
 
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
                          std::int64_t features) {
-  return parameter(builder, name, {rows, features},
-                   {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
+  return weight(builder, name, {rows, features},
+                {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
 }
 
 TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate) {
@@ -108,8 +108,8 @@ TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, doubl
     return x;
   }
   const std::int64_t features = features_of(builder, x);
-  const TensorId w = parameter(builder, name + ".weight", {features}, {.value = 1});
-  const TensorId b = parameter(builder, name + ".bias", {features}, {});
+  const TensorId w = weight(builder, name + ".weight", {features}, {.value = 1});
+  const TensorId b = weight(builder, name + ".bias", {features}, {});
   return builder.add("layer_norm", {x, w, b}, {{"epsilon", epsilon}},
                      {name, name + ".mean", name + ".variance"})[0];
 }
@@ -121,9 +121,9 @@ TensorId dense(Builder& builder, const std::string& name, TensorId x, const Dens
   const std::int64_t in = features_of(builder, x);
   const std::int64_t out = options.features;
   const TensorId w =
-      parameter(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
-                {.distribution = Distribution::kNormal, .value = options.deviation});
-  const TensorId b = parameter(builder, name + ".bias", {out}, {});
+      weight(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
+             {.distribution = Distribution::kNormal, .value = options.deviation});
+  const TensorId b = weight(builder, name + ".bias", {out}, {});
   return builder.add_one("linear", {x, w, b},
                          {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
 }
