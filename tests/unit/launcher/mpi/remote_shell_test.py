@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "launcher/mpi/remote_shell.sh"
+SCRIPT = pathlib.Path(__file__).resolve().parents[4] / "launcher/mpi/remote_shell.sh"
 TOKEN = "it's $HOME `secret` \"\\"
 # As mpirun gives them: options, the host, settings of paths with the daemon behind, quoted arguments.
 COMMAND = ["-F", "/config", "node1", "  PATH=/usr/bin:$PATH ; export PATH ;   {orted}", "--daemonize", "-mca", "ess",
