@@ -61,8 +61,14 @@ class Descriptor {
   [[nodiscard]] int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
 
-  /// Takes the lock for this process; fails if another process holds it.
+  /// Takes the lock of a job for this process; fails if another process holds one.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
+
+  /// Takes the lock for the removal of leftovers; fails if a job holds its lock. Hosts that share
+  /// the folder for temporary files remove their parts of a job at the same time.
+  [[nodiscard]] bool lock_to_remove() const {
+    return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0;
+  }
 
  private:
   int number_;
@@ -282,7 +288,7 @@ void end_daemon(const fs::path& session, pid_t daemon) {
 void remove_leftovers(const SessionPlace& place) {
   for (const fs::path& job : folders_in(place.base, job_folder_prefix())) {
     const Descriptor folder = open_folder(job);
-    if (folder.lock() && is_ours(folder.number(), job)) {
+    if (folder.lock_to_remove() && is_ours(folder.number(), job)) {
       remove_job_folder(job, place);
     }
   }

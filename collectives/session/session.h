@@ -23,7 +23,8 @@
 /// Whether a job is dead is never guessed. Its folder is locked (flock): by the launcher and the
 /// guard of mpirun, on other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel
 /// releases the lock when they are gone. Only unlocked folders are removed, and only this user's on
-/// this host. Symbolic links are removed, never followed.
+/// this host, under a shared lock, since hosts may share BASE. Symbolic links are removed, never
+/// followed.
 namespace poprun::collectives {
 
 /// Places of these files on a host.

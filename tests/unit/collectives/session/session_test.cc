@@ -4,7 +4,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -103,6 +105,24 @@ TEST_F(SessionTest, FolderOfADeadJobKeepsWhatIsAnotherHosts) {
   file(other / "contact.txt");
   remove_leftovers(place_);
   EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(SessionTest, HostsThatShareAFolderRemoveTheirPartsOfADeadJobAtTheSameTime) {
+  for (int round = 0; round < 300; ++round) {
+    const fs::path job = JobFolder::make(place_)->path();
+    std::vector<std::jthread> hosts;
+    std::latch start(4);
+    for (const char* host : {"node1", "node2", "node3", "node4"}) {
+      file(job / fmt::format("ompi.{}.{}", host, geteuid()) / "pid.17" / "contact.txt");
+      hosts.emplace_back([place = SessionPlace{place_.base, host, place_.shared_memory}, &start] {
+        start.arrive_and_wait();
+        remove_leftovers(place);
+      });
+    }
+    hosts.clear();
+    remove_leftovers(place_);  // An empty folder, which the last host may have seen as not empty.
+    ASSERT_THAT(names(place_.base), IsEmpty()) << "round " << round;
+  }
 }
 
 TEST_F(SessionTest, FolderOfADeadDaemonIsRemovedWithItsSharedMemory) {
