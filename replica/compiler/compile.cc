@@ -1,13 +1,10 @@
 #include "replica/compiler/compile.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,8 +19,6 @@
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/passes.h"
 #include "replica/compiler/proofs/occupancy.h"
-#include "replica/compiler/techniques/stages/balance.h"
-#include "replica/compiler/techniques/stages/stage_cuts.h"
 #include "replica/compiler/tiles/layout.h"
 
 namespace poprun {
@@ -73,92 +68,6 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts,
   return program;
 }
 
-/// Bytes that the fullest IPU lacks; at most 0 where the Program fits.
-std::int64_t lacking(const Program& program) {
-  std::int64_t most = std::numeric_limits<std::int64_t>::min();
-  for (const proto::IpuMemory& memory : program.memory()) {
-    most = std::max(most, needed(memory).count() - static_cast<std::int64_t>(memory.capacity()));
-  }
-  return most;
-}
-
-/// A job, compiled for one split of its layers.
-struct Candidate {
-  std::vector<std::size_t> begins;  ///< The first layer of each stage but the first, if balanced.
-  Job job;
-  Program program;
-};
-
-Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
-  if (options.before_compilation) {
-    options.before_compilation();
-  }
-  POPRUN_ASSIGN(Job job, run_passes(options));
-  POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
-  return Candidate{std::move(begins), std::move(job), std::move(program)};
-}
-
-MeasuredSplit measured(const Candidate& candidate) {
-  MeasuredSplit split{candidate.begins, {}};
-  for (const std::uint32_t ipu : candidate.job.ipu_of_stage) {
-    split.peaks.push_back(needed(candidate.program.memory(static_cast<int>(ipu))));
-  }
-  return split;
-}
-
-CompileOptions with_split(CompileOptions options, const std::vector<Layer>& layers,
-                          const std::vector<std::size_t>& begins) {
-  options.pipeline.split.clear();
-  for (const std::size_t begin : begins) {
-    options.pipeline.split.push_back(layers[begin].name);
-  }
-  return options;
-}
-
-/// How a split was found, to end its note.
-std::string found_how(const Candidate& best, std::size_t compiled) {
-  if (lacking(best.program) <= 0) {
-    return compiled == 1 ? "" : fmt::format(", found by compiling {} splits", compiled);
-  }
-  return compiled == 1
-             ? "; it does not fit, and no other is expected to"
-             : fmt::format("; of {} compiled splits none fits, and this one comes closest",
-                           compiled);
-}
-
-/// From the split that the estimate gives, compiles those that measured memory leads to, until one
-/// fits or none is new. Returns the one that fits or lacks least, with a note of what it is.
-Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
-  const Balancing balancing = *best.job.balancing;
-  const std::vector<Layer> layers = best.job.graph.layers;
-  CompileOptions quiet = options;
-  quiet.after_pass = nullptr;
-  std::vector<MeasuredSplit> tried = {measured(best)};
-  while (lacking(best.program) > 0 && tried.size() < kSplitsMax) {
-    const std::optional<std::vector<std::size_t>> begins = next_split(balancing, tried);
-    if (!begins) {
-      break;
-    }
-    Result<Candidate> next = candidate(with_split(quiet, layers, *begins), *begins);
-    if (!next && next.error().code == ErrorCode::kBug) {
-      return tl::unexpected<Error>{next.error()};
-    }
-    if (!next) {
-      break;  // The model cannot be cut there, as between two uses of one running statistic.
-    }
-    tried.push_back(measured(*next));
-    if (lacking(next->program) < lacking(best.program)) {
-      best = *std::move(next);
-    }
-  }
-  if (options.after_pass && best.begins != tried.front().begins) {
-    POPRUN_TRY(run_passes(with_split(options, layers, best.begins)));
-  }
-  best.job.notes.insert(best.job.notes.begin(),
-                        balanced_note(layers, best.begins, found_how(best, tried.size())));
-  return best;
-}
-
 /// What each stage holds of the forward pass.
 void describe_stages(const Job& job, Program& program) {
   std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
@@ -183,84 +92,29 @@ void describe_stages(const Job& job, Program& program) {
 
 }  // namespace
 
+std::int64_t Compiled::lacking() const {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  for (const proto::IpuMemory& memory : program.memory()) {
+    most = std::max(most, needed(memory).count() - static_cast<std::int64_t>(memory.capacity()));
+  }
+  return most;
+}
+
 Result<Graph> build_job(const CompileOptions& options) {
   POPRUN_ASSIGN(Job job, run_passes(options));
   return std::move(job.graph);
 }
 
-namespace {
-
-/// A kind of tensors that may leave the chip.
-struct Movable {
-  Storage LocationOptions::*storage;
-  std::string_view key;
-};
-
-/// The cheapest first: state moves once a step, accumulators and stashes in every micro-batch.
-constexpr std::array<Movable, 4> kMovable = {
-    {{&LocationOptions::optimizer_state, "memory.optimizer-state"},
-     {&LocationOptions::weights, "memory.weights"},
-     {&LocationOptions::accumulators, "memory.accumulators"},
-     {&LocationOptions::activations, "memory.activations"}}};
-
-Result<Candidate> plan_placed(const CompileOptions& options) {
-  POPRUN_ASSIGN(Candidate settled, candidate(options, {}));
-  if (settled.job.balancing) {
-    settled.begins = balance(*settled.job.balancing);
-    POPRUN_ASSIGN(settled, settle_split(options, std::move(settled)));
+Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer) {
+  if (observer.before_compilation) {
+    observer.before_compilation();
   }
-  const std::vector<std::string>& notes = settled.job.notes;
-  settled.program.mutable_notes()->Add(notes.begin(), notes.end());
-  settled.program.mutable_locations()->Add(settled.job.locations.begin(),
-                                           settled.job.locations.end());
-  describe_stages(settled.job, settled.program);
-  return settled;
-}
-
-void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Program& program) {
-  for (const auto& [storage, key] : kMovable) {
-    if (asked.*storage == Storage::kAuto) {
-      program.add_notes(
-          chosen.*storage == Storage::kOffChip
-              ? fmt::format("{} = auto means off-chip: the job does not fit with less "
-                            "off the chip",
-                            key)
-              : fmt::format("{} = auto means on-chip", key));
-    }
-  }
-}
-
-/// Outlines whatever saves memory, also at the price of time, if the job then lacks less memory.
-Status outline_all(CompileOptions& options, Candidate& best) {
-  CompileOptions outlined = options;
-  outlined.outlining = Outlining::kOn;
-  outlined.after_pass = nullptr;
-  POPRUN_ASSIGN(Candidate next, plan_placed(outlined));
-  if (lacking(next.program) < lacking(best.program)) {
-    next.program.add_notes("memory.outlining = auto means on: the job does not fit with less");
-    options = std::move(outlined);
-    best = std::move(next);
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<Program> plan_program(const CompileOptions& options) {
-  CompileOptions chosen = options;
-  POPRUN_ASSIGN(Candidate best, plan_placed(chosen));
-  if (options.outlining == Outlining::kAuto && lacking(best.program) > 0) {
-    POPRUN_TRY(outline_all(chosen, best));
-  }
-  for (const auto& [storage, key] : kMovable) {
-    if (options.locations.*storage == Storage::kAuto && lacking(best.program) > 0) {
-      chosen.locations.*storage = Storage::kOffChip;
-      chosen.after_pass = nullptr;
-      POPRUN_ASSIGN(best, plan_placed(chosen));
-    }
-  }
-  note_choice(options.locations, chosen.locations, best.program);
-  return std::move(best.program);
+  POPRUN_ASSIGN(Job job, run_passes(options, {}, observer));
+  POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
+  program.mutable_notes()->Add(job.notes.begin(), job.notes.end());
+  program.mutable_locations()->Add(job.locations.begin(), job.locations.end());
+  describe_stages(job, program);
+  return Compiled{options, std::move(job), std::move(program), observer.after_pass != nullptr};
 }
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {

@@ -1,16 +1,13 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 
 #include "replica/base/error.h"
-#include "replica/compiler/job/compile_options.h"
+#include "replica/compiler/job/pass.h"
 #include "replica/graph/graph.h"
 #include "replica/program/program.h"
 
 namespace poprun {
-
-/// How many splits of balanced stages are compiled at most, until one fits.
-inline constexpr std::size_t kSplitsMax = 6;
 
 /// The job as a graph of functions, with the streams of program/host_contract.h:
 ///
@@ -34,21 +31,31 @@ inline constexpr std::size_t kSplitsMax = 6;
 /// Balanced stages are those that the estimate gives, whether they fit or not.
 Result<Graph> build_job(const CompileOptions& options);
 
-/// The job as a Program: `build_job`, liveness, aliases, placement, device time. Every plan is
-/// verified. It may need more memory than an IPU has. Balanced stages that do not fit are balanced
-/// again by what they were found to need, and compiled again, up to kSplitsMax in all: the Program
-/// is the first that fits, or else the one that lacks least.
-///
-/// Where the job does not fit, more is outlined (Outlining::kAuto); then what may be anywhere
-/// (Storage::kAuto) leaves the chip, optimiser state, then weights, accumulators and stashes, until
-/// it does.
-///
-/// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
-/// a pass or of a plan refused it.
-Result<Program> plan_program(const CompileOptions& options);
+/// A compiled job.
+struct Compiled {
+  using Settings = CompileOptions;
 
-/// A graph that is no job; of the options, those of model, device, replicas and memory matter. It
-/// may need more memory than an IPU has. Errors: kBug, as `plan_program`, or the graph is none.
-Result<Program> plan_graph(const Graph& graph, const CompileOptions& options);
+  CompileOptions options;
+  Job job;
+  Program program;
+  bool was_watched = false;  ///< An observer saw its passes.
+
+  /// Bytes that the fullest IPU lacks; at most 0 if the Program fits.
+  [[nodiscard]] std::int64_t lacking() const;
+};
+
+/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device
+/// time. What they leave open has its mildest value (balanced stages as estimated, Storage::kAuto
+/// on the chip); automatic.h settles it. Every plan is verified. The Program may need more memory
+/// than an IPU has: ask `lacking`.
+///
+/// Deterministic. Errors: kUsage if model, data and options do not fit each other; kBug if a
+/// verifier refuses a pass or a plan.
+Result<Compiled> compile_settled(const CompileOptions& options,
+                                 const CompileObserver& observer = {});
+
+/// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory
+/// apply. It may need more memory than an IPU has. Errors: kBug as `compile_settled`, or if the
+/// graph is invalid.
 
 }  // namespace poprun

@@ -121,12 +121,12 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
 }
 
 /// Runs a pass on a job and proves what it made. `plain`: see run_passes.
-Status apply(const Pass& pass, const CompileOptions& options, const std::optional<Graph>& plain,
-             Job& job) {
+Status apply(const Pass& pass, const CompileOptions& options, const CompileObserver& observer,
+             const std::optional<Graph>& plain, Job& job) {
   const Job before = job;
   POPRUN_TRY(pass.run(options, job));
-  if (options.after_pass) {
-    POPRUN_TRY(options.after_pass(pass.name, job.graph));
+  if (observer.after_pass) {
+    POPRUN_TRY(observer.after_pass(pass.name, job.graph));
   }
   if (const Status status = verify_operations(job.graph); !status) {
     return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
@@ -179,7 +179,8 @@ Status verify_operations(const Graph& graph) {
   return {};
 }
 
-Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
+Result<Job> run_passes(const CompileOptions& options, std::string_view last,
+                       const CompileObserver& observer) {
   Job job;
   std::optional<Graph> plain;  // As "precision" leaves it.
   bool settled = false;
@@ -197,7 +198,7 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
     }
     const bool can_be_left_out = pass.is_optional && options.leaves_out_unproven;
     std::optional<Job> before = can_be_left_out ? std::optional(job) : std::nullopt;
-    const Status status = apply(pass, options, plain, job);
+    const Status status = apply(pass, options, observer, plain, job);
     if (status) {
       continue;
     }

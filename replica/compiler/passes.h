@@ -16,13 +16,14 @@ const std::vector<Pass>& all_passes();
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
 /// Runs the passes that apply to `options` on an empty job, each with its verifier and
-/// `verify_operations` after it, and shows the graph to options.after_pass. With `last`, those up
-/// to the pass of that name.
+/// `verify_operations` after it, and shows the graph to `observer`. With `last`, those up to the
+/// pass of that name.
 ///
 /// With options.leaves_out_unproven, the job goes on without an optional pass that ends with kBug.
 ///
 /// Errors: kUsage from a pass; kBug, a verifier refused what a pass made: names the pass.
-Result<Job> run_passes(const CompileOptions& options, std::string_view last = {});
+Result<Job> run_passes(const CompileOptions& options, std::string_view last = {},
+                       const CompileObserver& observer = {});
 
 /// What holds between any two passes: `verify_graph`, operations that exist, operands that they can
 /// take, and outputs of the types that they give, where float16 stands for float32.

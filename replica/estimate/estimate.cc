@@ -22,7 +22,6 @@ CompileOptions on_one_ipu(CompileOptions options) {
   options.gradient_bucket = Bytes{0};
   options.evaluate = true;
   options.evaluation_batches = 1;
-  options.after_pass = nullptr;
   return options;
 }
 

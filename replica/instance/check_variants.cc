@@ -63,13 +63,13 @@ Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
   std::optional<Stages> stages;
-  options.after_pass = [&](std::string_view pass, const Graph& graph) {
+  const auto keep_stages = [&](std::string_view pass, const Graph& graph) {
     if (pass == "stages") {
       stages = stages_of(graph);
     }
     return Status{};
   };
-  const Result<Program> built = plan_program(options);
+  const Result<Program> built = plan_program(options, {.after_pass = keep_stages});
   if (!built && (!stages || built.error().code != ErrorCode::kBug)) {
     return tl::unexpected<Error>{built.error()};
   }

@@ -172,14 +172,6 @@ struct CompileOptions {
   /// Parameters and buffers that keep their initialisers, though the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// Shown the job's graph as each pass leaves it; may be empty. Where the first balanced split
-  /// does not fit, shown that one and then the final one. An error refuses what the pass made, as
-  /// its verifier would.
-  std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
-
-  /// Called before each compilation, of which it may take several to settle on one; may be empty.
-  std::function<void()> before_compilation = {};
-
   /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
   /// that is a bug, as tests want it.
   bool leaves_out_unproven = false;

@@ -132,6 +132,16 @@ struct Pass {
   bool is_optional = false;
 };
 
+/// Watches compilations. Each function may be empty.
+struct CompileObserver {
+  /// Called with the job's graph as each pass leaves it, before the verifiers. An error refuses what
+  /// the pass made, as its verifier would.
+  std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
+
+  /// Called before each compilation, of which it may take several to settle what is left open.
+  std::function<void()> before_compilation = {};
+};
+
 /// For passes that every job goes through, and those that every training job does.
 inline bool always(const CompileOptions& /*options*/) {
   return true;

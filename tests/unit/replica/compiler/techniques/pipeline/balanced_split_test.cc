@@ -130,12 +130,12 @@ TEST(BalancedSplit, OfGpt2SmallWithLongSequencesFitsEightIpus) {
 TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
   CompileOptions options = gpt2("pipeline");
   int forward_passes = 0;
-  options.after_pass = [&](std::string_view pass, const Graph&) {
+  const auto count = [&](std::string_view pass, const Graph&) {
     forward_passes += pass == "forward" ? 1 : 0;
     return Status{};
   };
 
-  const auto program = plan_program(options);
+  const auto program = plan_program(options, {.after_pass = count});
 
   ASSERT_TRUE(program) << program.error().message;
   EXPECT_EQ(forward_passes, 1);
@@ -144,15 +144,15 @@ TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
 }
 
 /// The graph as the pass "stages" leaves it last.
-std::string shown_graph(CompileOptions options) {
+std::string shown_graph(const CompileOptions& options) {
   std::string last;
-  options.after_pass = [&](std::string_view pass, const Graph& graph) {
+  const auto keep = [&](std::string_view pass, const Graph& graph) {
     if (pass == "stages") {
       last = to_text(graph);
     }
     return Status{};
   };
-  EXPECT_TRUE(plan_program(options));
+  EXPECT_TRUE(plan_program(options, {.after_pass = keep}));
   return last;
 }
 

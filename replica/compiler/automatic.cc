@@ -1,0 +1,200 @@
+#include "replica/compiler/automatic.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/compile.h"
+#include "replica/compiler/passes.h"
+#include "replica/compiler/search.h"
+#include "replica/compiler/techniques/stages/balance.h"
+#include "replica/compiler/techniques/stages/stage_cuts.h"
+
+namespace poprun {
+namespace {
+
+/// Compilations of which only their number is watched.
+CompileObserver quiet(const CompileObserver& observer) {
+  return {.before_compilation = observer.before_compilation};
+}
+
+MeasuredSplit measured(const Compiled& compiled, std::vector<std::size_t> begins) {
+  MeasuredSplit split{std::move(begins), {}};
+  for (const std::uint32_t ipu : compiled.job.ipu_of_stage) {
+    split.peaks.push_back(needed(compiled.program.memory(static_cast<int>(ipu))));
+  }
+  return split;
+}
+
+void add_first_note(std::string note, Program& program) {
+  program.add_notes(std::move(note));
+  std::rotate(program.mutable_notes()->rbegin(), program.mutable_notes()->rbegin() + 1,
+              program.mutable_notes()->rend());
+}
+
+/// Splits, each proposed from the memory that those before were found to need.
+class Splits {
+ public:
+  /// `first` has the split that the estimate gives.
+  explicit Splits(const Compiled& first)
+      : options_(first.options),
+        layers_(first.job.graph.layers),
+        balancing_(*first.job.balancing),
+        proposed_(balance(balancing_)) {}
+
+  std::optional<CompileOptions> next(const Compiled* latest) {
+    if (latest == nullptr) {
+      return std::nullopt;  // The model cannot be cut there, as between two uses of one running
+                            // statistic.
+    }
+    tried_.push_back(measured(*latest, proposed_));
+    std::optional<std::vector<std::size_t>> begins;
+    if (tried_.size() < kSplitsMax) {
+      begins = next_split(balancing_, tried_);
+    }
+    if (!begins) {
+      return std::nullopt;
+    }
+    proposed_ = *std::move(begins);
+    CompileOptions options = options_;
+    options.pipeline.split.clear();
+    for (const std::size_t begin : proposed_) {
+      options.pipeline.split.push_back(layers_[begin].name);
+    }
+    return options;
+  }
+
+ private:
+  CompileOptions options_;
+  std::vector<Layer> layers_;
+  Balancing balancing_;
+  std::vector<std::size_t> proposed_;
+  std::vector<MeasuredSplit> tried_;
+};
+
+/// The first layer of each stage but the first; `balancing`: that of the first compilation.
+std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& balancing) {
+  const std::vector<std::string>& split = compiled.options.pipeline.split;
+  if (split.empty()) {
+    return balance(balancing);
+  }
+  std::vector<std::size_t> begins;
+  for (const std::string& name : split) {
+    const auto layer = std::ranges::find(compiled.job.graph.layers, name, &Layer::name);
+    begins.push_back(static_cast<std::size_t>(layer - compiled.job.graph.layers.begin()));
+  }
+  return begins;
+}
+
+/// How a split was found, to end its note.
+std::string found_how(const Compiled& best, std::size_t compilations) {
+  if (best.lacking() <= 0) {
+    return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
+  }
+  return compilations == 1
+             ? "; it does not fit, and no other is expected to"
+             : fmt::format("; of {} compiled splits none fits, and this one comes closest",
+                           compilations);
+}
+
+/// Compiles the job; stages that are balanced are balanced until they fit. Notes the split.
+Result<Compiled> compile_balanced(const CompileOptions& options, const CompileObserver& observer) {
+  POPRUN_ASSIGN(Compiled first, compile_settled(options, observer));
+  if (!first.job.balancing) {
+    return first;
+  }
+  const Balancing balancing = *first.job.balancing;
+  std::size_t compilations = 1;
+  Choice<Compiled> splits{
+      [splits = Splits(first)](const Compiled* latest) mutable { return splits.next(latest); }};
+  POPRUN_ASSIGN(Compiled best,
+                search(std::move(first), {std::move(splits)}, [&](const CompileOptions& split) {
+                  Result<Compiled> compiled = compile_settled(split, quiet(observer));
+                  compilations += compiled ? 1 : 0;
+                  return compiled;
+                }));
+  add_first_note(balanced_note(best.job.graph.layers, begins_of(best, balancing),
+                               found_how(best, compilations)),
+                 best.program);
+  return best;
+}
+
+/// Tensors of a kind, which may leave the chip.
+struct Movable {
+  Storage LocationOptions::*storage;
+  std::string_view key;
+};
+
+/// The cheapest first: state moves once a step, accumulators and stashes in every micro-batch.
+constexpr std::array<Movable, 4> kMovable = {
+    {{&LocationOptions::optimizer_state, "memory.optimizer-state"},
+     {&LocationOptions::weights, "memory.weights"},
+     {&LocationOptions::accumulators, "memory.accumulators"},
+     {&LocationOptions::activations, "memory.activations"}}};
+
+/// What `asked` leaves open besides the split, cheapest first.
+std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
+  const auto changed = [&asked](const auto& change) {
+    return [change, split = asked.pipeline.split](const Compiled& from) {
+      CompileOptions options = from.options;
+      options.pipeline.split = split;
+      change(options);
+      return options;
+    };
+  };
+  std::vector<Choice<Compiled>> choices;
+  if (asked.outlining == Outlining::kAuto) {
+    // Shares all code that can be shared, also at the price of time.
+    choices.push_back(single<Compiled>(
+        changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
+  }
+  for (const Movable& movable : kMovable) {
+    if (asked.locations.*movable.storage == Storage::kAuto) {
+      choices.push_back(
+          single<Compiled>(changed([storage = movable.storage](CompileOptions& options) {
+                             options.locations.*storage = Storage::kOffChip;
+                           }),
+                           /*keeps_latest=*/true));
+    }
+  }
+  return choices;
+}
+
+void note_choices(const CompileOptions& asked, Compiled& best) {
+  if (asked.outlining == Outlining::kAuto && best.options.outlining == Outlining::kOn) {
+    best.program.add_notes("memory.outlining = auto means on: the job does not fit with less");
+  }
+  for (const auto& [storage, key] : kMovable) {
+    if (asked.locations.*storage == Storage::kAuto) {
+      best.program.add_notes(
+          best.options.locations.*storage == Storage::kOffChip
+              ? fmt::format("{} = auto means off-chip: the job does not fit with less "
+                            "off the chip",
+                            key)
+              : fmt::format("{} = auto means on-chip", key));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer) {
+  POPRUN_ASSIGN(Compiled first, compile_balanced(options, observer));
+  POPRUN_ASSIGN(Compiled best,
+                search(std::move(first), open_choices(options), [&](const CompileOptions& changed) {
+                  return compile_balanced(changed, quiet(observer));
+                }));
+  if (observer.after_pass && !best.was_watched) {
+    POPRUN_TRY(run_passes(best.options, {}, observer));
+  }
+  note_choices(options, best);
+  return std::move(best.program);
+}
+
+}  // namespace poprun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+
+#include "replica/base/error.h"
+#include "replica/compiler/job/pass.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// How many splits of balanced stages are compiled at most, until one fits.
+inline constexpr std::size_t kSplitsMax = 6;
+
+/// Compiles the job and settles what its options leave open, until it fits, in this order:
+///
+///   balanced stages  are balanced again by the memory that they were found to need
+///   Outlining::kAuto becomes kOn
+///   Storage::kAuto   moves off-chip: optimiser state, then weights, accumulators and stashes
+///
+/// Stages are balanced again after each of the other choices. The Program notes what was chosen; it
+/// may still need more memory than an IPU has. `observer` sees the passes of the first compilation
+/// and, if another one is chosen, of that one.
+///
+/// Deterministic. Errors: those of `compile_settled`.
+Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer = {});
+
+}  // namespace poprun
