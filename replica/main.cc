@@ -1,6 +1,6 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
 /// and runs its replicas, one thread each. Reads no file and takes no option of a job; with
-/// arguments it answers a question (replica/instance/inquiry.h) and leaves.
+/// arguments it answers a question (replica/answers/inquiry.h) and leaves.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -24,16 +24,16 @@
 #include "collectives/session/session.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
+#include "replica/answers/inquiry.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 #include "replica/base/text.h"
 #include "replica/check/check.h"
-#include "replica/compilation.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compilation/profile.h"
+#include "replica/instance/compilation.h"
 #include "replica/instance/host_memory.h"
-#include "replica/instance/inquiry.h"
-#include "replica/instance/job.h"
 #include "replica/instance/pinned_numerics.h"
-#include "replica/instance/profile.h"
 #include "replica/link/launcher_link.h"
 #include "replica/link/launcher_reports.h"
 #include "replica/link/state_transfer.h"

@@ -10,7 +10,7 @@
 #include "replica/base/error.h"
 
 /// Questions about models. The launcher itself knows no models: poprun-emu-replica (see
-/// replica/instance/inquiry.h) or a tool answers, as a plain child process without mpirun.
+/// replica/answers/inquiry.h) or a tool answers, as a plain child process without mpirun.
 namespace poprun::launcher {
 
 /// One question in progress. Belongs to the loop's thread.

@@ -116,7 +116,7 @@ Result<Compiled> compile_balanced(const CompileOptions& options, const CompileOb
   POPRUN_ASSIGN(Compiled best,
                 search(std::move(first), {std::move(splits)}, [&](const CompileOptions& split) {
                   Result<Compiled> compiled = compile_settled(split, quiet(observer));
-                  compilations += compiled ? 1 : 0;
+                  compilations += compiled ? 1U : 0U;
                   return compiled;
                 }));
   add_first_note(balanced_note(best.job.graph.layers, begins_of(best, balancing),

@@ -57,5 +57,6 @@ Result<Compiled> compile_settled(const CompileOptions& options,
 /// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory
 /// apply. It may need more memory than an IPU has. Errors: kBug as `compile_settled`, or if the
 /// graph is invalid.
+Result<Program> plan_graph(const Graph& graph, const CompileOptions& options);
 
 }  // namespace poprun

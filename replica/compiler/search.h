@@ -8,7 +8,7 @@
 #include "replica/base/error.h"
 
 /// The loop that settles what nobody has set, by compiling: the compiler's own (automatic.h) and
-/// that of the advice on a job that does not fit (instance/memory_advice.h). Header only.
+/// that of the advice on a job that does not fit (search/memory_advice.h). Header only.
 namespace poprun {
 
 /// Something that may be set, in one or more ways. `Trial` has the settings that were tried as its

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "replica/compiler/compile.h"
+#include "replica/compiler/automatic.h"
 #include "replica/report/out_of_memory.h"
 
 namespace poprun {

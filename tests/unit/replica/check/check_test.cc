@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "replica/check/check_variants.h"
 #include "replica/check/records.h"
-#include "replica/instance/check_variants.h"
 #include "replica/machine/machine.h"
 #include "replica/models/layers/layers.h"
 #include "tests/unit/replica/onnx_models.h"

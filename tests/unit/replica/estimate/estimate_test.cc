@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 
 #include "proto/inquiry.pb.h"
-#include "replica/compiler/compile.h"
-#include "replica/instance/inquiry.h"
+#include "replica/answers/inquiry.h"
+#include "replica/compiler/automatic.h"
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"

@@ -13,8 +13,8 @@
 
 #include "collectives/local/local_world.h"
 #include "proto/run_config.pb.h"
+#include "replica/compilation/job_inputs.h"
 #include "replica/compiler/compile.h"
-#include "replica/instance/job.h"
 #include "replica/loops/training_loop.h"
 #include "replica/models/layers/layers.h"
 #include "replica/program/timeline.h"

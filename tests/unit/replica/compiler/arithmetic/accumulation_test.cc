@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "replica/instance/profile.h"
+#include "replica/compilation/profile.h"
 #include "replica/ops/face/shaped.h"
 #include "tests/unit/replica/training_job.h"
 

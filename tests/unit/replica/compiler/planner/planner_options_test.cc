@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include "replica/compilation/job_inputs.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/planner/product_options.h"
-#include "replica/instance/job.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun {

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "replica/compiler/automatic.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/passes.h"
 #include "replica/compiler/proofs/equivalence.h"

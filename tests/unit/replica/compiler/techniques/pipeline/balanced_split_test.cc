@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/compiler/compile.h"
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compiler/automatic.h"
 #include "replica/program/timeline.h"
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/instance/profile.h"
+#include "replica/compilation/profile.h"
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/training_job.h"
 

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"
 

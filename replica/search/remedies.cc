@@ -1,4 +1,4 @@
-#include "replica/instance/remedies.h"
+#include "replica/search/remedies.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
 #include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun {

@@ -4,7 +4,7 @@
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
 #include "replica/loops/loop.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"

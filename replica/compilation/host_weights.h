@@ -5,7 +5,7 @@
 
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/instance/weight_names.h"
+#include "replica/compilation/weight_names.h"
 #include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 

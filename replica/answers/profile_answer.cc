@@ -1,4 +1,4 @@
-#include "replica/instance/profile_answer.h"
+#include "replica/answers/profile_answer.h"
 
 #include <chrono>
 #include <fstream>
@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "replica/answers/compile_question.h"
 #include "replica/base/text.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compilation/job_program.h"
+#include "replica/compilation/profile.h"
 #include "replica/compiler/addresses/tile_plan.h"
-#include "replica/compiler/compile.h"
-#include "replica/instance/compile_question.h"
-#include "replica/instance/job.h"
-#include "replica/instance/profile.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
 
@@ -64,22 +64,6 @@ Result<CompileOptions> options_of(const proto::CompileQuestion& job,
   return options;
 }
 
-Result<Program> compiled(const proto::CompileQuestion& job, CompileOptions options,
-                         const onnx_import::JobModel* onnx) {
-  POPRUN_ASSIGN(Program program, plan_program(options));
-  POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
-  if (!weights.absent.empty() && !weights_policy(job.config()).model_has_weights) {
-    options.initialised_here = weights.absent;
-    options.after_pass = nullptr;
-    POPRUN_ASSIGN(program, plan_program(options));
-  }
-  add_notes(onnx, job.config(), job.dataset(), program);
-  for (const std::string& note : weights.notes) {
-    program.add_notes(note);
-  }
-  return program;
-}
-
 ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function =
@@ -114,11 +98,14 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   POPRUN_TRY(check_tiles(question, options));
   POPRUN_ASSIGN(const JobLength length, job_length(config, question.job().dataset()));
   times.end("model");
-  options.after_pass = [&times](std::string_view pass, const Graph&) {
+  const auto end_pass = [&times](std::string_view pass, const Graph&) {
     times.end(fmt::format("pass {}", pass));
     return Status{};
   };
-  POPRUN_ASSIGN(Program program, compiled(question.job(), options, onnx.get()));
+  const JobInputs inputs{config, question.job().dataset(), onnx};
+  POPRUN_ASSIGN(Program program, compile_job(inputs, options, {.after_pass = end_pass}));
+  POPRUN_ASSIGN(const WeightMatch match, match_weights_of(question.job(), program));
+  POPRUN_TRY(take_match(match, inputs, options, program));
   times.end("plans, tiles and lowering");
   proto::Report report = poprun::report(program, options.device, report_options(question));
   report.set_shortage(shortage_of(program));

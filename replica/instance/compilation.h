@@ -9,8 +9,8 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 #include "replica/check/check.h"
+#include "replica/compilation/host_weights.h"
 #include "replica/compiler/compile.h"
-#include "replica/instance/host_weights.h"
 #include "replica/link/launcher_link.h"
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
@@ -39,7 +39,7 @@ class Compilation {
   [[nodiscard]] const HostWeights& initial_weights() const { return initial_weights_; }
 
  private:
-  Result<Program> plan(CompileOptions options);
+  Status admit(Program& program);
   Status receive_model();
   Result<FileTensors> receive_weights();
   Result<WeightMatch> take_weights(const Program& program);

@@ -5,7 +5,7 @@
 
 #include "proto/inquiry.pb.h"
 #include "replica/base/error.h"
-#include "replica/instance/host_weights.h"
+#include "replica/compilation/host_weights.h"
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 

@@ -1,4 +1,4 @@
-#include "replica/instance/estimate_answer.h"
+#include "replica/answers/estimate_answer.h"
 
 #include <memory>
 #include <optional>
@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "replica/compiler/compile.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compiler/automatic.h"
 #include "replica/estimate/estimate.h"
 #include "replica/estimate/tables.h"
-#include "replica/instance/job.h"
 #include "replica/models/onnx/job_model.h"
 
 namespace poprun {

@@ -1,4 +1,4 @@
-#include "replica/instance/memory_advice.h"
+#include "replica/search/memory_advice.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 
 #include "replica/base/text.h"
-#include "replica/compiler/compile.h"
-#include "replica/instance/profile.h"
-#include "replica/instance/remedies.h"
+#include "replica/compilation/profile.h"
+#include "replica/compiler/automatic.h"
+#include "replica/search/remedies.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun {

@@ -1,4 +1,4 @@
-#include "replica/instance/weight_names.h"
+#include "replica/compilation/weight_names.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "replica/instance/compile_question.h"
+#include "replica/answers/compile_question.h"
 
 namespace poprun {
 

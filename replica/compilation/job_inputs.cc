@@ -1,4 +1,4 @@
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
 
 #include <functional>
 #include <map>

@@ -1,4 +1,4 @@
-#include "replica/instance/host_weights.h"
+#include "replica/compilation/host_weights.h"
 
 #include <bit>
 #include <cstdint>

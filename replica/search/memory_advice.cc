@@ -1,4 +1,4 @@
-#include "replica/instance/memory_advice.h"
+#include "replica/search/memory_advice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,11 +17,12 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/text.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compilation/profile.h"
+#include "replica/compiler/automatic.h"
 #include "replica/compiler/compile.h"
-#include "replica/instance/job.h"
-#include "replica/instance/profile.h"
-#include "replica/instance/remedies.h"
 #include "replica/report/tile_contents.h"
+#include "replica/search/remedies.h"
 
 namespace poprun {
 namespace {
@@ -171,16 +172,14 @@ class Trials {
       return std::nullopt;
     }
     Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
-    if (options) {
-      options->before_compilation = [this] {
-        ++compilations_;
-        if (before_compilation_) {
-          before_compilation_();
-        }
-      };
-    }
-    const Result<Program> program =
-        options ? plan_program(*options) : tl::unexpected<Error>{options.error()};
+    const auto count = [this] {
+      ++compilations_;
+      if (before_compilation_) {
+        before_compilation_();
+      }
+    };
+    const Result<Program> program = options ? plan_program(*options, {.before_compilation = count})
+                                            : tl::unexpected<Error>{options.error()};
     // More IPUs than the model has layers for are no remedy.
     if (!program || idle_ipus(*program) > idle_) {
       return std::nullopt;

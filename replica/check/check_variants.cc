@@ -1,4 +1,4 @@
-#include "replica/instance/check_variants.h"
+#include "replica/check/check_variants.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,8 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/text.h"
-#include "replica/instance/job.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compiler/automatic.h"
 
 namespace poprun {
 namespace {

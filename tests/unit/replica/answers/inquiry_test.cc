@@ -1,4 +1,4 @@
-#include "replica/instance/inquiry.h"
+#include "replica/answers/inquiry.h"
 
 #include <map>
 #include <sstream>

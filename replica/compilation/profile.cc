@@ -1,4 +1,4 @@
-#include "replica/instance/profile.h"
+#include "replica/compilation/profile.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "replica/instance/inquiry.h"
+#include "replica/answers/inquiry.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,18 +11,17 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/inquiry.pb.h"
+#include "replica/answers/compile_question.h"
+#include "replica/answers/estimate_answer.h"
+#include "replica/answers/profile_answer.h"
 #include "replica/base/text.h"
-#include "replica/compiler/compile.h"
-#include "replica/instance/compile_question.h"
-#include "replica/instance/estimate_answer.h"
-#include "replica/instance/host_weights.h"
-#include "replica/instance/job.h"
-#include "replica/instance/memory_advice.h"
-#include "replica/instance/profile.h"
-#include "replica/instance/profile_answer.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compilation/job_program.h"
+#include "replica/compilation/profile.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/picture.h"
 #include "replica/report/out_of_memory.h"
+#include "replica/search/memory_advice.h"
 #include "replica/tables/ipu_table.h"
 
 namespace poprun {
@@ -227,16 +226,17 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     add_row(text, name, value);
   };
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), job.onnx_model()));
+  const JobInputs inputs{config, dataset, onnx};
   POPRUN_ASSIGN(CompileOptions options, compile_options(config, dataset, onnx));
+  CompileObserver observer;
   if (job.show_graphs()) {
-    options.after_pass = [&text](std::string_view pass, const Graph& graph) {
+    observer.after_pass = [&text](std::string_view pass, const Graph& graph) {
       text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
       return Status{};
     };
   }
   options.layout_if_too_large = true;
-  POPRUN_ASSIGN(Program program, plan_program(options));
-  add_notes(onnx.get(), config, dataset, program);
+  POPRUN_ASSIGN(Program program, compile_job(inputs, options, observer));
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
@@ -260,11 +260,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   }
   POPRUN_ASSIGN(const JobLength length, measured);
   POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
-  if (!weights.absent.empty() && !weights_policy(config).model_has_weights) {
-    options.initialised_here = weights.absent;
-    options.after_pass = nullptr;
-    POPRUN_ASSIGN(program, plan_program(options));
-  }
+  POPRUN_TRY(take_match(weights, inputs, options, program));
   if (!fits) {
     allow_out_of_memory(fits.error(), config, program);
   }
@@ -279,9 +275,6 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
                   an_epoch));
   for (const std::string& note : program.notes()) {
-    row("note", note);
-  }
-  for (const std::string& note : weights.notes) {
     row("note", note);
   }
   describe_device(program, job, length, text);

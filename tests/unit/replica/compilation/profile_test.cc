@@ -1,10 +1,10 @@
 /// What the profile says of a step's device time: stages, and the host's part.
 
-#include "replica/instance/profile.h"
+#include "replica/compilation/profile.h"
 
 #include <gmock/gmock.h>
 
-#include "replica/compiler/compile.h"
+#include "replica/compiler/automatic.h"
 #include "replica/program/lanes.h"
 #include "tests/unit/replica/pipeline_program.h"
 #include "tests/unit/replica/training_job.h"

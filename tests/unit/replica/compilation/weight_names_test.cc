@@ -1,6 +1,6 @@
 /// Files of weights as Hugging Face writes them: which tensor is which weight.
 
-#include "replica/instance/weight_names.h"
+#include "replica/compilation/weight_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "replica/compilation.h"
+#include "replica/instance/compilation.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,36 +6,34 @@
 #include <iterator>
 #include <utility>
 
-#include "replica/instance/check_variants.h"
-#include "replica/instance/job.h"
-#include "replica/instance/memory_advice.h"
+#include "replica/check/check_variants.h"
+#include "replica/compilation/job_inputs.h"
+#include "replica/compilation/job_program.h"
 #include "replica/report/out_of_memory.h"
+#include "replica/search/memory_advice.h"
 
 namespace poprun {
 
 Result<Program> Compilation::job() {
   POPRUN_TRY(receive_model());
-  POPRUN_ASSIGN(CompileOptions options, compile_options(reply_.config(), reply_.dataset(), onnx_));
-  POPRUN_ASSIGN(Program program, plan(options));
+  const JobInputs inputs{reply_.config(), reply_.dataset(), onnx_};
+  POPRUN_ASSIGN(CompileOptions options, compile_options(inputs.config, inputs.dataset, onnx_));
+  options.layout_if_too_large = true;
+  POPRUN_ASSIGN(Program program,
+                compile_job(inputs, options, {.before_compilation = before_compilation_}));
+  POPRUN_TRY(admit(program));
   POPRUN_ASSIGN(const WeightMatch match, take_weights(program));
-  if (!initialised_here_.empty()) {
-    options.initialised_here = initialised_here_;
-    POPRUN_ASSIGN(program, plan(options));
-  }
-  add_notes(onnx_.get(), reply_.config(), reply_.dataset(), program);
-  for (const std::string& note : match.notes) {
-    program.add_notes(note);
+  POPRUN_ASSIGN(const bool is_new, take_match(match, inputs, options, program));
+  if (is_new) {
+    POPRUN_TRY(admit(program));
   }
   return program;
 }
 
-/// A Program that fits, or may run all the same.
-Result<Program> Compilation::plan(CompileOptions options) {
+/// Refuses a Program that does not fit, with advice, unless it may run all the same.
+Status Compilation::admit(Program& program) {
   const proto::RunConfig& config = reply_.config();
   const bool allowed = config.memory().allow_out_of_memory();
-  options.layout_if_too_large = true;
-  options.before_compilation = before_compilation_;
-  POPRUN_ASSIGN(Program program, plan_program(options));
   const Status fits = check_fits(program, [&] {
     if (allowed) {
       return MemoryAdvice{};
@@ -43,13 +41,11 @@ Result<Program> Compilation::plan(CompileOptions options) {
     return memory_advice(program, config, reply_.dataset(), onnx_,
                          {{reply_.command().begin(), reply_.command().end()}, before_compilation_});
   });
-  if (!fits && !allowed) {
-    return tl::unexpected<Error>{fits.error()};
-  }
-  if (!fits) {
+  if (!fits && allowed) {
     allow_out_of_memory(fits.error(), config, program);
+    return {};
   }
-  return program;
+  return fits;
 }
 
 Result<CheckedVariants> Compilation::variants() {
