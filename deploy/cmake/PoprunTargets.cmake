@@ -220,6 +220,8 @@ function(poprun_unit_tests folder)
   poprun_sources(sources "tests/unit/${folder}" ${ARG_EXCLUDE})
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/tests/unit/${folder}/")
   poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS} TIMEOUT 600)
+  set_target_properties(${name} PROPERTIES
+    UNITY_BUILD ${POPRUN_UNITY} UNITY_BUILD_BATCH_SIZE ${POPRUN_UNITY_SOURCES})
 endfunction()
 
 # poprun_script_test(<path of a script in tests/unit without .py> <interpreter> [<argument>...])

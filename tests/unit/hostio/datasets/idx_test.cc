@@ -7,7 +7,7 @@
 
 #include "tests/unit/hostio/idx_bytes.h"
 
-namespace poprun::hostio {
+namespace poprun::hostio::idx_test {
 namespace {
 
 using testing::Bytes;
@@ -147,4 +147,4 @@ TEST(Idx, RefusesAFolderInPlaceOfAFile) {
 }
 
 }  // namespace
-}  // namespace poprun::hostio
+}  // namespace poprun::hostio::idx_test

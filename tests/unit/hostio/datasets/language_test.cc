@@ -8,7 +8,7 @@
 #include "hostio/datasets/dataset.h"
 #include "tests/unit/hostio/idx_bytes.h"
 
-namespace poprun::hostio {
+namespace poprun::hostio::language_test {
 namespace {
 
 using ::testing::AllOf;
@@ -290,4 +290,4 @@ TEST(Source, MayHaveAQuestionMarkInItsPath) {
 }
 
 }  // namespace
-}  // namespace poprun::hostio
+}  // namespace poprun::hostio::language_test

@@ -9,7 +9,7 @@
 #include "hostio/datasets/dataset.h"
 #include "tests/unit/hostio/npy_bytes.h"
 
-namespace poprun::hostio {
+namespace poprun::hostio::npy_test {
 namespace {
 
 using ::testing::AllOf;
@@ -536,4 +536,4 @@ TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
 }
 
 }  // namespace
-}  // namespace poprun::hostio
+}  // namespace poprun::hostio::npy_test

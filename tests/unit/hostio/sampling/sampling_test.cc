@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace poprun::hostio {
+namespace poprun::hostio::sampling_test {
 namespace {
 
 using ::testing::AllOf;
@@ -325,4 +325,4 @@ TEST(Permutation, OfABatchIsThatOfItsPositions) {
 }
 
 }  // namespace
-}  // namespace poprun::hostio
+}  // namespace poprun::hostio::sampling_test

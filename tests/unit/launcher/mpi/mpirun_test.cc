@@ -6,7 +6,7 @@
 
 #include "launcher/options/parse.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::mpirun_test {
 namespace {
 
 using ::testing::Contains;
@@ -142,4 +142,4 @@ TEST(Mpirun, KeepsBothNetworksToTheGivenSubnet) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::mpirun_test

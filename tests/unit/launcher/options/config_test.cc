@@ -2,7 +2,7 @@
 
 #include "launcher/options/config_file.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::config_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -69,4 +69,4 @@ TEST(ConfigFile, SaysWhyAFileCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::config_test

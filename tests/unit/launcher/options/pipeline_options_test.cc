@@ -5,7 +5,7 @@
 
 #include "launcher/options/parse.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::pipeline_options_test {
 namespace {
 
 using ::testing::Contains;
@@ -188,4 +188,4 @@ TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::pipeline_options_test

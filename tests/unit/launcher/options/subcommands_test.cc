@@ -5,7 +5,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/parse.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::subcommands_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -296,4 +296,4 @@ TEST(Profile, HasItsPageOfHelp) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::subcommands_test

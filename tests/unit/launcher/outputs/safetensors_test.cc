@@ -4,7 +4,7 @@
 
 #include "launcher/outputs/read_file.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::safetensors_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(Safetensors, SayWhyAFileCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::safetensors_test

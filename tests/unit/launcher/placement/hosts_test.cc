@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace poprun::launcher {
+namespace poprun::launcher::hosts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST(ThisMachine, IsKnownByTheNameThatSlurmHasForIt) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::hosts_test

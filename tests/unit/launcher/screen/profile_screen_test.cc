@@ -9,7 +9,7 @@
 
 #include "launcher/screen/profile_comparison.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::profile_screen_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -213,4 +213,4 @@ TEST(ProfileComparison, SaysWhereNothingDiffers) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::profile_screen_test

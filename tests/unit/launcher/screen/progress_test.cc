@@ -3,7 +3,7 @@
 #include "launcher/screen/display.h"
 #include "launcher/screen/summary.h"
 
-namespace poprun::launcher {
+namespace poprun::launcher::progress_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -223,4 +223,4 @@ TEST(Summary, HasNoAccuracyOfALossThatKnowsNone) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::progress_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace poprun::launcher {
+namespace poprun::launcher::same_numerics_test {
 namespace {
 
 proto::JoinRequest request(const std::string& host, const std::vector<std::string>& isas,
@@ -52,4 +52,4 @@ TEST(SameNumerics, RefusesDifferentLibraries) {
 }
 
 }  // namespace
-}  // namespace poprun::launcher
+}  // namespace poprun::launcher::same_numerics_test

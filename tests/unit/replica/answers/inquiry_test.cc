@@ -11,7 +11,7 @@
 #include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::inquiry_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -350,4 +350,4 @@ TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::inquiry_test

@@ -37,7 +37,7 @@ double value_of(std::uint16_t half) {
 }
 
 /// The finite non-negative half nearest to a value in [0, 65520), by search.
-std::uint16_t nearest(double value) {
+std::uint16_t nearest_half(double value) {
   std::uint16_t low = 0;
   std::uint16_t high = 0x7c00;
   while (high - low > 1) {
@@ -106,7 +106,7 @@ TEST(Half, RoundsAnyFloatToItsNearest) {
     const auto words = philox(3, i, 0);
     const float value =
         std::ldexp(1.0F + unit_float(words[0]), static_cast<int>(words[1] % 44) - 28);
-    const std::uint16_t expected = value >= 65520.0F ? 0x7c00 : nearest(value);
+    const std::uint16_t expected = value >= 65520.0F ? 0x7c00 : nearest_half(value);
     ASSERT_EQ(half_of(value), expected) << value;
     ASSERT_EQ(half_of(-value), expected | 0x8000U) << value;
   }

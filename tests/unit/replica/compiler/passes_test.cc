@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace poprun {
+namespace poprun::passes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -883,4 +883,4 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::passes_test

@@ -13,7 +13,7 @@
 #include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::estimate_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -468,4 +468,4 @@ TEST(EstimateQuestion, OfAnOnnxModelFindsBiasesThatAreAddedApart) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::estimate_test

@@ -8,7 +8,7 @@
 #include "replica/ports/checkpoint_store.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun::testing {
+namespace poprun::testing::checkpoint_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -288,4 +288,4 @@ TEST(Checkpoint, OfAnotherJobIsRefused) {
 }
 
 }  // namespace
-}  // namespace poprun::testing
+}  // namespace poprun::testing::checkpoint_test

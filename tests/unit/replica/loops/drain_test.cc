@@ -1,7 +1,7 @@
 #include "replica/models/layers/layers.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun::testing {
+namespace poprun::testing::drain_test {
 namespace {
 
 /// Normalised images and a classifier: running statistics change with every micro-batch.
@@ -139,4 +139,4 @@ TEST(Drain, NeedsNoBatchForAPartThatHasNotBegun) {
 }
 
 }  // namespace
-}  // namespace poprun::testing
+}  // namespace poprun::testing::drain_test

@@ -22,7 +22,7 @@
 #include "tests/unit/replica/naive_cnn.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::training_test {
 namespace {
 
 using namespace testing;  // NOLINT: the made-up job.
@@ -670,4 +670,4 @@ TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::training_test

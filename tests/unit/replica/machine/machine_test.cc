@@ -8,7 +8,7 @@
 #include "replica/machine/operations.h"
 #include "replica/machine/transfer.h"
 
-namespace poprun {
+namespace poprun::machine_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -173,4 +173,4 @@ TEST(OffChipTransfers, AreHostStreamsAndCopiesToAndFromStreamingMemory) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::machine_test

@@ -4,7 +4,7 @@
 #include "replica/models/layers/model.h"
 
 /// What a model says about data that it cannot learn from.
-namespace poprun {
+namespace poprun::data_fit_test {
 namespace {
 
 using ::testing::AllOf;
@@ -109,4 +109,4 @@ TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::data_fit_test

@@ -10,7 +10,7 @@
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/graph_runner.h"
 
-namespace poprun {
+namespace poprun::language_model_test {
 namespace {
 
 using testing::GraphRunner;
@@ -187,4 +187,4 @@ TEST(Bert, SeesEveryTokenOfItsOwnSequence) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::language_model_test

@@ -14,7 +14,7 @@
 #include "case.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun::testing {
+namespace poprun::testing::gradient_test {
 namespace {
 
 double sum_of_products(const Array& a, const Array& b) {
@@ -154,4 +154,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Gradient, ::testing::ValuesIn(kinds_with_gradien
                          [](const auto& kind) { return kind.param; });
 
 }  // namespace
-}  // namespace poprun::testing
+}  // namespace poprun::testing::gradient_test

@@ -20,7 +20,7 @@
 #include "replica/base/half.h"
 #include "replica/ops/half/half_kernel.h"
 
-namespace poprun::testing {
+namespace poprun::testing::half_operator_test {
 namespace {
 
 /// Kinds without a case.
@@ -496,4 +496,4 @@ TEST(HalfOperators, EveryKindHasACaseOrAReasonForNone) {
 }
 
 }  // namespace
-}  // namespace poprun::testing
+}  // namespace poprun::testing::half_operator_test

@@ -10,7 +10,7 @@
 
 #include "tests/unit/replica/pipeline_program.h"
 
-namespace poprun {
+namespace poprun::picture_test {
 namespace {
 
 using testing::add_execute;
@@ -174,4 +174,4 @@ TEST(Picture, OfAFunctionWithoutStagesIsEmpty) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::picture_test

@@ -8,7 +8,7 @@
 
 #include "replica/base/text.h"
 
-namespace poprun {
+namespace poprun::out_of_memory_test {
 namespace {
 
 using ::testing::Each;
@@ -215,4 +215,4 @@ TEST(OutOfMemory, IsNotedInOneLineWhereTheJobRunsAllTheSame) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::out_of_memory_test

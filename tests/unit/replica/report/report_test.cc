@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace poprun {
+namespace poprun::report_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -270,4 +270,4 @@ TEST(Report, LeavesOutIpusWhoseTilesAreNotPlanned) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::report_test

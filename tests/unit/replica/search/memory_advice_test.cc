@@ -15,7 +15,7 @@
 #include "replica/search/remedies.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::memory_advice_test {
 namespace {
 
 using namespace poprun::testing;  // NOLINT: the jobs of tests.
@@ -602,4 +602,4 @@ TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::memory_advice_test

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace poprun {
+namespace poprun::ipu_table_test {
 namespace {
 
 /// "0 1 ..36 38! ..24 63", where the mark says that 38 stands out.
@@ -74,4 +74,4 @@ TEST(IpuTable, TellsWhatOfTransfersByIoTilesIsHidden) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::ipu_table_test

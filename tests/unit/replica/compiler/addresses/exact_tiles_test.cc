@@ -11,7 +11,7 @@
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::exact_tiles_test {
 namespace {
 
 using testing::config;
@@ -181,4 +181,4 @@ TEST(ExactTiles, LoseATensorWhoseBytesATemporaryTakes) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::exact_tiles_test

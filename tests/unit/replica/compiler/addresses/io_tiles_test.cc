@@ -13,7 +13,7 @@
 #include "replica/program/timeline.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::io_tiles_test {
 namespace {
 
 using testing::config;
@@ -234,4 +234,4 @@ TEST(IoTiles, AreAnEvenNumberThatLeavesTilesToCompute) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::io_tiles_test

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace poprun {
+namespace poprun::memory_plan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -213,4 +213,4 @@ TEST_P(MemoryPlanProperty, PeakIsNeverBelowTheBoundAndStaysCloseToIt) {
 INSTANTIATE_TEST_SUITE_P(Seeds, MemoryPlanProperty, ::testing::Range(0U, 50U));
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::memory_plan_test

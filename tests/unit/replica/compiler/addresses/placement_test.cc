@@ -14,7 +14,7 @@
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::placement_test {
 namespace {
 
 using testing::config;
@@ -524,4 +524,4 @@ TEST(Damage, SumsOfOneShardAreFound) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::placement_test

@@ -13,7 +13,7 @@
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::tile_demand_test {
 namespace {
 
 Program compiled(const proto::RunConfig& config, const proto::Dataset& data) {
@@ -227,4 +227,4 @@ TEST(TileDemand, OfAProductInStepsHasTheCodeOfItsLoop) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::tile_demand_test

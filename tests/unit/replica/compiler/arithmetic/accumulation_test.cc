@@ -11,7 +11,7 @@
 #include "replica/ops/face/shaped.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::accumulation_test {
 namespace {
 
 using testing::config;
@@ -179,4 +179,4 @@ TEST(BatchSizes, CountTheSamplesOfAPassAReplicaAndAStep) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::accumulation_test

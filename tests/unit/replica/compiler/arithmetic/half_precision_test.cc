@@ -22,7 +22,7 @@
 #include "tests/unit/replica/naive_cnn.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::half_precision_test {
 namespace {
 
 using testing::config;
@@ -676,4 +676,4 @@ TEST(Finite, WeightsThatAnUpdateSpoiledAreNamedByWhoReadsThem) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::half_precision_test

@@ -17,7 +17,7 @@
 #include "replica/machine/machine.h"
 #include "tests/unit/replica/graph_runner.h"
 
-namespace poprun {
+namespace poprun::serialisation_test {
 namespace {
 
 using testing::GraphRunner;
@@ -304,4 +304,4 @@ TEST(Serialisation, MustLeaveNoSliceOutAndPutEachInItsPlace) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::serialisation_test

@@ -19,7 +19,7 @@
 #include "replica/engine/engine.h"
 #include "tests/unit/replica/two_stages.h"
 
-namespace poprun {
+namespace poprun::aliases_test {
 namespace {
 
 using ::testing::AllOf;
@@ -621,4 +621,4 @@ TEST(Aliases, AViewTakesNoTimeAndACopyDoes) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::aliases_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/replica/compiler/planner/random_products.h"
 
-namespace poprun::planner {
+namespace poprun::planner::view_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -322,4 +322,4 @@ TEST(View, CombinesGroupsOfOneChannelUpToABlock) {
 }
 
 }  // namespace
-}  // namespace poprun::planner
+}  // namespace poprun::planner::view_test

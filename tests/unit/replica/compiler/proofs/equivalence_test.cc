@@ -13,7 +13,7 @@
 #include "replica/compiler/passes.h"
 #include "tests/unit/replica/two_stages.h"
 
-namespace poprun {
+namespace poprun::equivalence_test {
 namespace {
 
 using ::testing::AllOf;
@@ -206,4 +206,4 @@ TEST(Equivalence, AnotherStoredTypeIsFound) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::equivalence_test

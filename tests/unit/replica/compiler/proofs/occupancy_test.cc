@@ -13,7 +13,7 @@
 #include "replica/compiler/compile.h"
 #include "tests/unit/replica/two_stages.h"
 
-namespace poprun {
+namespace poprun::occupancy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -224,4 +224,4 @@ TEST(Occupancy, WhatIsNotAlwaysLiveDoesNotOutlastItsFunction) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::occupancy_test

@@ -24,7 +24,7 @@
 #include "replica/models/layers/model.h"
 #include "replica/ops/optimizers/optimizer.h"
 
-namespace poprun {
+namespace poprun::pipeline_equivalence_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -295,4 +295,4 @@ TEST(PipelineEquivalence, FindsDropoutWithANewKey) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::pipeline_equivalence_test

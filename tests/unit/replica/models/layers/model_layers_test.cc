@@ -5,7 +5,7 @@
 
 #include "replica/models/layers/model.h"
 
-namespace poprun {
+namespace poprun::model_layers_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST(ModelLayers, AreTheSameOnesInEvaluation) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::model_layers_test

@@ -10,7 +10,7 @@
 #include "tests/unit/replica/composition.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun {
+namespace poprun::rearrange_test {
 namespace {
 
 using layers::DepthOrder;
@@ -285,4 +285,4 @@ TEST(OneHot, CountsNegativeIndicesFromTheEndAndIgnoresThoseOutside) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::rearrange_test

@@ -7,7 +7,7 @@
 #include "replica/tools/onnx_check/onnx_check.h"
 #include "tests/unit/replica/onnx_models.h"
 
-namespace poprun {
+namespace poprun::onnx_functions_test {
 namespace {
 
 using onnx_import::Constant;
@@ -239,4 +239,4 @@ TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::onnx_functions_test

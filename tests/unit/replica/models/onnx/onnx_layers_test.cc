@@ -11,7 +11,7 @@
 #include "replica/models/onnx/job_model.h"
 #include "tests/unit/replica/onnx_models.h"
 
-namespace poprun {
+namespace poprun::onnx_layers_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST(OnnxLayers, AreWhatAPersonWouldCountInRealNetworks) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::onnx_layers_test

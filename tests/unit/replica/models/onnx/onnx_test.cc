@@ -19,7 +19,7 @@
 #include "tests/unit/replica/graph_runner.h"
 #include "tests/unit/replica/onnx_models.h"
 
-namespace poprun {
+namespace poprun::onnx_test {
 namespace {
 
 using onnx_import::Constant;
@@ -865,4 +865,4 @@ TEST(OnnxJob, DropoutDropsInTraining) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::onnx_test

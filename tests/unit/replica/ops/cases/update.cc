@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kCount = 43;
 
-struct Moments {
+struct AdamMoments {
   double m;
   double v;
 };
@@ -107,10 +107,10 @@ constexpr double kEpsilon = 1e-6;
 constexpr double kDecay = 0.125;
 constexpr double kStep = 3;
 
-Moments moments(double g, const std::vector<double>& states) {
+AdamMoments moments(double g, const std::vector<double>& states) {
   return {kBeta1 * states[0] + (1 - kBeta1) * g, kBeta2 * states[1] + (1 - kBeta2) * g * g};
 }
-double direction(const Moments& now) {
+double direction(const AdamMoments& now) {
   const double m = now.m / (1 - std::pow(kBeta1, kStep));
   const double v = now.v / (1 - std::pow(kBeta2, kStep));
   return m / (std::sqrt(v) + kEpsilon);
@@ -128,14 +128,14 @@ void add_adam(std::vector<Case>& all) {
   add_rule(all, "adam", a, states, scalars,
            each(
                [](double w, double g, const Numbers& s, const Numbers& by) {
-                 const Moments now = moments(g + kDecay * w, s);
+                 const AdamMoments now = moments(g + kDecay * w, s);
                  return Numbers{w - by[0] * direction(now), now.m, now.v};
                },
                2, 2));
   add_rule(all, "adamw", a, states, scalars,
            each(
                [](double w, double g, const Numbers& s, const Numbers& by) {
-                 const Moments now = moments(g, s);
+                 const AdamMoments now = moments(g, s);
                  return Numbers{w - by[0] * (direction(now) + kDecay * w), now.m, now.v};
                },
                2, 2));
@@ -215,7 +215,7 @@ Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
   const double ratio = w > 0 && U > 0 ? w / U : 1;
   Array updated = in[0];
   for (std::size_t i = 0; i < updated.values.size(); ++i) {
-    const Moments now{in[1].values[i], in[2].values[i]};
+    const AdamMoments now{in[1].values[i], in[2].values[i]};
     updated.values[i] -= in[4].values[0] * ratio * (direction(now) + kDecay * in[0].values[i]);
   }
   return {in.size() == 7 && in[6].values[0] < 0 ? in[0] : updated};

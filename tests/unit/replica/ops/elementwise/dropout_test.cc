@@ -8,13 +8,13 @@
 namespace poprun::testing {
 namespace {
 
-constexpr std::int64_t kCount = 40'003;
+constexpr std::int64_t kDropped = 40'003;
 
 /// The result of dropout on ones.
 std::vector<float> drop(double rate, const std::string& key, const Moment& moment) {
   Graph graph;
-  const TensorId x = graph.add_tensor({"x", f32({kCount}), Role::kActivation});
-  const TensorId y = graph.add_tensor({"y", f32({kCount}), Role::kActivation});
+  const TensorId x = graph.add_tensor({"x", f32({kDropped}), Role::kActivation});
+  const TensorId y = graph.add_tensor({"y", f32({kDropped}), Role::kActivation});
   GraphRunner runner(graph);
   runner.moment = moment;
   std::ranges::fill(runner.floats(x), 1.0F);
@@ -31,10 +31,10 @@ TEST(Dropout, DropsTheRateAndKeepsTheMean) {
       EXPECT_TRUE(value == 0 || value == static_cast<float>(1 / (1 - rate)));
     }
     // Four deviations of a binomial distribution.
-    EXPECT_NEAR(dropped / kCount, rate, 4 * std::sqrt(rate * (1 - rate) / kCount));
+    EXPECT_NEAR(dropped / kDropped, rate, 4 * std::sqrt(rate * (1 - rate) / kDropped));
   }
   const auto all = drop(0, "a", {});
-  EXPECT_EQ(std::ranges::count(all, 1.0F), kCount);
+  EXPECT_EQ(std::ranges::count(all, 1.0F), kDropped);
 }
 
 TEST(Dropout, KeepsTheMeanAtRatesNearOne) {
@@ -49,7 +49,7 @@ TEST(Dropout, KeepsTheMeanAtRatesNearOne) {
         kept += value == 0 ? 0 : 1;
       }
     }
-    const double expected = (1 - rate) * kCount * kDraws;
+    const double expected = (1 - rate) * kDropped * kDraws;
     EXPECT_NEAR(kept, expected, 4 * std::sqrt(expected)) << rate;
     EXPECT_NEAR(sum * (1 - rate), kept, 1e-4 * kept) << "of the kept elements, at rate " << rate;
   }

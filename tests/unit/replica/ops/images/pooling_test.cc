@@ -9,7 +9,7 @@
 #include "tests/unit/replica/graph_runner.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun {
+namespace poprun::pooling_test {
 namespace {
 
 using testing::distinct;
@@ -230,4 +230,4 @@ TEST(AveragePooling, OfAWholeImageDoesNotDrift) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::pooling_test

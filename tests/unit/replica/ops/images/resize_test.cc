@@ -9,7 +9,7 @@
 #include "tests/unit/replica/graph_runner.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun {
+namespace poprun::resize_test {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -162,4 +162,4 @@ TEST(ResizeShape, RefusesUnknownWords) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::resize_test

@@ -10,7 +10,7 @@
 #include "tests/unit/replica/composition.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun {
+namespace poprun::response_test {
 namespace {
 
 using testing::Composition;
@@ -162,4 +162,4 @@ TEST(GroupNormLayer, RefusesGroupsThatDoNotDivideByName) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::response_test

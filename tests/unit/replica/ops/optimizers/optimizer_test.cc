@@ -19,7 +19,7 @@
 #include "replica/ops/optimizers/update_rule.h"
 #include "tests/unit/replica/update_runner.h"
 
-namespace poprun {
+namespace poprun::optimizer_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -393,4 +393,4 @@ TEST(Lamb, TakesRatioOneWhereTheWeightsAreZero) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::optimizer_test

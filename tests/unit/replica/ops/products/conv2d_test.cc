@@ -6,7 +6,7 @@
 #include "tests/unit/replica/graph_runner.h"
 #include "tests/unit/replica/probe.h"
 
-namespace poprun {
+namespace poprun::conv2d_test {
 namespace {
 
 using testing::f32;
@@ -216,4 +216,4 @@ TEST(Conv2dShape, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::conv2d_test

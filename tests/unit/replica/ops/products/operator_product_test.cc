@@ -10,7 +10,7 @@
 #include "replica/device/product.h"
 #include "replica/ops/face/operator.h"
 
-namespace poprun {
+namespace poprun::operator_product_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -269,4 +269,4 @@ TEST(Product, DistinguishesEveryField) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::operator_product_test

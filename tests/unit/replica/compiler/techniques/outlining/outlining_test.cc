@@ -15,7 +15,7 @@
 #include "replica/compiler/proofs/equivalence.h"
 #include "replica/compiler/proofs/occupancy.h"
 
-namespace poprun {
+namespace poprun::outlining_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -605,4 +605,4 @@ TEST(Outlining, IsVerified) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::outlining_test

@@ -9,7 +9,7 @@
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::compute_batch_test {
 namespace {
 
 using testing::config;
@@ -113,4 +113,4 @@ TEST(ComputeBatch, HasNoEffectInInference) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::compute_batch_test

@@ -17,7 +17,7 @@
 #include "replica/program/timeline.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::phases_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -264,4 +264,4 @@ TEST(Phases, MustLoadBeforeTheyBegin) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::phases_test

@@ -12,7 +12,7 @@
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::pipeline_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -497,4 +497,4 @@ TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::pipeline_test

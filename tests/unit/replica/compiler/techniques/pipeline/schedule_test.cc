@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace poprun {
+namespace poprun::schedule_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -308,4 +308,4 @@ TEST(Schedule, AWrongNameIsAnsweredWithTheOnesThatThereAre) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::schedule_test

@@ -19,7 +19,7 @@
 #include "replica/compiler/techniques/recomputation/standard.h"
 #include "tests/unit/replica/graph_runner.h"
 
-namespace poprun {
+namespace poprun::recomputation_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -651,4 +651,4 @@ TEST_P(RecomputationProperty, StandardKnowsWhatASingleStageNeeds) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RecomputationProperty, ::testing::Range(0U, 100U));
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::recomputation_test

@@ -12,7 +12,7 @@
 #include "replica/models/layers/transformer.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::recomputation_training_test {
 namespace {
 
 using testing::config;
@@ -228,4 +228,4 @@ TEST(RecomputationInMemory, StandardReachesItsGoals) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::recomputation_training_test

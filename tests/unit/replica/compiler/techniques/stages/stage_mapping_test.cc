@@ -5,7 +5,7 @@
 #include "replica/models/layers/layers.h"
 #include "tests/unit/replica/training_job.h"
 
-namespace poprun {
+namespace poprun::stage_mapping_test {
 namespace {
 
 using testing::config;
@@ -137,4 +137,4 @@ TEST(StageMapping, LeavesOutTheBackwardPartsOfFrozenFirstStages) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::stage_mapping_test

@@ -11,7 +11,7 @@
 #include "replica/compiler/passes.h"
 #include "replica/compiler/techniques/stages/stage_cuts.h"
 
-namespace poprun {
+namespace poprun::stages_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -421,4 +421,4 @@ TEST(Stages, MustBeAllThatChanges) {
 }
 
 }  // namespace
-}  // namespace poprun
+}  // namespace poprun::stages_test
