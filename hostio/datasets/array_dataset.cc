@@ -12,157 +12,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostio/datasets/array_tensors.h"
 #include "replica/base/text.h"
 
 namespace poprun::hostio {
 namespace {
 
 using Element = NpyTarget::Element;
-
-/// One tensor of the dataset: its arrays, and their conversion.
-struct Tensor {
-  const ArrayFile* train = nullptr;
-  const ArrayFile* test = nullptr;  ///< Null if there is no test part.
-  NpyTarget target;
-  std::vector<std::uint64_t> sample_shape;
-};
-
-using Tensors = std::map<std::string, Tensor>;
-
-constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-/// Exceeds any classifier; each class costs a row of weights.
-constexpr std::int64_t kClassesMax = 1 << 24;
-
-/// The part and tensor that an array's name denotes.
-struct Place {
-  enum class Part : std::uint8_t { kNone, kTrain, kTest };
-
-  Part part = Part::kNone;
-  std::string tensor;
-};
-
-std::string tensor_called(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOthers = {{
-      {"x", "images"},
-      {"y", "labels"},
-      {"input_ids", "tokens"},
-      {"token_type_ids", "segments"},
-      {"next_sentence_label", "next_sentence"},
-  }};
-  const auto* const found =
-      std::ranges::find(kOthers, name, &std::pair<std::string_view, std::string_view>::first);
-  return std::string{found == kOthers.end() ? name : found->second};
-}
-
-Place place_of(const std::string& array) {
-  std::string name = array;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) {
-    return c == '-' ? '_' : static_cast<char>(std::tolower(c));
-  });
-  for (const auto& [word, part] :
-       {std::pair{"train", Place::Part::kTrain}, std::pair{"test", Place::Part::kTest}}) {
-    const std::string before = fmt::format("{}_", word);
-    const std::string behind = fmt::format("_{}", word);
-    if (name.starts_with(before)) {
-      return {part, tensor_called(std::string_view(name).substr(before.size()))};
-    }
-    if (name.ends_with(behind)) {
-      name.resize(name.size() - behind.size());
-      return {part, tensor_called(name)};
-    }
-  }
-  // Names of tensors are kept as written, since a model may know them in this form.
-  return {Place::Part::kNone, tensor_called(name) == name ? array : tensor_called(name)};
-}
-
-std::string type_text(const ArrayFile& array) {
-  return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
-}
-
-/// Whether an array is ignored: its name has no part although others have one, or it is a single
-/// number.
-bool is_aside(const ArrayFile& array, bool parts) {
-  return (parts && place_of(array.name).part == Place::Part::kNone) ||
-         (array.header && array.header->shape.empty());
-}
-
-bool have_parts(const std::vector<ArrayFile>& arrays) {
-  return std::ranges::any_of(arrays, [](const ArrayFile& array) {
-    return place_of(array.name).part != Place::Part::kNone;
-  });
-}
-
-/// The arrays by tensor and part.
-Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source) {
-  const bool parts = have_parts(arrays);
-  Tensors tensors;
-  std::vector<std::string> names;
-  for (const ArrayFile& array : arrays) {
-    names.push_back(array.name);
-    if (is_aside(array, parts)) {
-      continue;
-    }
-    POPRUN_TRY(array.header);
-    const Place place = place_of(array.name);
-    Tensor& tensor = tensors[place.tensor];
-    const ArrayFile*& slot = place.part == Place::Part::kTest ? tensor.test : tensor.train;
-    if (slot != nullptr) {
-      return fail(ErrorCode::kData, fmt::format("{}: {} and {} both stand for \"{}\"; rename one",
-                                                source.text, slot->name, array.name, place.tensor));
-    }
-    slot = &array;
-  }
-  const bool tested =
-      std::ranges::any_of(tensors, [](const auto& entry) { return entry.second.test != nullptr; });
-  const bool complete = std::ranges::all_of(tensors, [&](const auto& entry) {
-    return entry.second.train != nullptr && (entry.second.test != nullptr) == tested;
-  });
-  if (tensors.empty() || !complete) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or, without "
-                            "a test part, images, labels; had {}",
-                            source.text,
-                            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
-  }
-  return tensors;
-}
-
-Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& source) {
-  const std::uint64_t needed = first.header->shape[0];
-  const std::uint64_t had = array.header->shape[0];
-  if (array.header->elements == 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: {} {} is empty; needed one row or more",
-                                              source.text, array.name, type_text(array)));
-  }
-  if (had != needed) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed as many rows in {} {} as in {} {}", source.text, array.name,
-                            type_text(array), first.name, type_text(first)));
-  }
-  return {};
-}
-
-/// Checks that all tensors of a part have equally many rows, and that rows have the same shape in
-/// both parts.
-Status check_shapes(const Tensors& tensors, const Source& source) {
-  const Tensor& first = tensors.begin()->second;
-  for (const auto& [name, tensor] : tensors) {
-    POPRUN_TRY(check_rows(*tensor.train, *first.train, source));
-    if (tensor.test == nullptr) {
-      continue;
-    }
-    POPRUN_TRY(check_rows(*tensor.test, *first.test, source));
-    const auto& train = tensor.train->header->shape;
-    const auto& test = tensor.test->header->shape;
-    if (!std::equal(train.begin() + 1, train.end(), test.begin() + 1, test.end())) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: needed rows of one shape in {} {} and {} {}", source.text,
-                              tensor.train->name, type_text(*tensor.train), tensor.test->name,
-                              type_text(*tensor.test)));
-    }
-  }
-  return {};
-}
 
 Result<double> real_parameter(const Source& source, const std::string& key, double fallback) {
   const auto found = source.parameters.find(key);
@@ -178,203 +34,6 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
                                                key == "deviation" ? " positive" : ""));
   }
   return value;
-}
-
-/// Whether images are [N,H,W,C]: as the user says, who must say it if they look like it.
-Result<bool> channels_last(const ArrayFile& images, const Source& source) {
-  const auto& shape = images.header->shape;
-  const auto found = source.parameters.find("channels");
-  if (found != source.parameters.end() && found->second != "first" && found->second != "last") {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("data.channels = {} is not allowed; allowed: first, last", found->second));
-  }
-  if (found != source.parameters.end() || shape.size() != 4) {
-    return found != source.parameters.end() && found->second == "last" && shape.size() == 4;
-  }
-  const auto few = [](std::uint64_t channels) {
-    return channels == 1 || channels == 3 || channels == 4;
-  };
-  if (few(shape[3]) && !few(shape[1])) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed images [items, channels, height, width], had {}, which "
-                            "looks like channels last; set data.channels = last, or first if it "
-                            "is not",
-                            images.place, type_text(images)));
-  }
-  return false;
-}
-
-Status set_images(Tensor& tensor, const Source& source) {
-  const NpyHeader& header = *tensor.train->header;
-  const bool bytes = header.kind == 'u' && header.width == 1;
-  if (!bytes && header.kind != 'f') {
-    return fail(ErrorCode::kData, fmt::format("{}: needed images as uint8 or floats, had {}; save "
-                                              "them with astype(\"uint8\") or astype(\"float32\")",
-                                              tensor.train->place, type_text(*tensor.train)));
-  }
-  if (header.shape.size() < 2 || header.shape.size() > 4) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed images [items, height, width], [items, channels, height, "
-                            "width] or features [items, features], had {}",
-                            tensor.train->place, type_text(*tensor.train)));
-  }
-  tensor.target.element = bytes ? Element::kU8 : Element::kF32;
-  POPRUN_ASSIGN(tensor.target.channels_last, channels_last(*tensor.train, source));
-  const auto is_double = [](const ArrayFile* array) {
-    return array != nullptr && array->header->kind == 'f' && array->header->width == 8;
-  };
-  if (is_double(tensor.train) || is_double(tensor.test)) {
-    tensor.target.element = Element::kF64;  // Rounded only once, after normalisation.
-  }
-  auto& shape = tensor.sample_shape;
-  if (shape.size() == 2) {
-    shape.insert(shape.begin(), 1);
-  } else if (tensor.target.channels_last) {
-    std::rotate(shape.begin(), shape.begin() + 2, shape.end());
-  }
-  return {};
-}
-
-Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensors,
-                  const Source& source) {
-  const NpyHeader& header = *tensor.train->header;
-  tensor.target.element = header.kind == 'f' ? Element::kF32 : Element::kI32;
-  tensor.sample_shape.assign(header.shape.begin() + 1, header.shape.end());
-  if (std::ranges::any_of(tensor.sample_shape, [](std::uint64_t dim) {
-        return dim > std::numeric_limits<std::uint32_t>::max() / 8;
-      })) {
-    return fail(ErrorCode::kData, fmt::format("{}: rows of {} are too large", tensor.train->place,
-                                              type_text(*tensor.train)));
-  }
-  if (name == "images") {
-    POPRUN_TRY(set_images(tensor, source));
-  } else if (name == "labels") {
-    const bool one = tensor.sample_shape == std::vector<std::uint64_t>{1};
-    if (one && tensors.contains("images")) {
-      tensor.sample_shape.clear();
-    }
-  }
-  if (tensor.test == nullptr) {
-    return {};
-  }
-  const NpyHeader& test = *tensor.test->header;
-  const bool alike = tensor.target.element == Element::kU8
-                         ? test.kind == 'u' && test.width == 1
-                         : (test.kind == 'f') == (header.kind == 'f');
-  if (!alike) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed the element type of the training part, {}, had {}; save "
-                            "both with the same astype()",
-                            tensor.test->place, dtype_of(header), dtype_of(test)));
-  }
-  return {};
-}
-
-/// Plans everything except the elements.
-Result<Tensors> plan(const std::vector<ArrayFile>& arrays, const Source& source) {
-  POPRUN_ASSIGN(Tensors tensors, group(arrays, source));
-  POPRUN_TRY(check_shapes(tensors, source));
-  for (auto& [name, tensor] : tensors) {
-    POPRUN_TRY(set_tensor(name, tensor, tensors, source));
-  }
-  return tensors;
-}
-
-Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target,
-                                           const FileScope& scope) {
-  POPRUN_ASSIGN(std::vector<std::byte> data, array.data(kAll));
-  return npy_elements(*array.header, std::move(data), target, array.place, scope);
-}
-
-std::uint64_t elements_of_sample(const Tensor& tensor) {
-  std::uint64_t elements = 1;
-  for (const std::uint64_t dim : tensor.sample_shape) {
-    elements *= dim;
-  }
-  return elements;
-}
-
-/// Checks a label. Labels below zero mark positions of a sequence that do not count; the only label
-/// of a sample must count.
-Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
-                   std::size_t at, std::int32_t value) {
-  if (name == "labels" && value >= kClassesMax) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: label {} of item {} would need {} classes; the limit is {}: number "
-                    "the classes from 0 without gaps",
-                    place, grouped(value), at / elements_of_sample(tensor),
-                    grouped(std::int64_t{value} + 1), grouped(kClassesMax)));
-  }
-  if (value >= 0) {
-    return {};
-  }
-  if (name == "tokens") {
-    return fail(ErrorCode::kData, fmt::format("{}: needed tokens >= 0, had {}; pad with any "
-                                              "token and say so in attention_mask",
-                                              place, value));
-  }
-  if (tensor.sample_shape.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label >= 0, had {}; "
-                                              "number the classes from 0 and leave out items "
-                                              "without a label",
-                                              place, at, value));
-  }
-  return {};
-}
-
-/// Checks labels that are floats: padding is NaN, so none of them may be.
-Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
-  const std::size_t items = array.header->shape[0];
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
-    float value = 0;
-    std::memcpy(&value, bytes.data() + at, sizeof(value));
-    if (!std::isfinite(value)) {
-      return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a number as label, had {}",
-                                                array.place, at * items / bytes.size(), value));
-    }
-  }
-  return {};
-}
-
-/// Classes found in the labels or tokens of a tensor.
-struct Classes {
-  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are not classes.
-  bool train_counts = true;  ///< Some labels of the part are not below zero.
-  bool test_counts = true;
-};
-
-Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
-                              const FileScope& scope) {
-  Classes classes;
-  const auto found = tensors.find(name);
-  if (found == tensors.end()) {
-    return classes;
-  }
-  const Tensor& tensor = found->second;
-  std::int32_t largest = -1;
-  for (const ArrayFile* array : {tensor.train, tensor.test}) {
-    if (array == nullptr) {
-      continue;
-    }
-    POPRUN_ASSIGN(const auto bytes, elements_of(*array, tensor.target, scope));
-    if (tensor.target.element != Element::kI32) {
-      POPRUN_TRY(check_numbers(bytes, *array));
-      continue;
-    }
-    std::int32_t largest_of_part = -1;
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
-      std::int32_t value = 0;
-      std::memcpy(&value, bytes.data() + at, sizeof(value));
-      POPRUN_TRY(check_class(name, tensor, array->place, at / sizeof(value), value));
-      largest_of_part = std::max(largest_of_part, value);
-    }
-    (array == tensor.train ? classes.train_counts : classes.test_counts) = largest_of_part >= 0;
-    largest = std::max(largest, largest_of_part);
-  }
-  classes.count = static_cast<std::uint32_t>(largest) + 1;
-  return classes;
 }
 
 /// Names of the tensors in the order of a batch: images first, as augmentation requires, labels
@@ -473,20 +132,6 @@ double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t in
   }
   std::memcpy(&narrow, elements.data() + index * sizeof(narrow), sizeof(narrow));
   return narrow;
-}
-
-std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& source) {
-  std::vector<std::string> names;
-  for (const ArrayFile& array : arrays) {
-    if (is_aside(array, have_parts(arrays))) {
-      names.push_back(array.name);
-    }
-  }
-  return names.empty() ? ""
-                       : fmt::format(
-                             "{}: {} {} not read: the arrays that are read end in _train "
-                             "or _test, or begin so",
-                             source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }
 
 /// Returns a note if float images have the range of bytes, with which networks train badly.
@@ -650,7 +295,7 @@ Range range_of(const StoredArrays::Part& images, bool wide) {
 }  // namespace
 
 Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, const Source& source) {
-  POPRUN_ASSIGN(const Tensors tensors, plan(arrays, source));
+  POPRUN_ASSIGN(const Tensors tensors, tensors_of(arrays, source));
   POPRUN_ASSIGN(const proto::Dataset facts, facts_of(tensors, source.scope));
   POPRUN_ASSIGN(const Normalisation normalisation, normalisation_of(facts, source));
   proto::Dataset description = description_of(facts, normalisation);
@@ -665,7 +310,7 @@ Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, con
 
 Result<std::shared_ptr<const Stored>> read_arrays(const std::vector<ArrayFile>& arrays,
                                                   const Source& source) {
-  POPRUN_ASSIGN(const Tensors tensors, plan(arrays, source));
+  POPRUN_ASSIGN(const Tensors tensors, tensors_of(arrays, source));
   POPRUN_ASSIGN(proto::Dataset facts, facts_of(tensors, source.scope));
   std::vector<StoredArrays::Part> parts;
   for (const std::string& name : order_of(tensors)) {

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hostio/datasets/array_dataset.h"
+#include "hostio/datasets/source.h"
+#include "hostio/formats/npy.h"
+#include "replica/base/error.h"
+
+/// Decides which of a dataset's arrays is which tensor, and how its elements are converted.
+namespace poprun::hostio {
+
+/// One tensor of the dataset: its arrays, and their conversion.
+struct Tensor {
+  const ArrayFile* train = nullptr;
+  const ArrayFile* test = nullptr;  ///< Null if there is no test part.
+  NpyTarget target;
+  std::vector<std::uint64_t> sample_shape;
+};
+
+using Tensors = std::map<std::string, Tensor>;
+
+/// Groups the arrays into tensors, and plans everything except the elements. `arrays` must outlive
+/// the result. Errors: kData if the arrays do not form a dataset; kUsage if a parameter is invalid.
+Result<Tensors> tensors_of(const std::vector<ArrayFile>& arrays, const Source& source);
+
+/// Reads and converts all elements of an array of the tensor. Errors: kData.
+Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target,
+                                           const FileScope& scope);
+
+/// Classes found in the labels or tokens of a tensor.
+struct Classes {
+  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are not classes.
+  bool train_counts = true;  ///< Some labels of the part are not below zero.
+  bool test_counts = true;
+};
+
+/// Counts the classes of the tensor `name`, if there is one, and checks its labels. Errors: kData.
+Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
+                              const FileScope& scope);
+
+/// Returns a note that names the arrays that are ignored, or nothing.
+std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& source);
+
+}  // namespace poprun::hostio
