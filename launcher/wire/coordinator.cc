@@ -14,11 +14,11 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
-#include "launcher/wire/seat.h"
+#include "launcher/wire/admission.h"
+#include "launcher/wire/bounds.h"
 #include "launcher/wire/transfers.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
-#include "replica/base/token.h"
 
 namespace poprun::launcher {
 namespace {
@@ -27,58 +27,6 @@ constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
-
-grpc::Status refused(const Status& status) {
-  return status ? grpc::Status::OK
-                : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, status.error().message);
-}
-
-grpc::Status wrong_token() {
-  return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
-}
-
-grpc::Status out_of_bounds(const Status& status) {
-  return {grpc::StatusCode::INVALID_ARGUMENT, status.error().message};
-}
-
-grpc::Status too_many(const char* what) {
-  return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
-}
-
-/// CoordinatorClient::join recognises this code.
-grpc::Status job_is_over() {
-  return {grpc::StatusCode::ABORTED, "the job is over"};
-}
-
-/// Ends a streaming call at once.
-template <typename Reactor>
-class Refusing final : public Reactor {
- public:
-  explicit Refusing(const grpc::Status& status) { this->Finish(status); }
-  void OnDone() override { delete this; }
-};
-
-/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once
-/// parsed.
-template <typename Message>
-std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
-  grpc::ByteBuffer shared = bytes;
-  Message message;
-  if (!grpc::SerializationTraits<Message>::Deserialize(&shared, &message).ok()) {
-    return std::nullopt;
-  }
-  return message;
-}
-
-template <typename Message>
-grpc::Status put(const Message& message, grpc::ByteBuffer& bytes) {
-  bool own = false;
-  return grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
-}
-
-grpc::Status unreadable() {
-  return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
-}
 
 /// All calls have reactors of their own; the messages of Join and Fail come as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
@@ -97,7 +45,10 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
 class Coordinator::Service final : public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
-      : loop_(loop), events_(events), setup_(std::move(setup)) {}
+      : loop_(loop),
+        events_(events),
+        setup_(std::move(setup)),
+        admission_(setup_.token, setup_.job) {}
 
   Status listen() {
     grpc::ServerBuilder builder;
@@ -180,17 +131,9 @@ class Coordinator::Service final : public ServiceBase {
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    if (!authorised(*context)) {
-      reactor->Finish(wrong_token());
-      return reactor;
-    }
-    std::optional<proto::JoinRequest> asked = message_in<proto::JoinRequest>(*bytes);
+    std::optional<proto::JoinRequest> asked =
+        admission_.message<proto::JoinRequest>(*context, *bytes, *reactor);
     if (!asked) {
-      reactor->Finish(unreadable());
-      return reactor;
-    }
-    if (const Status bounded = check_bounds(*asked, setup_.job); !bounded) {
-      reactor->Finish(out_of_bounds(bounded));
       return reactor;
     }
     asio::post(loop_, [this, reactor, request = *std::move(asked), reply] {
@@ -209,43 +152,24 @@ class Coordinator::Service final : public ServiceBase {
 
   grpc::ServerBidiReactor<proto::Beat, proto::Directive>* Heartbeat(
       grpc::CallbackServerContext* context) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(heartbeats_open_, two_of_each_instance());
-    if (!seat) {
-      return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(
-          too_many("heartbeats"));
-    }
-    return new HeartbeatReactor(*this, *std::move(seat));
+    return admission_.serve<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(
+        *context, heartbeats_open_, two_of_each_instance(), "heartbeats",
+        [&](Seat seat) { return new HeartbeatReactor(*this, std::move(seat)); });
   }
 
   grpc::ServerReadReactor<proto::ReportItem>* Report(grpc::CallbackServerContext* context,
                                                      proto::ReportReply* /*reply*/) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(reports_open_, two_of_each_instance());
-    if (!seat) {
-      return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(too_many("reports"));
-    }
-    return new ReportReactor(*this, *std::move(seat));
+    return admission_.serve<grpc::ServerReadReactor<proto::ReportItem>>(
+        *context, reports_open_, two_of_each_instance(), "reports",
+        [&](Seat seat) { return new ReportReactor(*this, std::move(seat)); });
   }
 
   grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    if (!authorised(*context)) {
-      reactor->Finish(wrong_token());
-      return reactor;
-    }
-    std::optional<proto::Failure> told = message_in<proto::Failure>(*bytes);
+    std::optional<proto::Failure> told =
+        admission_.message<proto::Failure>(*context, *bytes, *reactor);
     if (!told) {
-      reactor->Finish(unreadable());
-      return reactor;
-    }
-    if (const Status bounded = check_bounds(*told, setup_.job); !bounded) {
-      reactor->Finish(out_of_bounds(bounded));
       return reactor;
     }
     if (const grpc::Status written = put(proto::FailReply{}, *reply); !written.ok()) {
@@ -269,51 +193,31 @@ class Coordinator::Service final : public ServiceBase {
 
   grpc::ServerWriteReactor<proto::TensorChunk>* SendWeights(
       grpc::CallbackServerContext* context, const proto::WeightsRequest* /*request*/) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(sends_open_, two_of_each_instance());
-    if (!seat) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(too_many("transfers"));
-    }
-    return send_tensors(setup_.initial_weights, *std::move(seat));
+    return admission_.serve<grpc::ServerWriteReactor<proto::TensorChunk>>(
+        *context, sends_open_, two_of_each_instance(), "transfers",
+        [&](Seat seat) { return send_tensors(setup_.initial_weights, std::move(seat)); });
   }
 
   grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(
       grpc::CallbackServerContext* context, const proto::ModelRequest* /*request*/) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(sends_open_, two_of_each_instance());
-    if (!seat) {
-      return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(too_many("transfers"));
-    }
-    return send_onnx_file(setup_.onnx_model, *std::move(seat));
+    return admission_.serve<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(
+        *context, sends_open_, two_of_each_instance(), "transfers",
+        [&](Seat seat) { return send_onnx_file(setup_.onnx_model, std::move(seat)); });
   }
 
   grpc::ServerReadReactor<proto::StatePiece>* StoreState(
       grpc::CallbackServerContext* context, proto::StoreStateReply* /*reply*/) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(parts_open_, two_of_each_replica());
-    if (!seat) {
-      return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(
-          too_many("parts of checkpoints"));
-    }
-    return receive_state(disk_, setup_.checkpoints, setup_.job, *std::move(seat));
+    return admission_.serve<grpc::ServerReadReactor<proto::StatePiece>>(
+        *context, parts_open_, two_of_each_replica(), "parts of checkpoints", [&](Seat seat) {
+          return receive_state(disk_, setup_.checkpoints, setup_.job, std::move(seat));
+        });
   }
 
   grpc::ServerWriteReactor<proto::TensorChunk>* SendState(
       grpc::CallbackServerContext* context, const proto::StateRequest* /*request*/) override {
-    if (!authorised(*context)) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
-    }
-    std::optional<Seat> seat = Seat::take(states_open_, two_of_each_replica());
-    if (!seat) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(too_many("checkpoints"));
-    }
-    return send_state(setup_.resumed_state, *std::move(seat));
+    return admission_.serve<grpc::ServerWriteReactor<proto::TensorChunk>>(
+        *context, states_open_, two_of_each_replica(), "checkpoints",
+        [&](Seat seat) { return send_state(setup_.resumed_state, std::move(seat)); });
   }
 
  private:
@@ -436,15 +340,6 @@ class Coordinator::Service final : public ServiceBase {
     proto::ReportItem item_;
   };
 
-  [[nodiscard]] bool authorised(const grpc::CallbackServerContext& context) const {
-    if (setup_.token.empty()) {
-      return true;
-    }
-    const auto given = context.client_metadata().find("poprun-token");
-    return given != context.client_metadata().end() &&
-           equal_tokens({given->second.data(), given->second.size()}, setup_.token);
-  }
-
   [[nodiscard]] std::uint32_t two_of_each_instance() const { return 2 * setup_.job.instances; }
   [[nodiscard]] std::uint32_t two_of_each_replica() const {
     return two_of_each_instance() * setup_.job.replicas_per_instance;
@@ -466,6 +361,7 @@ class Coordinator::Service final : public ServiceBase {
   asio::io_context& loop_;
   CoordinatorEvents& events_;
   Setup setup_;
+  Admission admission_;
   int port_ = 0;
 
   // Number of open calls; one of two may be left over from a link that was cut.

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include "launcher/wire/bounds.h"
+#include "launcher/wire/seat.h"
+#include "replica/base/error.h"
+#include "replica/base/token.h"
+
+/// Which calls of the launcher's service are served, and how the others are refused.
+namespace poprun::launcher {
+
+inline grpc::Status refused(const Status& status) {
+  return status ? grpc::Status::OK
+                : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, status.error().message);
+}
+
+inline grpc::Status wrong_token() {
+  return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
+}
+
+inline grpc::Status out_of_bounds(const Status& status) {
+  return {grpc::StatusCode::INVALID_ARGUMENT, status.error().message};
+}
+
+inline grpc::Status too_many(const char* what) {
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
+}
+
+/// CoordinatorClient::join recognises this code.
+inline grpc::Status job_is_over() {
+  return {grpc::StatusCode::ABORTED, "the job is over"};
+}
+
+/// Ends a streaming call at once.
+template <typename Reactor>
+class Refusing final : public Reactor {
+ public:
+  explicit Refusing(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once
+/// parsed.
+template <typename Message>
+std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer shared = bytes;
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&shared, &message).ok()) {
+    return std::nullopt;
+  }
+  return message;
+}
+
+template <typename Message>
+grpc::Status put(const Message& message, grpc::ByteBuffer& bytes) {
+  bool own = false;
+  return grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
+}
+
+inline grpc::Status unreadable() {
+  return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
+}
+
+/// Decides which calls are served: those with the job's token, whose messages are within bounds and
+/// of which not too many are open.
+class Admission {
+ public:
+  /// `job` must outlive this.
+  Admission(std::string token, const JobSize& job) : token_(std::move(token)), job_(job) {}
+
+  /// The message of a call that may be served; otherwise nothing, and the call has been refused.
+  template <typename Message>
+  std::optional<Message> message(const grpc::CallbackServerContext& context,
+                                 const grpc::ByteBuffer& bytes,
+                                 grpc::ServerUnaryReactor& reactor) const {
+    if (!authorised(context)) {
+      reactor.Finish(wrong_token());
+      return std::nullopt;
+    }
+    std::optional<Message> message = message_in<Message>(bytes);
+    if (!message) {
+      reactor.Finish(unreadable());
+      return std::nullopt;
+    }
+    if (const Status bounded = check_bounds(*message, job_); !bounded) {
+      reactor.Finish(out_of_bounds(bounded));
+      return std::nullopt;
+    }
+    return message;
+  }
+
+  /// Serves a streaming call by the reactor that `make` returns, unless the caller has no token or
+  /// `most` calls of this kind are `open`.
+  template <typename Reactor, typename Make>
+  Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open,
+                 std::uint32_t most, const char* what, const Make& make) const {
+    if (!authorised(context)) {
+      return new Refusing<Reactor>(wrong_token());
+    }
+    std::optional<Seat> seat = Seat::take(open, most);
+    return seat ? static_cast<Reactor*>(make(*std::move(seat)))
+                : new Refusing<Reactor>(too_many(what));
+  }
+
+ private:
+  [[nodiscard]] bool authorised(const grpc::CallbackServerContext& context) const {
+    if (token_.empty()) {
+      return true;
+    }
+    const auto given = context.client_metadata().find("poprun-token");
+    return given != context.client_metadata().end() &&
+           equal_tokens({given->second.data(), given->second.size()}, token_);
+  }
+
+  const std::string token_;
+  const JobSize& job_;
+};
+
+}  // namespace poprun::launcher
