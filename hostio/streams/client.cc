@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include "hostio/streams/pull_call.h"
 #include "hostio/streams/wire.h"
-#include "proto/host_streams.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
 #include "replica/base/log.h"
 
@@ -22,28 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBackoffFirst{50};
-constexpr milliseconds kBackoffMost{1000};
 constexpr milliseconds kBetweenQuestions{100};  // How often is_needed is asked.
-
-/// Opens a channel that shares no state with earlier ones, so that a returning server is found at
-/// once, and that never uses a web proxy.
-std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
-                                             const std::optional<TlsIdentity>& identity) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffFirst.count());
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
-  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return open_channel(address, identity, arguments);
-}
-
-gpr_timespec on_grpc_clock(Clock::time_point deadline) {
-  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::now());
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_micros(rest.count(), GPR_TIMESPAN));
-}
 
 double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -95,134 +74,6 @@ Error stuck(const std::string& address, milliseconds timeout, const std::string&
                   address, source, loading.percent(), seconds(timeout)),
       {.address = address}};
 }
-
-/// One Pull call on a channel of its own. Belongs to one thread, except cancel().
-class PullCall {
- public:
-  enum class Event : std::uint8_t { kBatch, kOver, kSilence };
-
-  PullCall(const HostStreamOptions& options, const proto::Open& open)
-      : stub_(fresh_channel(options.address, options.identity)) {
-    if (!options.token.empty()) {
-      context_.AddMetadata(kTokenKey, options.token);
-    }
-    *open_.mutable_open() = open;
-    stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));
-    pending_ = 1;
-  }
-  PullCall(const PullCall&) = delete;
-  PullCall& operator=(const PullCall&) = delete;
-  ~PullCall() { POPRUN_CHECK(closed_); }
-
-  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or
-  /// broke; close() says how.
-  Event wait(Clock::time_point deadline, proto::Batch& batch) {
-    while (true) {
-      void* which = nullptr;
-      bool ok = false;
-      if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
-          grpc::CompletionQueue::GOT_EVENT) {
-        return Event::kSilence;
-      }
-      --pending_;
-      // A failed write of a credit means only that the server has ended the call: batches that it
-      // sent before may still arrive. A failed read is the end.
-      if (!ok && which == tag(kWritten)) {
-        continue;  // writing_ stays set, so nothing more is written.
-      }
-      if (!ok) {
-        return Event::kOver;
-      }
-      if (which == tag(kStarted)) {
-        write(open_);
-        read();
-      } else if (which == tag(kWritten)) {
-        writing_ = false;
-        grant(0);
-      } else {
-        batch = std::move(batch_);
-        read();
-        return Event::kBatch;
-      }
-    }
-  }
-
-  /// Allows the server to send this many more batches.
-  void grant(std::uint32_t batches) {
-    ungranted_ += batches;
-    if (writing_ || ungranted_ == 0) {
-      return;
-    }
-    proto::PullRequest request;
-    request.mutable_credit()->set_batches(std::exchange(ungranted_, 0));
-    write(request);
-  }
-
-  /// Ends the call at once. Threads: any.
-  void cancel() { context_.TryCancel(); }
-
-  /// Returns how the call ended. Last use of the call.
-  grpc::Status close() {
-    // Operations of a broken call fail by themselves; if they do not, cancels them.
-    if (!drain(Clock::now() + milliseconds{100})) {
-      context_.TryCancel();
-      POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
-    }
-    grpc::Status status;
-    stream_->Finish(&status, tag(kFinished));
-    ++pending_;
-    if (!drain(Clock::now() + milliseconds{100})) {
-      context_.TryCancel();
-      POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
-    }
-    events_.Shutdown();
-    closed_ = true;
-    return status;
-  }
-
- private:
-  enum Tag : std::uint8_t { kStarted, kRead, kWritten, kFinished };
-
-  /// A distinct address for each kind of event.
-  void* tag(Tag which) { return &tags_[which]; }
-
-  void read() {
-    stream_->Read(&batch_, tag(kRead));
-    ++pending_;
-  }
-
-  void write(const proto::PullRequest& request) {
-    stream_->Write(request, tag(kWritten));
-    writing_ = true;
-    ++pending_;
-  }
-
-  /// Returns true once no operation is in progress.
-  bool drain(Clock::time_point deadline) {
-    while (pending_ > 0) {
-      void* which = nullptr;
-      bool ok = false;
-      if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
-          grpc::CompletionQueue::GOT_EVENT) {
-        return false;
-      }
-      --pending_;
-    }
-    return true;
-  }
-
-  proto::HostStreams::Stub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue events_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, proto::Batch>> stream_;
-  proto::PullRequest open_;
-  proto::Batch batch_;  ///< Batch of the read in progress.
-  char tags_[4] = {};
-  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write in progress.
-  bool writing_ = false;
-  int pending_ = 0;
-  bool closed_ = false;
-};
 
 /// A thread pulls batches into a queue; next() takes them out. Batches in flight plus batches in
 /// the queue never exceed prefetch_batches.

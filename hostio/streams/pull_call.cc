@@ -1,0 +1,119 @@
+#include "hostio/streams/pull_call.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "hostio/streams/wire.h"
+#include "replica/base/grpc/channel.h"
+
+namespace poprun::hostio {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// Opens a channel that shares no state with earlier ones, so that a returning server is found at
+/// once, and that never uses a web proxy.
+std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
+                                             const std::optional<TlsIdentity>& identity) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffFirst.count());
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  return open_channel(address, identity, arguments);
+}
+
+gpr_timespec on_grpc_clock(Clock::time_point deadline) {
+  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::now());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(rest.count(), GPR_TIMESPAN));
+}
+
+}  // namespace
+
+PullCall::PullCall(const HostStreamOptions& options, const proto::Open& open)
+    : stub_(fresh_channel(options.address, options.identity)) {
+  if (!options.token.empty()) {
+    context_.AddMetadata(kTokenKey, options.token);
+  }
+  *open_.mutable_open() = open;
+  stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));
+  pending_ = 1;
+}
+
+PullCall::Event PullCall::wait(Clock::time_point deadline, proto::Batch& batch) {
+  while (true) {
+    void* which = nullptr;
+    bool ok = false;
+    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
+        grpc::CompletionQueue::GOT_EVENT) {
+      return Event::kSilence;
+    }
+    --pending_;
+    // A failed write of a credit means only that the server has ended the call: batches that it
+    // sent before may still arrive. A failed read is the end.
+    if (!ok && which == tag(kWritten)) {
+      continue;  // writing_ stays set, so nothing more is written.
+    }
+    if (!ok) {
+      return Event::kOver;
+    }
+    if (which == tag(kStarted)) {
+      write(open_);
+      read();
+    } else if (which == tag(kWritten)) {
+      writing_ = false;
+      grant(0);
+    } else {
+      batch = std::move(batch_);
+      read();
+      return Event::kBatch;
+    }
+  }
+}
+
+void PullCall::grant(std::uint32_t batches) {
+  ungranted_ += batches;
+  if (writing_ || ungranted_ == 0) {
+    return;
+  }
+  proto::PullRequest request;
+  request.mutable_credit()->set_batches(std::exchange(ungranted_, 0));
+  write(request);
+}
+
+grpc::Status PullCall::close() {
+  // Operations of a broken call fail by themselves; if they do not, cancels them.
+  if (!drain(Clock::now() + milliseconds{100})) {
+    context_.TryCancel();
+    POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
+  }
+  grpc::Status status;
+  stream_->Finish(&status, tag(kFinished));
+  ++pending_;
+  if (!drain(Clock::now() + milliseconds{100})) {
+    context_.TryCancel();
+    POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
+  }
+  events_.Shutdown();
+  closed_ = true;
+  return status;
+}
+
+bool PullCall::drain(Clock::time_point deadline) {
+  while (pending_ > 0) {
+    void* which = nullptr;
+    bool ok = false;
+    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
+        grpc::CompletionQueue::GOT_EVENT) {
+      return false;
+    }
+    --pending_;
+  }
+  return true;
+}
+
+}  // namespace poprun::hostio

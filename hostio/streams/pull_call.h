@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include <grpcpp/grpcpp.h>
+
+#include "hostio/streams/client.h"
+#include "proto/host_streams.grpc.pb.h"
+#include "replica/base/error.h"
+
+namespace poprun::hostio {
+
+/// Pauses before a lost data server is tried again.
+inline constexpr std::chrono::milliseconds kBackoffFirst{50};
+inline constexpr std::chrono::milliseconds kBackoffMost{1000};
+
+/// One Pull call on a channel of its own. Belongs to one thread, except cancel().
+class PullCall {
+ public:
+  enum class Event : std::uint8_t { kBatch, kOver, kSilence };
+
+  PullCall(const HostStreamOptions& options, const proto::Open& open);
+  PullCall(const PullCall&) = delete;
+  PullCall& operator=(const PullCall&) = delete;
+  ~PullCall() { POPRUN_CHECK(closed_); }
+
+  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or
+  /// broke; close() says how.
+  Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
+
+  /// Allows the server to send this many more batches.
+  void grant(std::uint32_t batches);
+
+  /// Ends the call at once. Threads: any.
+  void cancel() { context_.TryCancel(); }
+
+  /// Returns how the call ended. Last use of the call.
+  grpc::Status close();
+
+ private:
+  enum Tag : std::uint8_t { kStarted, kRead, kWritten, kFinished };
+
+  /// A distinct address for each kind of event.
+  void* tag(Tag which) { return &tags_[which]; }
+
+  void read() {
+    stream_->Read(&batch_, tag(kRead));
+    ++pending_;
+  }
+
+  void write(const proto::PullRequest& request) {
+    stream_->Write(request, tag(kWritten));
+    writing_ = true;
+    ++pending_;
+  }
+
+  /// Returns true once no operation is in progress.
+  bool drain(std::chrono::steady_clock::time_point deadline);
+
+  proto::HostStreams::Stub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue events_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, proto::Batch>> stream_;
+  proto::PullRequest open_;
+  proto::Batch batch_;  ///< Batch of the read in progress.
+  char tags_[4] = {};
+  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write in progress.
+  bool writing_ = false;
+  int pending_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace poprun::hostio
