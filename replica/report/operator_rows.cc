@@ -1,0 +1,159 @@
+#include "replica/report/operator_rows.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "replica/program/timeline.h"
+#include "replica/report/tile_contents.h"
+
+namespace poprun {
+namespace {
+
+using ProgramSteps = google::protobuf::RepeatedPtrField<proto::Step>;
+
+/// How often each function runs in one call of another.
+class Calls {
+ public:
+  Calls(const Program& program, const proto::Function& host) : program_(program) { add(host, 1); }
+
+  /// 0 where it is not reached.
+  [[nodiscard]] std::uint64_t of(const std::string& function) const {
+    const auto calls = calls_.find(function);
+    return calls == calls_.end() ? 0 : calls->second;
+  }
+
+ private:
+  void add(const proto::Function& function, std::uint64_t times) {
+    calls_[function.name()] += times;
+    add_callees(function.steps(), times);
+  }
+
+  void add_callees(const ProgramSteps& steps, std::uint64_t times) {
+    for (const proto::Step& step : steps) {
+      const proto::Function* callee =
+          step.has_call() ? find_function(program_, step.call().function()) : nullptr;
+      if (callee != nullptr) {
+        add(*callee, times);
+      }
+      add_callees(step.repeat().steps(), times * step.repeat().count());
+    }
+  }
+
+  const Program& program_;
+  std::map<std::string, std::uint64_t> calls_;
+};
+
+/// The table of a Program's operators.
+class Operators {
+ public:
+  Operators(const Program& program, const Device& device, const std::string& step_function)
+      : program_(program), device_(device) {
+    add_host(step_function);
+    std::set<std::string> called;
+    for (const proto::Function& function : program.functions()) {
+      add_called(function.steps(), called);
+    }
+    for (const proto::Function& function : program.functions()) {
+      if (!called.contains(function.name())) {
+        add_host(function.name());
+      }
+    }
+  }
+
+  /// For all steps but calls and repeats.
+  [[nodiscard]] std::vector<proto::OperatorRow> rows() const {
+    std::vector<proto::OperatorRow> rows;
+    for (const proto::Function& function : program_.functions()) {
+      const auto host = std::ranges::find_if(
+          hosts_, [&](const auto& entry) { return entry.second.of(function.name()) > 0; });
+      add(function, function.steps(), host->first, host->second.of(function.name()), rows);
+    }
+    return rows;
+  }
+
+ private:
+  static void add_called(const ProgramSteps& steps, std::set<std::string>& called) {
+    for (const proto::Step& step : steps) {
+      if (step.has_call()) {
+        called.insert(step.call().function());
+      }
+      add_called(step.repeat().steps(), called);
+    }
+  }
+
+  void add_host(const std::string& name) {
+    const proto::Function* function = find_function(program_, name);
+    if (function != nullptr) {
+      hosts_.emplace_back(name, Calls(program_, *function));
+    }
+  }
+
+  void add(const proto::Function& function, const ProgramSteps& steps, const std::string& host,
+           std::uint64_t times, std::vector<proto::OperatorRow>& rows) const {
+    for (const proto::Step& step : steps) {
+      if (step.has_repeat()) {
+        add(function, step.repeat().steps(), host, times * step.repeat().count(), rows);
+      } else if (!step.has_call()) {
+        proto::OperatorRow& row = rows.emplace_back(row_of(step));
+        row.set_function(function.name());
+        row.set_host_function(host);
+        row.set_calls(times);
+        add_cost(*row.mutable_cost(), step.cost(), times);
+        row.set_share_of_peak(share_of_peak(step));
+      }
+    }
+  }
+
+  [[nodiscard]] proto::OperatorRow row_of(const proto::Step& step) const {
+    proto::OperatorRow row;
+    row.set_step(step.number());
+    if (step.has_execute()) {
+      row.set_operation(step.execute().operation());
+      row.set_name(step.execute().name());
+      row.set_attributes(step.execute().attributes());
+      row.set_plan(step.execute().plan());
+    } else {
+      row.set_operation(operation_text(step));
+    }
+    for (const std::uint32_t ipu : ipus_of(program_, step)) {
+      row.add_ipus(ipu);
+    }
+    return row;
+  }
+
+  [[nodiscard]] double share_of_peak(const proto::Step& step) const {
+    const Cycles cycles = total_cycles(step.cost());
+    if (!step.has_execute() || cycles == Cycles{}) {
+      return 0;
+    }
+    const std::int64_t slots = 2 * cycles.count() * device_.tiles * macs_per_cycle(step.execute());
+    return static_cast<double>(step.cost().flops()) / static_cast<double>(slots);
+  }
+
+  /// A tile's matrix unit's, by what the operator reads first.
+  [[nodiscard]] std::int64_t macs_per_cycle(const proto::Execute& execute) const {
+    const bool half =
+        execute.inputs_size() > 0 &&
+        program_.tensors(static_cast<int>(execute.inputs(0))).type().starts_with("f16");
+    const bool half_partials = execute.attributes().find("partials=\"half\"") != std::string::npos;
+    return !half           ? device_.macs_per_cycle_f32
+           : half_partials ? device_.macs_per_cycle_f16_f16
+                           : device_.macs_per_cycle_f16;
+  }
+
+  const Program& program_;
+  const Device& device_;
+  std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step's first.
+};
+
+}  // namespace
+
+std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
+                                              const std::string& step_function) {
+  return Operators(program, device, step_function).rows();
+}
+
+}  // namespace poprun
