@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/engine/finite.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/program/timeline.h"
 
@@ -84,6 +83,7 @@ Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
   }
   memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
   images_ = std::make_unique<HostImages>(program_, memory_->arenas());
+  judge_.emplace(program_, types_, *images_, moment_);
   if (options_.poison_dead) {
     memory_->poison_planned();
   }
@@ -180,7 +180,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   }
   if (prepared.step->cost().flops() == 0) {
     for (const std::uint32_t result : execute.outputs()) {
-      moved_from_[result] = {execute.inputs().begin(), execute.inputs().end()};
+      judge_->note_move(result, execute.inputs());
     }
   }
   if (is_view(*op, signature, addresses(execute.inputs()), addresses(execute.outputs()))) {
@@ -370,7 +370,9 @@ Status Engine::call(const std::string& function, std::uint32_t micro_batch, std:
 }
 
 Status Engine::execute(Prepared& prepared) {
-  const Overwritten before = look_at_overwritten(prepared);
+  const bool checks = options_.check_finite && !prepared.checked.empty();
+  const ValueJudge::Overwritten before =
+      judge_->look_at(checks ? prepared.overwritten : std::nullopt);
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {
@@ -380,63 +382,21 @@ Status Engine::execute(Prepared& prepared) {
     return {};
   }
   for (const std::uint32_t tensor : prepared.checked) {
-    const auto found = find_not_finite(types_.at(tensor), images_->of(tensor));
-    if (found &&
-        !(found->what == kInfinity && takes_extremes(step, before, types_.at(tensor).data))) {
+    if (const auto found = judge_->fault_of_result(tensor, step, before)) {
       if (tiles_) {
         scatter_results(prepared);
       }
       if (observer_ != nullptr) {
         observer_->broken_off(*prepared.step);
       }
-      POPRUN_TRY(check_inputs(step, before));
-      return fail_not_finite(tensor, *found, "produced by " + step.operation());
+      return judge_->blame(tensor, *found, step, before);
     }
   }
   return {};
 }
 
-/// It is gone once the kernel has run. Costs a read of that input.
-Engine::Overwritten Engine::look_at_overwritten(const Prepared& prepared) const {
-  Overwritten before;
-  if (!options_.check_finite || prepared.checked.empty() || !prepared.overwritten) {
-    return before;
-  }
-  before.tensor = prepared.overwritten;
-  const TensorType& type = types_.at(*before.tensor);
-  const std::span<const std::byte> bytes = images_->of(*before.tensor);
-  before.has_extreme = has_extreme(type, bytes, type.data);
-  if (before.has_extreme) {
-    before.not_finite = find_not_finite(type, bytes);
-  }
-  return before;
-}
-
-Status Engine::check_inputs(const proto::Execute& step, const Overwritten& before) const {
-  for (const std::uint32_t tensor : step.inputs()) {
-    const auto found = tensor == before.tensor
-                           ? before.not_finite
-                           : find_not_finite(types_.at(tensor), images_->of(tensor));
-    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
-      return fail_not_finite(tensor, *found, "read by " + step.operation());
-    }
-  }
-  return {};
-}
-
-/// Operators that take indices take them as input 1, into input 0.
 Status Engine::take_stray(const proto::Execute& step) {
-  const auto name = [&](int input) {
-    const auto id = step.inputs(input);
-    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
-                       to_text(types_.at(id)));
-  };
-  const std::string text = fmt::format(
-      "index {} in element {} of {} is out of range for {} '{}', which takes {} to {} of {}, in "
-      "step {} on replica {}",
-      stray_->index, stray_->element, name(1), step.operation(),
-      program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size, stray_->size - 1,
-      name(0), moment_.step + 1, moment_.replica);
+  const std::string text = judge_->text_of(*stray_, step);
   if (options_.check_indices) {
     return fail(ErrorCode::kData, text + "; fix the data, or the model that computes the index");
   }
@@ -512,65 +472,7 @@ HostTensor Engine::tensor(std::uint32_t id) const {
 }
 
 Status Engine::check_finite(std::span<const std::uint32_t> tensors, std::string_view use) {
-  if (!options_.check_finite) {
-    return {};
-  }
-  for (const std::uint32_t tensor : tensors) {
-    const auto found = find_not_finite(types_.at(tensor), images_->of(tensor));
-    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
-      return fail_not_finite(tensor, *found, use);
-    }
-  }
-  return {};
-}
-
-bool Engine::may_be_infinite(std::uint32_t tensor) const {
-  const proto::Role role = program_.tensors(static_cast<int>(tensor)).role();
-  return role == proto::ROLE_ACTIVATION || role == proto::ROLE_CONSTANT;
-}
-
-bool Engine::takes_extremes(const proto::Execute& step, const Overwritten& before,
-                            DataType result) const {
-  return std::ranges::any_of(step.inputs(), [&](std::uint32_t tensor) {
-    return may_be_infinite(tensor) &&
-           (tensor == before.tensor ? before.has_extreme
-                                    : has_extreme(types_.at(tensor), images_->of(tensor), result));
-  });
-}
-
-/// Whether a number that is not finite was in the data: the tensor is a host stream's, or moved out
-/// of one by steps like reshape, with nothing else in it that is not finite.
-bool Engine::comes_from_data(std::uint32_t tensor) const {
-  if (program_.tensors(static_cast<int>(tensor)).role() == proto::ROLE_STREAM) {
-    return true;
-  }
-  const auto found = moved_from_.find(tensor);
-  bool is_data = false;
-  for (const std::uint32_t source :
-       found == moved_from_.end() ? std::vector<std::uint32_t>{} : found->second) {
-    if (types_.at(source).data == DataType::kI32 || source == tensor) {
-      continue;
-    }
-    if (comes_from_data(source)) {
-      is_data = true;
-    } else if (find_not_finite(types_.at(source), images_->of(source))) {
-      return false;
-    }
-  }
-  return is_data;
-}
-
-Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
-                               std::string_view what) const {
-  const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
-  const char* remedy = comes_from_data(tensor)
-                           ? "the value comes from the data; fix data.source"
-                           : "lower the learning rate, clip the gradients (training.clip-norm), or "
-                             "with half precision scale the loss (training.loss-scaling = auto)";
-  return fail(ErrorCode::kData,
-              fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}",
-                          found.what, found.element, named.name(), to_text(types_.at(tensor)), what,
-                          moment_.step + 1, moment_.replica, remedy));
+  return options_.check_finite ? judge_->check(tensors, use) : Status{};
 }
 
 void Engine::reset_clocks(Cycles device_time) {

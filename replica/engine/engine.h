@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +12,8 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/device_memory.h"
-#include "replica/engine/finite.h"
 #include "replica/engine/tile_memory.h"
+#include "replica/engine/value_judge.h"
 #include "replica/machine/machine.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ports/communicator.h"
@@ -143,12 +144,6 @@ class Engine final : private Machine {
     double WallSeconds::*time = nullptr;  ///< Where an action's wall time goes; null: nowhere.
     std::vector<Prepared> repeated;
   };
-  /// What an operator found in the input that it overwrites, for the check of its result.
-  struct Overwritten {
-    std::optional<std::uint32_t> tensor;  ///< Nothing: it overwrites none.
-    bool has_extreme = false;
-    std::optional<NotFinite> not_finite = {};
-  };
   struct PreparedFunction {
     std::vector<Prepared> steps;
     Cycles device_time;
@@ -177,8 +172,6 @@ class Engine final : private Machine {
   void scatter_results(const Prepared& prepared);
   Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
-  [[nodiscard]] Overwritten look_at_overwritten(const Prepared& prepared) const;
-  [[nodiscard]] Status check_inputs(const proto::Execute& step, const Overwritten& before) const;
   Status take_stray(const proto::Execute& step);
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
@@ -191,18 +184,6 @@ class Engine final : private Machine {
               std::span<const std::string> salts) override;
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
-  /// Whether the tensor may hold infinities that come from its operator's inputs: true for
-  /// constants and intermediate results, false for tensors streamed in or updated in place.
-  [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
-
-  /// Whether an operator with a result of that type has infinities to pass on, or numbers as good
-  /// as infinite, such as attention masks.
-  [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before,
-                                    DataType result) const;
-
-  [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
-  Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
-
   const Program& program_;
   Communicator& communicator_;
   std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< By size, of some.
@@ -214,8 +195,7 @@ class Engine final : private Machine {
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null: tensors live in their images.
   std::vector<TensorType> types_;      ///< By tensor.
-  /// Of each result of a step that only moves numbers, the tensors that it moves them from.
-  std::map<std::uint32_t, std::vector<std::uint32_t>> moved_from_;
+  std::optional<ValueJudge> judge_;    ///< Set once there are images.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

@@ -1,0 +1,113 @@
+#include "replica/engine/value_judge.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace poprun {
+
+ValueJudge::Overwritten ValueJudge::look_at(std::optional<std::uint32_t> overwritten) const {
+  Overwritten before{.tensor = overwritten};
+  if (overwritten) {
+    const TensorType& type = types_.at(*overwritten);
+    const std::span<const std::byte> bytes = images_.of(*overwritten);
+    before.has_extreme = has_extreme(type, bytes, type.data);
+    if (before.has_extreme) {
+      before.not_finite = find_not_finite(type, bytes);
+    }
+  }
+  return before;
+}
+
+std::optional<NotFinite> ValueJudge::fault_of_result(std::uint32_t result,
+                                                     const proto::Execute& step,
+                                                     const Overwritten& before) const {
+  std::optional<NotFinite> found = not_finite(result);
+  const bool passes_on =
+      found && found->what == kInfinity && takes_extremes(step, before, types_.at(result).data);
+  return passes_on ? std::nullopt : found;
+}
+
+Status ValueJudge::blame(std::uint32_t result, const NotFinite& fault, const proto::Execute& step,
+                         const Overwritten& before) const {
+  for (const std::uint32_t tensor : step.inputs()) {
+    const auto found = tensor == before.tensor ? before.not_finite : not_finite(tensor);
+    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
+      return failure(tensor, *found, "read by " + step.operation());
+    }
+  }
+  return failure(result, fault, "produced by " + step.operation());
+}
+
+Status ValueJudge::check(std::span<const std::uint32_t> tensors, std::string_view use) const {
+  for (const std::uint32_t tensor : tensors) {
+    const auto found = not_finite(tensor);
+    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
+      return failure(tensor, *found, use);
+    }
+  }
+  return {};
+}
+
+std::string ValueJudge::text_of(const StrayIndex& stray, const proto::Execute& step) const {
+  const auto name = [&](int input) {
+    const auto id = step.inputs(input);
+    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
+                       to_text(types_.at(id)));
+  };
+  return fmt::format(
+      "index {} in element {} of {} is out of range for {} '{}', which takes {} to {} of {}, in "
+      "step {} on replica {}",
+      stray.index, stray.element, name(1), step.operation(),
+      program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray.size, stray.size - 1,
+      name(0), moment_.step + 1, moment_.replica);
+}
+
+bool ValueJudge::may_be_infinite(std::uint32_t tensor) const {
+  const proto::Role role = program_.tensors(static_cast<int>(tensor)).role();
+  return role == proto::ROLE_ACTIVATION || role == proto::ROLE_CONSTANT;
+}
+
+bool ValueJudge::takes_extremes(const proto::Execute& step, const Overwritten& before,
+                                DataType result) const {
+  return std::ranges::any_of(step.inputs(), [&](std::uint32_t tensor) {
+    return may_be_infinite(tensor) &&
+           (tensor == before.tensor ? before.has_extreme
+                                    : has_extreme(types_.at(tensor), images_.of(tensor), result));
+  });
+}
+
+bool ValueJudge::comes_from_data(std::uint32_t tensor) const {
+  if (program_.tensors(static_cast<int>(tensor)).role() == proto::ROLE_STREAM) {
+    return true;
+  }
+  const auto found = moved_from_.find(tensor);
+  bool is_data = false;
+  for (const std::uint32_t source :
+       found == moved_from_.end() ? std::vector<std::uint32_t>{} : found->second) {
+    if (types_.at(source).data == DataType::kI32 || source == tensor) {
+      continue;
+    }
+    if (comes_from_data(source)) {
+      is_data = true;
+    } else if (not_finite(source)) {
+      return false;
+    }
+  }
+  return is_data;
+}
+
+Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found,
+                           std::string_view what) const {
+  const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
+  const char* remedy = comes_from_data(tensor)
+                           ? "the value comes from the data; fix data.source"
+                           : "lower the learning rate, clip the gradients (training.clip-norm), or "
+                             "with half precision scale the loss (training.loss-scaling = auto)";
+  return fail(ErrorCode::kData,
+              fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}",
+                          found.what, found.element, named.name(), to_text(types_.at(tensor)), what,
+                          moment_.step + 1, moment_.replica, remedy));
+}
+
+}  // namespace poprun
