@@ -1,263 +1,26 @@
 #include "replica/compiler/proofs/occupancy.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "replica/graph/types.h"
+#include "replica/compiler/proofs/holders.h"
+#include "replica/compiler/proofs/static_check.h"
 #include "replica/machine/machine.h"
-#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {
 
 constexpr const char* kLoadFunction = "load";
 
-using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
-
-tl::unexpected<Error> memory_bug(std::string_view what) {
-  return fail(ErrorCode::kBug, fmt::format("memory: {}", what));
-}
-
-std::string describe(const proto::Step& step) {
-  if (step.has_execute()) {
-    return fmt::format("step {} ({} '{}')", step.number(), step.execute().operation(),
-                       step.execute().name());
-  }
-  const MachineOperation* operation = find_machine_operation(step);
-  return fmt::format("step {} ({})", step.number(), operation ? operation->kind : "repeat");
-}
-
-/// A step with what is asked of it often.
-struct Prepared {
-  const proto::Step* step = nullptr;
-  StepTensors tensors = {};
-  std::vector<Prepared> inner = {};  ///< A repeat's steps.
-  bool is_view = false;              ///< It writes nothing.
-};
-
-/// One use of an operator, as the Program has it.
-struct Use {
-  const Operator* op = nullptr;
-  Signature signature = {};
-  std::vector<const proto::Tensor*> inputs = {};
-  std::vector<const proto::Tensor*> outputs = {};
-};
-
-/// Nothing if the step is not one that can be understood: the engine refuses it.
-std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
-  Use use{.op = find_operator(execute.operation())};
-  auto attributes = parse_attributes(execute.attributes());
-  if (use.op == nullptr || !attributes) {
-    return std::nullopt;
-  }
-  use.signature.attributes = *std::move(attributes);
-  const auto add = [&program](const auto& ids, auto& tensors, std::vector<TensorType>& types) {
-    for (const std::uint32_t id : ids) {
-      tensors.push_back(&program.tensors(static_cast<int>(id)));
-      auto type = parse_type(tensors.back()->type());
-      POPRUN_CHECK(type.has_value());
-      types.push_back(*std::move(type));
-    }
-  };
-  add(execute.inputs(), use.inputs, use.signature.inputs);
-  add(execute.outputs(), use.outputs, use.signature.outputs);
-  return use;
-}
-
-std::int64_t address_of(const proto::Tensor* tensor) {
-  return static_cast<std::int64_t>(tensor->placement().offset());
-}
-
-bool is_view(const Use& use) {
-  std::vector<std::int64_t> inputs;
-  std::vector<std::int64_t> outputs;
-  std::ranges::transform(use.inputs, std::back_inserter(inputs), address_of);
-  std::ranges::transform(use.outputs, std::back_inserter(outputs), address_of);
-  return is_view(*use.op, use.signature, inputs, outputs);
-}
-
-std::vector<Prepared> prepare(const Program& program, const Steps& steps) {
-  std::vector<Prepared> all;
-  for (const proto::Step& step : steps) {
-    Prepared& prepared = all.emplace_back(
-        Prepared{&step, tensors_of(step), prepare(program, step.repeat().steps())});
-    if (step.has_execute()) {
-      const std::optional<Use> use = use_of(program, step.execute());
-      prepared.is_view = use && is_view(*use);
-    }
-  }
-  return all;
-}
-
-/// What holds at every step, whenever it runs.
-class StaticCheck {
- public:
-  explicit StaticCheck(const Program& program)
-      : program_(program), highest_(memory_count(program)) {}
-
-  Status steps(const std::vector<Prepared>& all) {
-    for (const Prepared& prepared : all) {
-      POPRUN_TRY(step(prepared));
-      POPRUN_TRY(steps(prepared.inner));
-    }
-    return {};
-  }
-
-  Status peaks() const {
-    const int ipus = program_.memory_size();
-    for (int m = 0; m < 2 * ipus; ++m) {
-      const proto::IpuMemory& memory = program_.memory(m % ipus);
-      const std::uint64_t highest = highest_[static_cast<std::size_t>(m)];
-      const std::uint64_t planned = m < ipus ? memory.images_peak() : memory.streaming_peak();
-      if (highest != planned) {
-        return memory_bug(
-            fmt::format("what steps name on IPU {} ends at {} B{}, but its planned peak is {} B",
-                        m % ipus, highest, m < ipus ? "" : " of its Streaming Memory", planned));
-      }
-    }
-    return {};
-  }
-
- private:
-  Status step(const Prepared& prepared) {
-    const proto::Step& step = *prepared.step;
-    const bool on_one_ipu =
-        step.has_execute() || step.has_all_reduce() || step.has_stash() || step.has_restore();
-    std::optional<std::uint32_t> first;
-    for (const auto* ids : {&prepared.tensors.reads, &prepared.tensors.writes}) {
-      for (const std::uint32_t id : *ids) {
-        const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
-        const std::uint32_t ipu = tensor.placement().ipu();
-        if (ipu >= static_cast<std::uint32_t>(program_.memory_size())) {
-          return memory_bug(
-              fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, program_.memory_size()));
-        }
-        if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
-          return memory_bug(fmt::format("{} names '{}', which lies in Streaming Memory",
-                                        describe(step), tensor.name()));
-        }
-        if (!lives_at(tensor, step.number())) {
-          return memory_bug(fmt::format("{} names '{}', which is not planned to live there",
-                                        describe(step), tensor.name()));
-        }
-        first = first.value_or(id);
-        const proto::Tensor& other = program_.tensors(static_cast<int>(*first));
-        if (on_one_ipu && ipu != other.placement().ipu()) {
-          return memory_bug(fmt::format("{} names '{}' on IPU {} and '{}' on IPU {}",
-                                        describe(step), other.name(), other.placement().ipu(),
-                                        tensor.name(), ipu));
-        }
-        std::uint64_t& highest = highest_[memory_of(program_, tensor)];
-        highest = std::max(highest, tensor.placement().offset() + tensor.bytes());
-      }
-    }
-    return step.has_execute() && !prepared.is_view ? overlaps(step) : Status{};
-  }
-
-  /// Where an operator's outputs may share bytes.
-  [[nodiscard]] Status overlaps(const proto::Step& step) const {
-    const std::optional<Use> use = use_of(program_, step.execute());
-    if (!use) {
-      return {};
-    }
-    for (std::size_t k = 0; k < use->outputs.size(); ++k) {
-      const proto::Tensor* output = use->outputs[k];
-      for (std::size_t i = 0; i < use->inputs.size(); ++i) {
-        const proto::Tensor* input = use->inputs[i];
-        const bool updated = std::ranges::find(use->inputs, output) != use->inputs.end();
-        const bool taken = k == 0 && address_of(output) == address_of(input) &&
-                           may_take(*use->op, use->signature, i);
-        if (input != output && share_bytes(*input, *output) && (updated || !taken)) {
-          return memory_bug(fmt::format("{} writes '{}' over its input '{}'", describe(step),
-                                        output->name(), input->name()));
-        }
-      }
-      for (std::size_t other = 0; other < k; ++other) {
-        if (share_bytes(*use->outputs[other], *output)) {
-          return memory_bug(fmt::format("{} writes '{}' over '{}'", describe(step), output->name(),
-                                        use->outputs[other]->name()));
-        }
-      }
-    }
-    return {};
-  }
-
-  const Program& program_;
-  std::vector<std::uint64_t> highest_;  ///< By memory.
-};
-
-/// Who holds which bytes of a memory: runs of bytes with the same holders.
-class Holders {
- public:
-  void add(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
-    cut(begin);
-    cut(end);
-    for (std::uint64_t at = begin; at < end;) {
-      const auto next = runs_.lower_bound(at);
-      if (next != runs_.end() && next->first == at) {
-        next->second.holders.push_back(holder);
-        at = next->second.end;
-        continue;
-      }
-      const std::uint64_t stop = next == runs_.end() ? end : std::min(end, next->first);
-      runs_.emplace_hint(next, at, Run{stop, {holder}});
-      at = stop;
-    }
-  }
-
-  /// Requires: it holds just these bytes.
-  void remove(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
-    for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
-      std::erase(run->second.holders, holder);
-      run = run->second.holders.empty() ? runs_.erase(run) : std::next(run);
-    }
-  }
-
-  /// Rising.
-  [[nodiscard]] std::vector<std::uint32_t> in(std::uint64_t begin, std::uint64_t end) const {
-    std::vector<std::uint32_t> found;
-    auto run = runs_.upper_bound(begin);
-    if (run != runs_.begin() && std::prev(run)->second.end > begin) {
-      --run;
-    }
-    for (; run != runs_.end() && run->first < end; ++run) {
-      found.insert(found.end(), run->second.holders.begin(), run->second.holders.end());
-    }
-    std::ranges::sort(found);
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
-  }
-
- private:
-  struct Run {
-    std::uint64_t end = 0;
-    std::vector<std::uint32_t> holders = {};
-  };
-
-  /// Makes a run end at an address.
-  void cut(std::uint64_t at) {
-    auto run = runs_.lower_bound(at);
-    if (run == runs_.begin() || (--run)->second.end <= at) {
-      return;
-    }
-    runs_[at] = run->second;
-    run->second.end = at;
-  }
-
-  std::map<std::uint64_t, Run> runs_;  ///< By address.
-};
-
 /// Runs functions on the map of who owns which bytes.
 class Occupancy {
  public:
-  Occupancy(const Program& program, const std::map<std::string, std::vector<Prepared>>& functions)
+  Occupancy(const Program& program, const std::map<std::string, std::vector<NamedStep>>& functions)
       : program_(program),
         functions_(functions),
         holders_(memory_count(program)),
@@ -290,10 +53,10 @@ class Occupancy {
     return program_.tensors(static_cast<int>(id));
   }
 
-  void find_stashes(const std::vector<Prepared>& steps) {
-    for (const Prepared& prepared : steps) {
-      find_stashes(prepared.inner);
-      const proto::Step& step = *prepared.step;
+  void find_stashes(const std::vector<NamedStep>& steps) {
+    for (const NamedStep& named : steps) {
+      find_stashes(named.inner);
+      const proto::Step& step = *named.step;
       if (step.has_stash() || step.has_restore()) {
         const std::uint32_t id = stash_of(step);
         find_entries(id);
@@ -346,11 +109,11 @@ class Occupancy {
     std::uint64_t entry = 0;  ///< Where the entries of remote buffers begin.
   };
 
-  Status run_steps(const std::vector<Prepared>& steps, const Now& now) {
-    for (const Prepared& prepared : steps) {
-      const proto::Step& step = *prepared.step;
+  Status run_steps(const std::vector<NamedStep>& steps, const Now& now) {
+    for (const NamedStep& named : steps) {
+      const proto::Step& step = *named.step;
       if (step.has_repeat()) {
-        POPRUN_TRY(repeat(prepared, now));
+        POPRUN_TRY(repeat(named, now));
       } else if (step.has_call()) {
         const auto callee = functions_.find(step.call().function());
         if (callee == functions_.end()) {
@@ -361,7 +124,7 @@ class Occupancy {
         POPRUN_TRY(run_steps(callee->second, {now.micro_batch + call.micro_batch() + now.round, 0,
                                               now.entry + call.entry()}));
       } else {
-        POPRUN_TRY(access(prepared, now));
+        POPRUN_TRY(access(named, now));
       }
       for (const std::uint32_t id : step.releases()) {
         release(step, id);
@@ -370,21 +133,21 @@ class Occupancy {
     return {};
   }
 
-  Status repeat(const Prepared& prepared, const Now& now) {
+  Status repeat(const NamedStep& named, const Now& now) {
     std::size_t unchanged = 0;
-    const std::uint64_t rounds = prepared.step->repeat().count();
+    const std::uint64_t rounds = named.step->repeat().count();
     for (std::uint64_t round = 0; round < rounds && unchanged < longest_; ++round) {
       const auto held = held_;
       const auto entries = entries_;
-      POPRUN_TRY(run_steps(prepared.inner, {now.micro_batch, round, now.entry}));
+      POPRUN_TRY(run_steps(named.inner, {now.micro_batch, round, now.entry}));
       unchanged = held == held_ && entries == entries_ ? unchanged + 1 : 0;
     }
     return {};
   }
 
-  Status access(const Prepared& prepared, const Now& now) {
-    const proto::Step& step = *prepared.step;
-    for (const std::uint32_t id : prepared.tensors.reads) {
+  Status access(const NamedStep& step_of, const Now& now) {
+    const proto::Step& step = *step_of.step;
+    for (const std::uint32_t id : step_of.tensors.reads) {
       if (held_[id] == 0) {
         return memory_bug(
             fmt::format("{} reads '{}', {}", describe(step), tensor(id).name(), why_lost(id)));
@@ -401,8 +164,8 @@ class Occupancy {
         POPRUN_TRY(check_entry(step, entry));
       }
     }
-    for (const std::uint32_t id : prepared.tensors.writes) {
-      if (!prepared.is_view) {
+    for (const std::uint32_t id : step_of.tensors.writes) {
+      if (!step_of.is_view) {
         take(step, id);
       }
       hold(id);
@@ -485,7 +248,7 @@ class Occupancy {
   }
 
   const Program& program_;
-  const std::map<std::string, std::vector<Prepared>>& functions_;
+  const std::map<std::string, std::vector<NamedStep>>& functions_;
   std::vector<Holders> holders_;            ///< By memory.
   std::vector<char> held_;                  ///< By tensor.
   std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, and entry: written.
@@ -493,12 +256,12 @@ class Occupancy {
   std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };
 
-std::set<std::string> callees(const std::vector<Prepared>& steps) {
+std::set<std::string> callees(const std::vector<NamedStep>& steps) {
   std::set<std::string> names;
-  for (const Prepared& prepared : steps) {
-    names.merge(callees(prepared.inner));
-    if (prepared.step->has_call()) {
-      names.insert(prepared.step->call().function());
+  for (const NamedStep& named : steps) {
+    names.merge(callees(named.inner));
+    if (named.step->has_call()) {
+      names.insert(named.step->call().function());
     }
   }
   return names;
@@ -507,11 +270,11 @@ std::set<std::string> callees(const std::vector<Prepared>& steps) {
 }  // namespace
 
 Status verify_memory(const Program& program) {
-  std::map<std::string, std::vector<Prepared>> functions;
+  std::map<std::string, std::vector<NamedStep>> functions;
   std::set<std::string> called;
   StaticCheck check(program);
   for (const proto::Function& function : program.functions()) {
-    const auto& steps = functions[function.name()] = prepare(program, function.steps());
+    const auto& steps = functions[function.name()] = name_tensors(program, function.steps());
     called.merge(callees(steps));
     POPRUN_TRY(check.steps(steps));
   }
