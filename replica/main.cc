@@ -3,7 +3,6 @@
 /// arguments it answers a question (replica/answers/inquiry.h) and leaves.
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -21,7 +20,6 @@
 #include <unistd.h>
 
 #include "collectives/mpi/mpi_world.h"
-#include "collectives/session/session.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
 #include "replica/answers/inquiry.h"
@@ -34,12 +32,12 @@
 #include "replica/instance/compilation.h"
 #include "replica/instance/host_memory.h"
 #include "replica/instance/pinned_numerics.h"
+#include "replica/instance/process.h"
 #include "replica/link/launcher_link.h"
 #include "replica/link/launcher_reports.h"
 #include "replica/link/state_transfer.h"
 #include "replica/loops/host_streams.h"
 #include "replica/loops/training_state.h"
-#include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
 namespace {
@@ -360,55 +358,6 @@ class Instance {
   double launched_at_;                           ///< On this process's steady clock.
   std::string host_;
 };
-
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
-/// The first process of a host does there what the launcher does on its own.
-void remove_leftovers() {
-  if (variable("OMPI_COMM_WORLD_LOCAL_RANK") == "0") {
-    collectives::remove_leftovers(collectives::session_place(machine_name()));
-  }
-}
-
-/// Without a launcher nobody needs Open MPI's daemon either.
-[[noreturn]] void leave_without_launcher(ErrorCode code) {
-  collectives::end_daemon(variable("OMPI_MCA_orte_jobfam_session_dir"), getppid());
-  ::_exit(exit_code_of(code));
-}
-
-/// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
-/// for all of them.
-Status check_room_for_mpi() {
-  const int processes = std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str());
-  if (processes < 2 || variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0" ||
-      variable("OMPI_MCA_btl").find("vader") == std::string::npos) {
-    return {};
-  }
-  const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
-  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, machine_name(),
-                             static_cast<std::uint32_t>(processes));
-}
-
-/// With what this instance computes with.
-proto::JoinRequest join_request() {
-  const Numerics numerics = numerics_here();
-  proto::JoinRequest request;
-  request.mutable_cpu_isas()->Assign(numerics.cpu_isas.begin(), numerics.cpu_isas.end());
-  request.set_onednn_version(numerics.onednn_version);
-  request.set_libm_digest(numerics.libm_digest);
-  return request;
-}
-
-/// scancel, systemd and `kill` signal all processes of a job at once. The launcher alone obeys: it
-/// has the replicas stop and save, and kills what is left.
-void leave_signals_to_launcher() {
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
-    std::signal(number, SIG_IGN);
-  }
-}
 
 int run() {
   leave_signals_to_launcher();

@@ -1,16 +1,13 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "hostio/datasets/array_tensors.h"
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/source.h"
-#include "hostio/formats/npy.h"
 #include "replica/base/error.h"
 
 /// A dataset made of named NumPy arrays, one item per row. The name of an array says what it holds:
@@ -39,15 +36,6 @@ inline constexpr std::array<std::string_view, 3> kArrayParameters = {"channels",
 
 /// The parameters that change what is stored.
 inline constexpr std::array<std::string_view, 1> kStoredArrayParameters = {"channels"};
-
-/// A readable array.
-struct ArrayFile {
-  std::string name;          ///< "x_train".
-  std::string place;         ///< File or archive member, for messages.
-  Result<NpyHeader> header;  ///< An error matters only if the array is used.
-  /// Returns the bytes after the header, at most `most`. Requires: a header without error.
-  std::function<Result<std::vector<std::byte>>(std::uint64_t most)> data;
-};
 
 /// Errors, of both functions
 ///   kUsage  a parameter is out of range.

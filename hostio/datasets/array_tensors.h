@@ -2,17 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "hostio/datasets/array_dataset.h"
 #include "hostio/datasets/source.h"
 #include "hostio/formats/npy.h"
 #include "replica/base/error.h"
 
 /// Decides which of a dataset's arrays is which tensor, and how its elements are converted.
 namespace poprun::hostio {
+
+/// A readable array.
+struct ArrayFile {
+  std::string name;          ///< "x_train".
+  std::string place;         ///< File or archive member, for messages.
+  Result<NpyHeader> header;  ///< An error matters only if the array is used.
+  /// Returns the bytes after the header, at most `most`. Requires: a header without error.
+  std::function<Result<std::vector<std::byte>>(std::uint64_t most)> data;
+};
 
 /// One tensor of the dataset: its arrays, and their conversion.
 struct Tensor {

@@ -144,7 +144,7 @@ class PrefetchingStream final : public HostStream {
     open.set_first_sequence(next_sequence_);
     open.set_credits(credits);
     under_way_ = credits;
-    PullCall call(options_, open);
+    PullCall call(options_.address, options_.identity, options_.token, open);
     publish(&call);
     const std::optional<grpc::Status> abandoned = receive(call);
     publish(nullptr);

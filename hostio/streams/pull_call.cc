@@ -34,10 +34,11 @@ gpr_timespec on_grpc_clock(Clock::time_point deadline) {
 
 }  // namespace
 
-PullCall::PullCall(const HostStreamOptions& options, const proto::Open& open)
-    : stub_(fresh_channel(options.address, options.identity)) {
-  if (!options.token.empty()) {
-    context_.AddMetadata(kTokenKey, options.token);
+PullCall::PullCall(const std::string& address, const std::optional<TlsIdentity>& identity,
+                   const std::string& token, const proto::Open& open)
+    : stub_(fresh_channel(address, identity)) {
+  if (!token.empty()) {
+    context_.AddMetadata(kTokenKey, token);
   }
   *open_.mutable_open() = open;
   stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));

@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include <grpcpp/grpcpp.h>
 
-#include "hostio/streams/client.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/error.h"
+#include "replica/base/grpc/identity.h"
 
 namespace poprun::hostio {
 
@@ -21,7 +23,8 @@ class PullCall {
  public:
   enum class Event : std::uint8_t { kBatch, kOver, kSilence };
 
-  PullCall(const HostStreamOptions& options, const proto::Open& open);
+  PullCall(const std::string& address, const std::optional<TlsIdentity>& identity,
+           const std::string& token, const proto::Open& open);
   PullCall(const PullCall&) = delete;
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }

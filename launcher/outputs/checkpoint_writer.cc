@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/outputs/checkpoint_disk.h"
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/safetensors.h"
@@ -31,104 +32,6 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Makes files that were created or renamed in a folder survive a crash.
-Status sync_folder(const std::string& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some file systems cannot sync folders, and need not.
-  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-  const int reason = errno;
-  if (descriptor >= 0) {
-    close(descriptor);
-  }
-  return synced ? Status{} : cannot_write(folder, reason);
-}
-
-Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t written = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno != EINTR) {
-      return cannot_write(path, errno);
-    }
-    const std::size_t count = written < 0 ? 0 : static_cast<std::size_t>(written);
-    bytes.remove_prefix(count);
-    offset += count;
-  }
-  return {};
-}
-
-/// A file descriptor that is open as long as this lives.
-struct OpenFile {
-  int number;
-  explicit OpenFile(int opened) : number(opened) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (number >= 0) {
-      close(number);
-    }
-  }
-};
-
-/// Copies the first `lines` lines of a file, piece by piece. Returns false while it has fewer.
-Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines) {
-  constexpr std::size_t kPieceBytes = 1 << 20;
-  const OpenFile source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  const OpenFile target(open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (target.number < 0) {
-    return tl::unexpected<Error>{cannot_write(to, errno).error()};
-  }
-  std::string piece(kPieceBytes, '\0');
-  std::uint64_t written = 0;
-  while (lines > 0) {
-    const ssize_t got = read(source.number, piece.data(), piece.size());
-    if (got <= 0) {
-      return false;
-    }
-    std::size_t end = 0;
-    while (end < static_cast<std::size_t>(got) && lines > 0) {
-      lines -= piece[end++] == '\n' ? 1U : 0U;
-    }
-    POPRUN_TRY(write_at(target.number, to, std::string_view(piece).substr(0, end), written));
-    written += end;
-  }
-  if (fsync(target.number) != 0) {
-    return tl::unexpected<Error>{cannot_write(to, errno).error()};
-  }
-  return true;
-}
-
-/// Removes a checkpoint so that it is complete or absent even if interrupted.
-void remove_checkpoint(const std::string& checkpoint) {
-  const std::string none = checkpoint + ".old.part";
-  std::error_code unused;
-  fs::remove_all(none, unused);
-  fs::rename(checkpoint, none, unused);
-  fs::remove_all(none, unused);
-}
-
-/// Removes interrupted checkpoints.
-void remove_parts(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.starts_with("step-") && name.ends_with(".part")) {
-      std::error_code unused;
-      fs::remove_all(entry->path(), unused);
-    }
-  }
-}
-
-Status describe(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
-  const std::string path = fmt::format("{}/{}", folder, name);
-  std::error_code error;
-  proto::CheckpointFile& file = *manifest.add_files();
-  file.set_name(name);
-  file.set_bytes(fs::file_size(path, error));
-  POPRUN_ASSIGN(*file.mutable_sha256(), sha256_of_file(path));
-  return {};
 }
 
 }  // namespace
@@ -399,8 +302,8 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
   manifest.set_format(kCheckpointFormat);
   manifest.set_version(POPRUN_VERSION);
   *manifest.mutable_host() = open_->host;
-  POPRUN_TRY(describe(folder, kStateFile, manifest));
-  POPRUN_TRY(describe(folder, kMetricsFile, manifest));
+  POPRUN_TRY(add_to_manifest(folder, kStateFile, manifest));
+  POPRUN_TRY(add_to_manifest(folder, kMetricsFile, manifest));
   POPRUN_ASSIGN(const std::string text, manifest_text(manifest));
   stored_bytes_ = manifest.files(0).bytes() + manifest.files(1).bytes() + text.size();
   return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "replica/compiler/proofs/history.h"
 #include "replica/compiler/proofs/interpreter.h"
 
 namespace poprun {
