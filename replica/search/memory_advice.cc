@@ -18,189 +18,17 @@
 
 #include "replica/base/text.h"
 #include "replica/compilation/job_inputs.h"
-#include "replica/compilation/profile.h"
-#include "replica/compiler/automatic.h"
 #include "replica/compiler/compile.h"
 #include "replica/report/tile_contents.h"
 #include "replica/search/remedies.h"
+#include "replica/search/trials.h"
 
 namespace poprun {
 namespace {
 
-constexpr std::size_t kCompilationsMax = 160;
-constexpr std::size_t kCompilationsMin = 30;     // For a large Program,
-constexpr std::size_t kCompilationsMinFar = 10;  // and for one that lacks much.
-constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
-constexpr std::size_t kPartTogether = 3;     // One third of the budget is kept for combinations.
-constexpr double kCheap = 1.01;              // A device time up to this factor costs nothing.
 constexpr double kEachCosts = 1.1;           // Each further remedy weighs like 10 % device time.
 constexpr std::size_t kCombinationsMax = 6;  // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
-
-/// Remedies by their places in the table, each with the place of its setting.
-using Remedies = std::map<std::size_t, std::size_t>;
-
-/// What a job needs, with some remedies or none.
-struct Trial {
-  std::string options;
-  std::uint64_t tile;  ///< Bytes of the fullest tile.
-  bool fits;
-  double step_seconds;    ///< Device time.
-  double sample_seconds;  ///< A step's device time by its samples.
-};
-
-/// What compiling a Program costs: operators for each kind of tiles, whose places are planned
-/// apart.
-std::size_t effort_of(const Program& program) {
-  std::size_t kinds = 0;
-  for (const proto::IpuMemory& memory : program.memory()) {
-    kinds += memory.tile_classes();
-  }
-  return kinds * program.operator_count() / static_cast<std::size_t>(program.memory_size());
-}
-
-std::ptrdiff_t idle_ipus(const Program& program) {
-  return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::images_peak);
-}
-
-Trial trial_of(const ChangedJob& job, const Program& program) {
-  const proto::IpuMemory& most = fullest(program);
-  const JobLength length = job_length(job.config, job.dataset).value_or(JobLength{});
-  const proto::DeviceTime time = device_time(program, job.config, length);
-  return {job.options(), most.fullest_tile_peak(), fits(most), time.step_seconds(),
-          1 / time.samples_per_second()};
-}
-
-/// Compiles a job with remedies, as long as the budget lasts.
-class Trials {
- public:
-  Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
-         std::shared_ptr<onnx_import::JobModel> onnx, const AdviceOptions& options)
-      : job_(std::move(job)),
-        table_(std::move(table)),
-        onnx_(std::move(onnx)),
-        before_compilation_(options.before_compilation),
-        limit_(program.memory(0).bytes_per_tile()),
-        idle_(idle_ipus(program)),
-        as_it_is_(trial_of(job_, program)),
-        most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
-                         job_.lacks_much() ? kCompilationsMinFar : kCompilationsMin,
-                         kCompilationsMax)) {}
-
-  /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
-  const std::optional<Trial>& of(const Remedies& remedies) {
-    static const std::optional<Trial> kUntried;
-    if (remedies.empty()) {
-      return kUntried;
-    }
-    if (const auto known = known_.find(remedies); known != known_.end()) {
-      return known->second;
-    }
-    if (is_found_ || compilations_ + reserved_ >= most_) {
-      has_left_out_ = true;
-      return kUntried;
-    }
-    const auto& trial = known_.emplace(remedies, compile(remedies)).first->second;
-    is_found_ = most_ <= kCompilationsMin && trial && trial->fits &&
-                trial->sample_seconds <= kCheap * as_it_is_.sample_seconds;
-    return trial;
-  }
-
-  bool fits(const Remedies& remedies) {
-    const std::optional<Trial>& trial = of(remedies);
-    return trial && trial->fits;
-  }
-
-  [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
-  [[nodiscard]] std::uint64_t limit() const { return limit_; }
-  [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
-  [[nodiscard]] bool lacks_much() const { return job_.lacks_much(); }
-  [[nodiscard]] bool has_left_out() const { return has_left_out_; }
-
-  /// Keeps a part of the budget for what is tried once `release` has been called.
-  void reserve() { reserved_ = most_ / kPartTogether; }
-  void release() { reserved_ = 0; }
-
-  /// The first by `key` of all that were tried and are accepted; nothing where none was.
-  template <typename Key, typename Accept>
-  [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
-    const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
-    for (const auto& tried : known_) {
-      if (tried.second && accept(tried.first, *tried.second) &&
-          (best == nullptr || key(tried) < key(*best))) {
-        best = &tried;
-      }
-    }
-    return best == nullptr ? std::nullopt : std::optional(best->first);
-  }
-
-  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
-  /// can be.
-  template <typename Accept>
-  [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
-    return first(
-        [](const auto& tried) {
-          return std::pair{tried.second->tile, tried.first.size()};
-        },
-        [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
-  }
-
-  /// What takes the least device time of all that were tried and fit, with at most as many remedies
-  /// as `like`, which fits.
-  [[nodiscard]] Remedies fastest(const Remedies& like) const {
-    return *first(
-        [](const auto& tried) {
-          return std::tuple{tried.second->sample_seconds, tried.first.size(), tried.second->tile};
-        },
-        [&](const Remedies& remedies, const Trial& trial) {
-          return remedies.size() <= like.size() && trial.fits;
-        });
-  }
-
-  [[nodiscard]] ChangedJob job_with(const Remedies& remedies) const {
-    ChangedJob job = job_;
-    for (const auto& [remedy, setting] : remedies) {
-      table_[remedy].settings[setting](job);
-    }
-    return job;
-  }
-
- private:
-  [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies) {
-    const ChangedJob job = job_with(remedies);
-    if (!job.is_consistent()) {
-      return std::nullopt;
-    }
-    Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
-    const auto count = [this] {
-      ++compilations_;
-      if (before_compilation_) {
-        before_compilation_();
-      }
-    };
-    const Result<Program> program = options ? plan_program(*options, {.before_compilation = count})
-                                            : tl::unexpected<Error>{options.error()};
-    // More IPUs than the model has layers for are no remedy.
-    if (!program || idle_ipus(*program) > idle_) {
-      return std::nullopt;
-    }
-    return trial_of(job, *program);
-  }
-
-  ChangedJob job_;
-  std::vector<Remedy> table_;
-  std::shared_ptr<onnx_import::JobModel> onnx_;
-  std::function<void()> before_compilation_;
-  std::uint64_t limit_;  ///< Bytes of a tile.
-  std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
-  Trial as_it_is_;
-  std::size_t most_;              ///< The budget of compilations,
-  std::size_t compilations_ = 0;  ///< and how many there were.
-  std::size_t reserved_ = 0;
-  bool is_found_ = false;  ///< A large Program fits at no cost: the search ends.
-  bool has_left_out_ = false;
-  std::map<Remedies, std::optional<Trial>> known_;
-};
 
 /// The mildest setting of `remedy` with which the job and `others` fit.
 std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
@@ -525,7 +353,7 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
                            const std::shared_ptr<onnx_import::JobModel>& onnx,
                            const AdviceOptions& options) {
   const ChangedJob job = unchanged(program, config, dataset, onnx);
-  Trials trials(program, job, remedies_for(job), onnx, options);
+  Trials trials(program, job, remedies_for(job), onnx, options.before_compilation);
   trials.reserve();
   std::vector<Remedies> shown = alone(trials, Occupants(program));
   trials.release();

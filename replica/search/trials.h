@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replica/models/onnx/job_model.h"
+#include "replica/program/program.h"
+#include "replica/search/remedies.h"
+
+namespace poprun {
+
+/// Remedies by their places in the table, each with the place of its setting.
+using Remedies = std::map<std::size_t, std::size_t>;
+
+/// What a job needs, with some remedies or none.
+struct Trial {
+  std::string options;
+  std::uint64_t tile;  ///< Bytes of the fullest tile.
+  bool fits;
+  double step_seconds;    ///< Device time.
+  double sample_seconds;  ///< A step's device time by its samples.
+};
+
+/// Compiles a job with remedies, as long as the budget lasts.
+class Trials {
+ public:
+  Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
+         std::shared_ptr<onnx_import::JobModel> onnx, std::function<void()> before_compilation);
+
+  /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
+  const std::optional<Trial>& of(const Remedies& remedies);
+
+  bool fits(const Remedies& remedies) {
+    const std::optional<Trial>& trial = of(remedies);
+    return trial && trial->fits;
+  }
+
+  [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
+  [[nodiscard]] std::uint64_t limit() const { return limit_; }
+  [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
+  [[nodiscard]] bool lacks_much() const { return job_.lacks_much(); }
+  [[nodiscard]] bool has_left_out() const { return has_left_out_; }
+
+  /// Keeps a part of the budget for what is tried once `release` has been called.
+  void reserve() { reserved_ = most_ / kPartTogether; }
+  void release() { reserved_ = 0; }
+
+  /// The first by `key` of all that were tried and are accepted; nothing where none was.
+  template <typename Key, typename Accept>
+  [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
+    const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
+    for (const auto& tried : known_) {
+      if (tried.second && accept(tried.first, *tried.second) &&
+          (best == nullptr || key(tried) < key(*best))) {
+        best = &tried;
+      }
+    }
+    return best == nullptr ? std::nullopt : std::optional(best->first);
+  }
+
+  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
+  /// can be.
+  template <typename Accept>
+  [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
+    return first(
+        [](const auto& tried) {
+          return std::pair{tried.second->tile, tried.first.size()};
+        },
+        [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
+  }
+
+  /// What takes the least device time of all that were tried and fit, with at most as many remedies
+  /// as `like`, which fits.
+  [[nodiscard]] Remedies fastest(const Remedies& like) const {
+    return *first(
+        [](const auto& tried) {
+          return std::tuple{tried.second->sample_seconds, tried.first.size(), tried.second->tile};
+        },
+        [&](const Remedies& remedies, const Trial& trial) {
+          return remedies.size() <= like.size() && trial.fits;
+        });
+  }
+
+  [[nodiscard]] ChangedJob job_with(const Remedies& remedies) const;
+
+ private:
+  static constexpr std::size_t kPartTogether =
+      3;  // One third of the budget is kept for combinations.
+
+  [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies);
+
+  ChangedJob job_;
+  std::vector<Remedy> table_;
+  std::shared_ptr<onnx_import::JobModel> onnx_;
+  std::function<void()> before_compilation_;
+  std::uint64_t limit_;  ///< Bytes of a tile.
+  std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
+  Trial as_it_is_;
+  std::size_t most_;              ///< The budget of compilations,
+  std::size_t compilations_ = 0;  ///< and how many there were.
+  std::size_t reserved_ = 0;
+  bool is_found_ = false;  ///< A large Program fits at no cost: the search ends.
+  bool has_left_out_ = false;
+  std::map<Remedies, std::optional<Trial>> known_;
+};
+
+}  // namespace poprun
