@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 #include "proto/run_config.pb.h"
 
 namespace poprun {
+
+using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
 
 /// Keys that the job gives and the remedy must not have.
 inline constexpr std::string_view kNoSplit = "without pipeline.split";
@@ -40,6 +43,26 @@ struct ChangedJob {
   /// Whether remedies together have left a job that can be asked for: phases are for one or two
   /// IPUs, which they share out themselves.
   [[nodiscard]] bool is_consistent() const;
+};
+
+/// One kind of change, in one or more settings.
+struct Remedy {
+  using Setting = std::function<void(ChangedJob&)>;
+
+  /// Those that the job does not have yet, mildest first. Empty: the remedy does not apply to it.
+  std::vector<Setting> settings;
+
+  /// Each setting needs less memory than the one before, so that not all have to be tried.
+  bool by_halves = false;
+
+  /// The kinds of tile_contents.h that need less. Empty: all of them.
+  std::vector<std::string_view> relieves = {};
+
+  /// There is more memory for all that the job has, not only for what is large now.
+  bool adds_memory = false;
+
+  /// The job would learn from other data, so it is tried only after all others.
+  bool is_last_resort = false;
 };
 
 }  // namespace poprun
