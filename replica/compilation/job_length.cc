@@ -1,0 +1,139 @@
+#include "replica/compilation/job_length.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "hostio/sampling/sampling.h"
+
+namespace poprun {
+namespace {
+
+/// In each evaluation, or in inference; 0: there is none.
+std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  if (config.inference()) {
+    const std::uint64_t items = inference_items(dataset);
+    const std::uint64_t profiled = std::uint64_t{config.profile().steps()} *
+                                   config.topology().num_replicas() *
+                                   config.data().micro_batch_size();
+    return config.has_profile() ? std::min(items, profiled) : items;
+  }
+  return config.training().evaluate() && !config.has_profile() ? dataset.test_items() : 0;
+}
+
+/// By how much the sum of a step's gradients over all that is computed at once is divided.
+double averaged_gradients(const proto::RunConfig& config) {
+  const proto::TrainingConfig& training = config.training();
+  const double parts = static_cast<double>(training.gradient_accumulation()) *
+                       (config.data().micro_batch_size() / compute_batch_size(config));
+  return (training.gradient_accumulation_kind() == "sum" ? 1.0 : parts) *
+         (training.gradient_reduction() == "sum"
+              ? 1.0
+              : static_cast<double>(config.topology().num_replicas()));
+}
+
+std::vector<LabelTensor> label_tensors(const proto::Dataset& dataset) {
+  std::vector<LabelTensor> labels;
+  for (int t = 0; t < dataset.tensors_size(); ++t) {
+    if (is_labels(dataset.tensors(t).name())) {
+      labels.push_back({.name = dataset.tensors(t).name(),
+                        .field = static_cast<std::size_t>(t),
+                        .is_integer = dataset.tensors(t).element() == "i32"});
+    }
+  }
+  return labels;
+}
+
+}  // namespace
+
+std::uint32_t compute_batch_size(const proto::RunConfig& config) {
+  const std::uint32_t micro = config.data().micro_batch_size();
+  const std::uint32_t compute = config.data().compute_batch_size();
+  return config.inference() || compute == 0 ? micro : std::gcd(micro, compute);
+}
+
+bool weighs_labels(const proto::RunConfig& config) {
+  return config.training().loss_mean() == "tokens" && !config.inference();
+}
+
+Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  const std::uint64_t items = test_items(config, dataset);
+  if (items == 0) {
+    return 0;
+  }
+  return hostio::evaluation_batches(items, selection_of(config, dataset, JobStream::kTest, 0));
+}
+
+Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  JobLength length;
+  if (!config.inference()) {
+    const proto::TrainingConfig& training = config.training();
+    POPRUN_ASSIGN(length.steps_per_epoch,
+                  hostio::steps_per_epoch(dataset.train_items(),
+                                          selection_of(config, dataset, JobStream::kTrain, 0)));
+    length.steps =
+        training.steps() > 0 ? training.steps() : training.epochs() * length.steps_per_epoch;
+  }
+  length.test_items = test_items(config, dataset);
+  POPRUN_ASSIGN(length.test_batches, test_batches(config, dataset));
+  return length;
+}
+
+Result<TrainingOptions> training_options(const proto::RunConfig& config,
+                                         const proto::Dataset& dataset) {
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
+  TrainingOptions options;
+  options.total_steps = length.steps;
+  options.steps_per_epoch = length.steps_per_epoch;
+  options.micro_batches = config.training().gradient_accumulation();
+  options.evaluation_batches = length.test_batches;
+  const proto::TrainingConfig& training = config.training();
+  options.evaluate_every_epochs = training.evaluate_every_epochs();
+  POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = training.schedule(),
+                                                           .base = training.learning_rate(),
+                                                           .total_steps = options.total_steps,
+                                                           .warmup_steps = training.warmup_steps(),
+                                                           .decay_every = training.schedule_steps(),
+                                                           .decay = training.schedule_decay()}));
+  for (const proto::DumpRequest& request : config.report().dump_tensors()) {
+    options.dumps.push_back({request.pattern(), request.step()});
+  }
+  options.engine = {.seed = training.seed(),
+                    .poison_dead = config.memory().poison_dead(),
+                    .check_finite = training.check_finite()};
+  options.scale_loss = training.loss_scaling() == 0;
+  options.labels = label_tensors(dataset);
+  options.batch_samples = config.data().micro_batch_size();
+  options.weighted_mean_of = weighs_labels(config) ? averaged_gradients(config) : 0;
+  options.sharding_group = config.memory().sharding_group();
+  return options;
+}
+
+EngineOptions inference_options(const proto::RunConfig& config) {
+  return {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
+}
+
+std::uint64_t inference_items(const proto::Dataset& dataset) {
+  return dataset.test_items() > 0 ? dataset.test_items() : dataset.train_items();
+}
+
+proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
+                              JobStream stream, std::uint32_t replica) {
+  const proto::Split once =
+      config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
+  proto::Selection selection;
+  selection.set_source(config.data().source());
+  selection.set_fingerprint(dataset.fingerprint());
+  selection.set_split(stream == JobStream::kTrain ? proto::SPLIT_TRAIN : once);
+  selection.set_seed(config.training().seed());
+  selection.set_sequential(config.data().sequential());
+  selection.set_replica(replica);
+  selection.set_replica_count(config.topology().num_replicas());
+  selection.set_micro_batch_size(config.data().micro_batch_size());
+  selection.set_micro_batches_per_step(
+      stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
+  return selection;
+}
+
+}  // namespace poprun
