@@ -30,8 +30,8 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Threads of gRPC, of which at most 10 were seen on 2 cores and without one of which it hangs, and
-/// those of the store and the server.
+/// Threads of gRPC, of which at most 10 were seen on 2 cores and without one of which it hangs, and those of the store
+/// and the server.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
@@ -87,9 +87,8 @@ Result<std::string> token_from(const po::variables_map& given) {
     origin = given["token-file"].as<std::string>();
     std::ifstream file(origin);
     if (!std::getline(file, token) || token.empty()) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("--token-file {}: needed a token in its first line, had none", origin));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("--token-file {}: needed a token in its first line, had none", origin));
     }
   } else if (const char* environment = std::getenv("POPRUN_EMU_TOKEN")) {
     token = environment;
@@ -99,9 +98,7 @@ Result<std::string> token_from(const po::variables_map& given) {
 }
 
 Result<std::optional<TlsIdentity>> identity_from(const po::variables_map& given) {
-  const auto file = [&](const char* option) {
-    return given.count(option) == 0 ? "" : given[option].as<std::string>();
-  };
+  const auto file = [&](const char* option) { return given.count(option) == 0 ? "" : given[option].as<std::string>(); };
   const TlsFiles files{file("tls-cert"), file("tls-key"), file("tls-ca")};
   if (!files.any()) {
     return std::optional<TlsIdentity>();
@@ -112,16 +109,14 @@ Result<std::optional<TlsIdentity>> identity_from(const po::variables_map& given)
   return read_identity(files).map([](TlsIdentity read) { return std::optional(std::move(read)); });
 }
 
-Result<StoreLimits> limits_from(const po::variables_map& given,
-                                const std::vector<std::string>& preload) {
+Result<StoreLimits> limits_from(const po::variables_map& given, const std::vector<std::string>& preload) {
   StoreLimits limits;
   limits.files = FileScope::nothing();
   if (given.count("root") != 0) {
-    POPRUN_ASSIGN(limits.files,
-                  FileScope::below(given["root"].as<std::string>()).map_error([](Error error) {
-                    error.message = "--root " + error.message;
-                    return error;
-                  }));
+    POPRUN_ASSIGN(limits.files, FileScope::below(given["root"].as<std::string>()).map_error([](Error error) {
+      error.message = "--root " + error.message;
+      return error;
+    }));
   }
   limits.sources = preload;
   if (given.count("source") != 0) {
@@ -164,8 +159,7 @@ Result<Options> parse_options(int argc, char** argv) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
   POPRUN_ASSIGN(options.limits, limits_from(given, options.preload));
-  // Half of the free memory is for datasets and a quarter for batches; replicas on this host need
-  // the rest.
+  // Half of the free memory is for datasets and a quarter for batches; replicas on this host need the rest.
   if (const auto memory = free_memory()) {
     options.limits.bytes_max = static_cast<std::uint64_t>(memory->bytes.count()) / 2;
     options.server.batch_bytes_max = batch_bytes_max_of(memory->bytes);
@@ -178,8 +172,7 @@ void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-/// Ends the process, even during a load or description: they may take minutes and have nothing to
-/// save.
+/// Ends the process, even during a load or description: they may take minutes and have nothing to save.
 [[noreturn]] void end_now(Server* server) {
   constexpr std::chrono::seconds kGrace{1};
   std::thread([kGrace] {
@@ -222,8 +215,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// SIGTERM and SIGINT, unless the parent ignores them: a launcher ends its data server itself once
-/// the replicas no longer need it, even if all processes of the job receive the signal.
+/// SIGTERM and SIGINT, unless the parent ignores them: a launcher ends its data server itself once the replicas no
+/// longer need it, even if all processes of the job receive the signal.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -237,8 +230,8 @@ sigset_t signals_to_end_at() {
 }
 
 int run(int argc, char** argv) {
-  // Done before any thread exists, so that all inherit it: only sigwait takes these signals, and a
-  // client or parent that goes away causes an error code, not a death.
+  // Done before any thread exists, so that all inherit it: only sigwait takes these signals, and a client or parent
+  // that goes away causes an error code, not a death.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
@@ -251,8 +244,7 @@ int run(int argc, char** argv) {
     print(options->answer);
     return 0;
   }
-  const Status status =
-      options.and_then([&](const Options& valid) { return serve(valid, end_signals); });
+  const Status status = options.and_then([&](const Options& valid) { return serve(valid, end_signals); });
   if (!status) {
     log::write(log::Level::kError, kName, status.error().message);
     return exit_code_of(status.error().code);

@@ -34,20 +34,18 @@ namespace poprun::launcher {
 namespace {
 
 std::size_t local_instances(const Placement& placement) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
 }
 
-/// Raises the limit on open files, which is low by default in shells. Without enough files, mpirun
-/// hangs.
+/// Raises the limit on open files, which is low by default in shells. Without enough files, mpirun hangs.
 ///
 /// Errors
 ///   kHostResources  even the highest allowed limit is not enough.
 Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
   constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 per instance here.
-  const rlim_t for_metrics =
-      options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
+  const rlim_t for_metrics = options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
                         std::max(kForALocalInstance * rlim_t{local_instances(placement)},
                                  rlim_t{placement.num_instances} + placement.num_replicas);
@@ -56,32 +54,29 @@ Status allow_many_files(const Options& options, const Placement& placement) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_max < needed) {
-      return fail(
-          ErrorCode::kHostResources,
-          fmt::format("{} in {} need {} open files, but the limit is {}; raise it (ulimit -n "
-                      "{}), or lower --num-instances",
-                      counted(placement.num_replicas, "replica"),
-                      counted(placement.num_instances, "instance"), needed, files.rlim_max,
-                      needed));
+      return fail(ErrorCode::kHostResources,
+                  fmt::format("{} in {} need {} open files, but the limit is {}; raise it (ulimit -n "
+                              "{}), or lower --num-instances",
+                              counted(placement.num_replicas, "replica"), counted(placement.num_instances, "instance"),
+                              needed, files.rlim_max, needed));
     }
   }
   return {};
 }
 
-/// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a
-/// different problem if they get no thread. Errors: those of check_room_for_threads.
+/// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a different problem if
+/// they get no thread. Errors: those of check_room_for_threads.
 Status allow_many_threads(const Placement& placement) {
-  constexpr std::size_t kBesides = 32;  // Measured: 13 of ours, 13 of the data server, 5 of mpirun;
+  constexpr std::size_t kBesides = 32;        // Measured: 13 of ours, 13 of the data server, 5 of mpirun;
   constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, one of 8 has 32.
   constexpr std::size_t kForAReplica = 3;
   const std::size_t local = local_instances(placement);
-  return check_room_for_threads(
-      kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
-      fmt::format("a job with {} here", counted(local, "instance")));
+  return check_room_for_threads(kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
+                                fmt::format("a job with {} here", counted(local, "instance")));
 }
 
-/// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang
-/// without a reason; above them, each program names what it lacks. Raises a limit if possible.
+/// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without a reason; above
+/// them, each program names what it lacks. Raises a limit if possible.
 ///
 /// Errors
 ///   kHostResources  a limit is too low; names it.
@@ -92,9 +87,8 @@ Status allow_what_processes_need() {
     const char* option;
     rlim_t least;
   };
-  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256 KiB, PMIx
-  // fails with files of 100 KiB, the data server with 500 MB of address space, and replicas hang
-  // with 100 MB of data.
+  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256 KiB, PMIx fails with files of
+  // 100 KiB, the data server with 500 MB of address space, and replicas hang with 100 MB of data.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
                                              {RLIMIT_FSIZE, "size of a file", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},
@@ -108,12 +102,11 @@ Status allow_what_processes_need() {
     now.rlim_cur = std::min(now.rlim_max, limit.least);
     setrlimit(resource, &now);
     if (now.rlim_cur < limit.least) {
-      return fail(
-          ErrorCode::kHostResources,
-          fmt::format("mpirun and the replicas need a limit of at least {} KiB for the {} of "
-                      "a process, but here it is {} KiB; raise it (ulimit {} {})",
-                      grouped(limit.least >> 10), limit.name, grouped(now.rlim_max >> 10),
-                      limit.option, limit.least >> 10));
+      return fail(ErrorCode::kHostResources,
+                  fmt::format("mpirun and the replicas need a limit of at least {} KiB for the {} of "
+                              "a process, but here it is {} KiB; raise it (ulimit {} {})",
+                              grouped(limit.least >> 10), limit.name, grouped(now.rlim_max >> 10), limit.option,
+                              limit.least >> 10));
     }
   }
   return {};
@@ -121,8 +114,8 @@ Status allow_what_processes_need() {
 
 volatile std::sig_atomic_t code_at_the_end = 0;
 
-/// Limits the time for the process to exit once everything is printed and written. Only gRPC's
-/// shutdown is left, which waits for ever for a thread that it could not start (ulimit -u).
+/// Limits the time for the process to exit once everything is printed and written. Only gRPC's shutdown is left, which
+/// waits for ever for a thread that it could not start (ulimit -u).
 void limit_the_end(int code) {
   constexpr unsigned kSecondsMax = 3;
   code_at_the_end = code;
@@ -130,8 +123,8 @@ void limit_the_end(int code) {
   alarm(kSecondsMax);
 }
 
-/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a
-/// number, and with it our lines. The placeholder is read-only, so writing fails as before.
+/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a number, and with it
+/// our lines. The placeholder is read-only, so writing fails as before.
 void keep_numbers_of_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {
@@ -140,20 +133,19 @@ void keep_numbers_of_standard_streams() {
   }
 }
 
-/// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to
-/// the kernel, only to request it again for the next piece: that was half the cost of receiving
-/// one.
+/// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
+/// request it again for the next piece: that was half the cost of receiving one.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
 }
 
-JobEnd run_job(const Options& options, const Placement& placement, Console& console,
-               double launched_at) {
-  const Status allowed = allow_what_processes_need()
-                             .and_then([&] { return allow_many_files(options, placement); })
-                             .and_then([&] { return allow_many_threads(placement); });
+JobEnd run_job(const Options& options, const Placement& placement, Console& console, double launched_at) {
+  const Status allowed =
+      allow_what_processes_need().and_then([&] { return allow_many_files(options, placement); }).and_then([&] {
+        return allow_many_threads(placement);
+      });
   if (!allowed) {
     console.say(allowed.error().message);
     return {.exit_code = exit_code_of(allowed.error().code)};
@@ -172,8 +164,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return exit_code_of(options.error().code);
   }
   if (options->help || options->version) {
-    console.out(options->help ? help_text(*options->help)
-                              : fmt::format("poprun-emu {}", POPRUN_VERSION));
+    console.out(options->help ? help_text(*options->help) : fmt::format("poprun-emu {}", POPRUN_VERSION));
     return 0;
   }
   if (!options->question.empty()) {
@@ -200,8 +191,8 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.say(fmt::format("note: {}", note));
   }
   if (!placement->source.empty()) {
-    console.say(fmt::format("note: running on the hosts of {}: {}", placement->source,
-                            fmt::join(placement->hosts, ", ")));
+    console.say(
+        fmt::format("note: running on the hosts of {}: {}", placement->source, fmt::join(placement->hosts, ", ")));
   }
   if (options->config_file.empty()) {
     console.out(topology_table(*placement));
@@ -214,11 +205,9 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
-  const RunJob job = [&](const Options& asked) {
-    return run_job(asked, *placement, console, launched_at);
-  };
-  const int code = options->subcommand == Subcommand::kProfile ? profile(*options, console, job)
-                                                               : job(*options).exit_code;
+  const RunJob job = [&](const Options& asked) { return run_job(asked, *placement, console, launched_at); };
+  const int code =
+      options->subcommand == Subcommand::kProfile ? profile(*options, console, job) : job(*options).exit_code;
   console.settle();
   limit_the_end(code);
   return code;

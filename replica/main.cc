@@ -1,6 +1,6 @@
-/// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
-/// and runs its replicas, one thread each. Reads no file and takes no option of a job; with
-/// arguments it answers a question (replica/answers/inquiry.h) and leaves.
+/// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program, and runs its
+/// replicas, one thread each. Reads no file and takes no option of a job; with arguments it answers a question
+/// (replica/answers/inquiry.h) and leaves.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -52,16 +52,14 @@ double now_seconds() {
 }
 
 /// The value of each replica, once all have called it.
-Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator,
-                                          std::string_view name) {
+Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
   std::vector<std::uint64_t> all(communicator.size());
-  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&value, 1)),
-                                     std::as_writable_bytes(std::span(all)), name));
+  POPRUN_TRY(
+      communicator.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), name));
   return all;
 }
 
-/// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
-/// others.
+/// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the others.
 [[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
                         const std::vector<std::string>& recent_calls = {}) {
   client.fail(self, error, recent_calls);
@@ -70,8 +68,7 @@ Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& com
 
 class Instance {
  public:
-  Instance(const InstanceEnvironment& environment, CoordinatorClient& client,
-           proto::JoinReply reply, double joined_at)
+  Instance(const InstanceEnvironment& environment, CoordinatorClient& client, proto::JoinReply reply, double joined_at)
       : environment_(environment),
         client_(client),
         reply_(std::move(reply)),
@@ -104,14 +101,13 @@ class Instance {
     return {};
   }
 
-  /// Ends the process with its other replicas, which wait for one that will not come. Only the
-  /// first caller's reason counts.
-  [[noreturn]] void leave_with(ReplicaId self, const Error& error,
-                               const std::vector<std::string>& recent_calls) {
+  /// Ends the process with its other replicas, which wait for one that will not come. Only the first caller's reason
+  /// counts.
+  [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
-      // What was dumped of the step that a number ended; the launcher waits for it. One that does
-      // not take it will not take the reason either.
+      // What was dumped of the step that a number ended; the launcher waits for it. One that does not take it will not
+      // take the reason either.
       static_cast<void>(client_.finish());
     }
     const std::lock_guard lock(mutex);
@@ -137,8 +133,8 @@ class Instance {
     }
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
-    POPRUN_TRY(check_memory(memory_touched(program), communicator.self(),
-                            reply_.takes_checkpoints() ? &program : nullptr));
+    POPRUN_TRY(
+        check_memory(memory_touched(program), communicator.self(), reply_.takes_checkpoints() ? &program : nullptr));
     POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
     const HostWeights none;
     LauncherReporter reporter(client_);
@@ -149,36 +145,32 @@ class Instance {
     }
     const std::string source = log::replica_source(index_of(communicator.self()), host_);
     for (const std::string& variable : dropped_variables()) {
-      log::write(log::Level::kWarning, source,
-                 fmt::format("{} is ignored: it would change the results", variable));
+      log::write(log::Level::kWarning, source, fmt::format("{} is ignored: it would change the results", variable));
     }
     const proto::IpuMemory& most = fullest(program);
     log::write(log::Level::kInfo, source,
                fmt::format("one of {}, pid {}: {} steps of {}, {} of In-Processor Memory{}",
-                           counted(communicator.size(), "replica"), ::getpid(), length.steps,
-                           program.model(), bytes_text(static_cast<std::int64_t>(most.peak())),
+                           counted(communicator.size(), "replica"), ::getpid(), length.steps, program.model(),
+                           bytes_text(static_cast<std::int64_t>(most.peak())),
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
-    LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(),
-                                    collective_timeout() / 4);
+    LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
     LauncherState state(client_);
-    POPRUN_ASSIGN(
-        const LoopResult result,
-        run_loop(program, {.communicator = communicator,
-                           .progress = client_,
-                           .reporter = first ? &reporter : nullptr,
-                           .initial_weights = first ? compilation_.initial_weights() : none,
-                           .streams = streams_of(communicator.self()),
-                           .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
-                           .state = first ? &state : nullptr}));
+    POPRUN_ASSIGN(const LoopResult result,
+                  run_loop(program, {.communicator = communicator,
+                                     .progress = client_,
+                                     .reporter = first ? &reporter : nullptr,
+                                     .initial_weights = first ? compilation_.initial_weights() : none,
+                                     .streams = streams_of(communicator.self()),
+                                     .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
+                                     .state = first ? &state : nullptr}));
     log::write(log::Level::kInfo, source,
                fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
-                           result.steps, result.training_seconds + result.evaluation_seconds,
-                           result.wall.compute, result.wall.exchange, result.wall.host));
+                           result.steps, result.training_seconds + result.evaluation_seconds, result.wall.compute,
+                           result.wall.exchange, result.wall.host));
     POPRUN_TRY(finish_outputs(communicator));
-    POPRUN_ASSIGN(proto::Profile profile,
-                  make_profile(program, reply_.config(), length, result,
-                               result.first_step_began - launched_at_, communicator));
+    POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
+                                                       result.first_step_began - launched_at_, communicator));
     if (first) {
       add_mpi_version(profile);
       proto::ReportItem item;
@@ -196,9 +188,7 @@ class Instance {
   }
 
   StreamFactory streams_of(ReplicaId self) {
-    return [this, self](JobStream stream, std::uint64_t first) {
-      return open_stream(self, stream, first);
-    };
+    return [this, self](JobStream stream, std::uint64_t first) { return open_stream(self, stream, first); };
   }
 
   Status check_job(Communicator& communicator) {
@@ -208,17 +198,16 @@ class Instance {
     POPRUN_ASSIGN(TrainingOptions options, training_options(reply_.config(), reply_.dataset()));
     options.total_steps = reply_.config().check().steps();
     options.evaluation_batches = std::min(options.evaluation_batches, kCheckedBatches);
-    POPRUN_TRY(run_check(
-        {.communicator = communicator,
-         .progress = client_,
-         .streams = streams_of(self),
-         .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
-         .check_host = [this, self](Bytes more) { return check_memory(more, self); },
-         .sharding_group = reply_.config().memory().sharding_group(),
-         .variants = [this] { return compilation_.variants(); },
-         .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
-         .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},
-        options));
+    POPRUN_TRY(run_check({.communicator = communicator,
+                          .progress = client_,
+                          .streams = streams_of(self),
+                          .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
+                          .check_host = [this, self](Bytes more) { return check_memory(more, self); },
+                          .sharding_group = reply_.config().memory().sharding_group(),
+                          .variants = [this] { return compilation_.variants(); },
+                          .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
+                          .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},
+                         options));
     if (self == ReplicaId{0}) {
       POPRUN_TRY(reporter.status());
       POPRUN_TRY(client_.finish());
@@ -226,33 +215,29 @@ class Instance {
     return communicator.barrier();
   }
 
-  /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
-  /// `stored`: the state of this Program is copied for checkpoints.
+  /// The first replica of a host speaks for it. Nobody touches an arena before all have passed. `stored`: the state of
+  /// this Program is copied for checkpoints.
   Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
-    const bool speaks = index_of(self) == environment_.first_replica &&
-                        std::find(hosts.begin(), mine, *mine) == mine;
+    const bool speaks = index_of(self) == environment_.first_replica && std::find(hosts.begin(), mine, *mine) == mine;
     const std::optional<FreeMemory> memory = speaks ? free_memory() : std::nullopt;
     if (!memory) {
       return {};
     }
     const std::uint32_t replicas =
-        static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine)) *
-        environment_.local_replicas;
+        static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine)) * environment_.local_replicas;
     const proto::RunConfig& config = reply_.config();
     Bytes copies{0};
-    for (std::uint32_t r = index_of(self); stored != nullptr && r < index_of(self) + replicas;
-         ++r) {
-      const TrainingState state(*stored, r, config.topology().num_replicas(),
-                                config.memory().sharding_group());
+    for (std::uint32_t r = index_of(self); stored != nullptr && r < index_of(self) + replicas; ++r) {
+      const TrainingState state(*stored, r, config.topology().num_replicas(), config.memory().sharding_group());
       copies += Bytes{static_cast<std::int64_t>(state.bytes())};
     }
     return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
-  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is
-  /// still searching for remedies, so each wait covers one of them.
+  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is still searching for
+  /// remedies, so each wait covers one of them.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
@@ -277,9 +262,8 @@ class Instance {
   void tell_of_compilation() {
     ++compilations_;
     client_.progress(ReplicaId{0}, 0,
-                     compilations_ == 1
-                         ? "compiling the Program"
-                         : fmt::format("compiling the Program, compilation {}", compilations_));
+                     compilations_ == 1 ? "compiling the Program"
+                                        : fmt::format("compiling the Program, compilation {}", compilations_));
     if (waiting_for_program_ != nullptr) {
       std::string none;
       (void)share_bytes(none, ReplicaId{0}, *waiting_for_program_, "the Program");
@@ -317,26 +301,22 @@ class Instance {
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {
     const std::uint64_t items = inference_items(reply_.dataset());
     POPRUN_ASSIGN(const hostio::Sampler sampler,
-                  hostio::Sampler::make(selection_of(reply_.config(), reply_.dataset(),
-                                                     JobStream::kTest, index_of(self)),
-                                        items));
+                  hostio::Sampler::make(
+                      selection_of(reply_.config(), reply_.dataset(), JobStream::kTest, index_of(self)), items));
     return std::make_unique<LauncherOutfeed>(
         client_,
-        [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {
-          return sampler.items_of(batch, into);
-        },
-        items);
+        [sampler](std::uint64_t batch, std::span<std::uint64_t> into) { return sampler.items_of(batch, into); }, items);
   }
 
-  /// Every replica's outputs are with the launcher before replica 0 sends the profile, which ends
-  /// the report: make_profile waits for all. Replica 0 finishes its own instance's there.
+  /// Every replica's outputs are with the launcher before replica 0 sends the profile, which ends the report:
+  /// make_profile waits for all. Replica 0 finishes its own instance's there.
   Status finish_outputs(Communicator& communicator) {
     if (!reply_.config().inference()) {
       return {};
     }
     POPRUN_TRY(communicator.barrier());
-    const bool last_word = environment_.first_replica != 0 &&
-                           index_of(communicator.self()) == environment_.first_replica;
+    const bool last_word =
+        environment_.first_replica != 0 && index_of(communicator.self()) == environment_.first_replica;
     return last_word ? client_.finish() : Status{};
   }
 
@@ -366,18 +346,16 @@ int run() {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
     return exit_code_of(environment.error().code);
   }
-  if (const Status has_room = check_room_for_threads(
-          kThreads + kThreadsOfAReplica * environment->local_replicas, "poprun-emu-replica");
+  if (const Status has_room =
+          check_room_for_threads(kThreads + kThreadsOfAReplica * environment->local_replicas, "poprun-emu-replica");
       !has_room) {
     log::write(log::Level::kError, log::replica_source(environment->first_replica, machine_name()),
                has_room.error().message);
     return exit_code_of(has_room.error().code);
   }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
-  log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
-                                                                        : log::Level::kInfo);
-  CoordinatorClient client(*environment,
-                           [] { leave_without_launcher(ErrorCode::kInfrastructure); });
+  log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug : log::Level::kInfo);
+  CoordinatorClient client(*environment, [] { leave_without_launcher(ErrorCode::kInfrastructure); });
 
   // Joining waits for the launcher and MPI for the other instances: side by side.
   double joined_at = 0;
@@ -386,8 +364,7 @@ int run() {
     auto reply = client.join(kJoinTimeoutSeconds, join_request());
     joined_at = now_seconds();
     if (!reply) {
-      log::write(log::Level::kError,
-                 log::replica_source(environment->first_replica, machine_name()),
+      log::write(log::Level::kError, log::replica_source(environment->first_replica, machine_name()),
                  reply.error().message);
       leave_without_launcher(reply.error().code);
     }

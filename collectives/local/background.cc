@@ -17,8 +17,7 @@ Background::~Background() {
   }
 }
 
-Status Background::begin(Communicator& parent, Reduction reduction,
-                         std::span<const Buffer> buffers) {
+Status Background::begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   if (channel_ == nullptr) {
     POPRUN_ASSIGN(channel_, parent.group({.kind = Group::Kind::kAll}));

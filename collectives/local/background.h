@@ -13,11 +13,11 @@
 
 namespace poprun::collectives {
 
-/// Runs all-reduces in the background while their replica does other work: one thread runs them one
-/// after another, on its own channel.
+/// Runs all-reduces in the background while their replica does other work: one thread runs them one after another, on
+/// its own channel.
 ///
-/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces in
-/// progress, at most until their deadline.
+/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces in progress, at most until
+/// their deadline.
 class Background {
  public:
   Background() = default;

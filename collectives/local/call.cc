@@ -56,30 +56,26 @@ Result<Members> members_of(Group group, std::size_t total, std::size_t replica) 
     return Members{0, 1, total};
   }
   if (group.size == 0 || total % group.size != 0) {
-    return fail(ErrorCode::kUsage, "groups of " + std::to_string(group.size) +
-                                       " replicas do not divide " + std::to_string(total) +
-                                       " replicas; sizes that do are " + divisors_of(total));
+    return fail(ErrorCode::kUsage, "groups of " + std::to_string(group.size) + " replicas do not divide " +
+                                       std::to_string(total) + " replicas; sizes that do are " + divisors_of(total));
   }
   return group.kind == Group::Kind::kConsecutive ? consecutive_members(group.size, replica)
                                                  : orthogonal_members(total, group.size, replica);
 }
 
 Call call_of_group(Group group) {
-  return {.kind = CallKind::kGroup,
-          .bytes = group.size,
-          .layout = static_cast<std::uint64_t>(group.kind)};
+  return {.kind = CallKind::kGroup, .bytes = group.size, .layout = static_cast<std::uint64_t>(group.kind)};
 }
 
 std::string among(std::span<const std::size_t> numbers) {
   if (numbers.size() <= kListed) {
     return " of " + replica_list(numbers);
   }
-  return " of " + std::to_string(numbers.size()) + " replicas " + std::to_string(numbers[0]) +
-         ", " + std::to_string(numbers[1]) + " .. " + std::to_string(numbers.back());
+  return " of " + std::to_string(numbers.size()) + " replicas " + std::to_string(numbers[0]) + ", " +
+         std::to_string(numbers[1]) + " .. " + std::to_string(numbers.back());
 }
 
-// Hashes eight letters at a time, because an exchange of hundreds of tensors hashes all their
-// names.
+// Hashes eight letters at a time, because an exchange of hundreds of tensors hashes all their names.
 void Call::add_name(std::string_view added) {
   if (added.empty()) {
     return;
@@ -152,8 +148,7 @@ std::string names_of(const Call& call) {
   if (call.names == 0) {
     return "";
   }
-  const std::string more =
-      call.names > 1 ? " and " + std::to_string(call.names - 1) + " more" : std::string();
+  const std::string more = call.names > 1 ? " and " + std::to_string(call.names - 1) + " more" : std::string();
   return std::string(" ('") + call.name.data() + "'" + more + ")";
 }
 
@@ -171,15 +166,12 @@ Call call_of_all_gather(std::span<const std::byte> mine, std::string_view name) 
 }
 
 Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::string_view name) {
-  return named(
-      {.kind = CallKind::kBroadcast, .root = static_cast<ReplicaId>(root), .bytes = data.size()},
-      name);
+  return named({.kind = CallKind::kBroadcast, .root = static_cast<ReplicaId>(root), .bytes = data.size()}, name);
 }
 
 Status check_reduction(Reduction reduction, ElementType type) {
   if (reduction == Reduction::kMean && type == ElementType::kI32) {
-    return fail(ErrorCode::kBug,
-                "integers have no mean over replicas; sum them, or average them as floats");
+    return fail(ErrorCode::kBug, "integers have no mean over replicas; sum them, or average them as floats");
   }
   return {};
 }
@@ -214,15 +206,13 @@ std::string describe(std::chrono::milliseconds time) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
-Error late_error(const std::string& call, std::span<const std::size_t> replicas,
-                 std::chrono::milliseconds waited) {
+Error late_error(const std::string& call, std::span<const std::size_t> replicas, std::chrono::milliseconds waited) {
   return {ErrorCode::kInfrastructure,
           call + ": " + replica_list(replicas) + " did not arrive within " + describe(waited),
           {.missing = {replicas.begin(), replicas.end()}}};
 }
 
-std::optional<std::string> disagreement(const std::string& title,
-                                        std::span<const std::size_t> numbers,
+std::optional<std::string> disagreement(const std::string& title, std::span<const std::size_t> numbers,
                                         std::span<const Call> calls) {
   std::vector<bool> told(calls.size(), false);
   std::vector<std::string> groups;

@@ -28,13 +28,13 @@ enum class CallKind : std::uint8_t {
   kGroup,
 };
 
-/// A description of one collective, which must be equal on all replicas. Trivially copyable: it
-/// travels between processes as plain bytes.
+/// A description of one collective, which must be equal on all replicas. Trivially copyable: it travels between
+/// processes as plain bytes.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
   ReplicaId root{};                       ///< For broadcast: its number in the job.
-  std::uint64_t bytes = 0;  ///< Bytes this replica contributes; for a group, its size.
+  std::uint64_t bytes = 0;                ///< Bytes this replica contributes; for a group, its size.
   /// Hash of the buffers' names, types, sizes and positions; for a group, its kind.
   std::uint64_t layout = 0;
   std::uint32_t names = 0;      ///< How many buffers have a name.
@@ -45,8 +45,8 @@ struct Call {
 
   /// The names are part of `layout`.
   friend constexpr bool operator==(const Call& a, const Call& b) {
-    return a.kind == b.kind && a.reduction == b.reduction && a.root == b.root &&
-           a.bytes == b.bytes && a.layout == b.layout;
+    return a.kind == b.kind && a.reduction == b.reduction && a.root == b.root && a.bytes == b.bytes &&
+           a.layout == b.layout;
   }
 };
 
@@ -59,8 +59,8 @@ std::string describe(const Call& call);
 /// Returns " ('conv1.weight.gradient' and 9 more)"; empty if the call has no names.
 std::string names_of(const Call& call);
 
-/// The longest prefix of a UTF-8 text that has at most `bytes_max` bytes and cuts no character.
-/// Text on the wire must stay valid UTF-8, or protobuf drops the whole failure report.
+/// The longest prefix of a UTF-8 text that has at most `bytes_max` bytes and cuts no character. Text on the wire must
+/// stay valid UTF-8, or protobuf drops the whole failure report.
 std::string_view cut_to(std::string_view text, std::size_t bytes_max);
 
 /// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
@@ -69,15 +69,13 @@ std::string replica_list(std::span<const std::size_t> replicas);
 /// Formats a duration: "120 s", "250 ms".
 std::string describe(std::chrono::milliseconds time);
 
-/// Returns kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s";
-/// `replicas` also become its `missing` fact. Requires: ascending, not empty.
-Error late_error(const std::string& call, std::span<const std::size_t> replicas,
-                 std::chrono::milliseconds waited);
+/// Returns kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s"; `replicas` also become its
+/// `missing` fact. Requires: ascending, not empty.
+Error late_error(const std::string& call, std::span<const std::size_t> replicas, std::chrono::milliseconds waited);
 
-/// Returns one line that says which replica makes which call, or nothing if all calls are equal.
-/// calls[i] is the call of replica numbers[i]; `title`, such as "call 17", begins the line.
-std::optional<std::string> disagreement(const std::string& title,
-                                        std::span<const std::size_t> numbers,
+/// Returns one line that says which replica makes which call, or nothing if all calls are equal. calls[i] is the call
+/// of replica numbers[i]; `title`, such as "call 17", begins the line.
+std::optional<std::string> disagreement(const std::string& title, std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);
 
 Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
@@ -104,8 +102,8 @@ Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);
 
-/// Follows a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups,
-/// names only the first and the last. Requires: ascending, not empty.
+/// Follows a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups, names only the first
+/// and the last. Requires: ascending, not empty.
 std::string among(std::span<const std::size_t> numbers);
 
 }  // namespace poprun::collectives

@@ -49,15 +49,12 @@ std::vector<std::string> CallLog::lines(Clock::time_point now) const {
   using Milliseconds = std::chrono::duration<double, std::milli>;
   const std::lock_guard lock(mutex_);
   std::vector<std::string> lines;
-  for (std::uint64_t number = begun_ - std::min<std::uint64_t>(begun_, kKept); number < begun_;
-       ++number) {
+  for (std::uint64_t number = begun_ - std::min<std::uint64_t>(begun_, kKept); number < begun_; ++number) {
     const Entry& entry = entries_[number % kKept];
     lines.push_back(
-        "call " + std::to_string(entry.sequence) + entry.title + ": " + describe(entry.call) +
-        ", begun " + with_three_digits(Seconds(now - entry.begun).count(), "s ago, ") +
-        (entry.done
-             ? "took " + with_three_digits(Milliseconds(entry.ended - entry.begun).count(), "ms")
-             : "not done"));
+        "call " + std::to_string(entry.sequence) + entry.title + ": " + describe(entry.call) + ", begun " +
+        with_three_digits(Seconds(now - entry.begun).count(), "s ago, ") +
+        (entry.done ? "took " + with_three_digits(Milliseconds(entry.ended - entry.begun).count(), "ms") : "not done"));
   }
   return lines;
 }

@@ -22,8 +22,8 @@ class CallLog {
 
   static constexpr std::size_t kKept = 8;
 
-  /// Records the start of a call; `title` is the channel's `Rendezvous::Options::among`. Returns
-  /// the call's number in this log.
+  /// Records the start of a call; `title` is the channel's `Rendezvous::Options::among`. Returns the call's number in
+  /// this log.
   std::uint64_t begin(std::uint64_t sequence, const Call& call, const std::string& title);
 
   /// Marks the call as done. May be called after each part of a call; the last one counts.
@@ -32,9 +32,8 @@ class CallLog {
   /// Marks the call as not done after all.
   void broken(std::uint64_t number);
 
-  /// One line per call, oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B
-  /// ('conv1.bias' and 9 more), begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not
-  /// done".
+  /// One line per call, oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B ('conv1.bias' and 9 more),
+  /// begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not done".
   [[nodiscard]] std::vector<std::string> lines(Clock::time_point now) const;
 
  private:

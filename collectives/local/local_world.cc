@@ -12,8 +12,7 @@ Result<std::unique_ptr<LocalWorld>> LocalWorld::create(const Options& options) {
   return std::unique_ptr<LocalWorld>(new LocalWorld(std::move(segment), options));
 }
 
-LocalWorld::LocalWorld(std::unique_ptr<NodeSegment> segment, const Options& options)
-    : segment_(std::move(segment)) {
+LocalWorld::LocalWorld(std::unique_ptr<NodeSegment> segment, const Options& options) : segment_(std::move(segment)) {
   for (std::size_t i = 0; i < options.replicas; ++i) {
     communicators_.push_back(std::make_unique<NodeCommunicator>(
         *segment_, NodeCommunicator::Options{.self = i, .deadline = options.deadline}));

@@ -14,8 +14,8 @@ namespace poprun {
 
 /// A world of replicas that are threads of this process, one communicator each.
 ///
-/// Threads: create and destroy it in one thread; hand each communicator to one thread, and join
-/// those threads before destroying the world.
+/// Threads: create and destroy it in one thread; hand each communicator to one thread, and join those threads before
+/// destroying the world.
 class LocalWorld {
  public:
   struct Options {

@@ -12,18 +12,15 @@
 namespace poprun::collectives {
 namespace {
 
-/// The most bytes a replica reads in an all-reduce by mailbox, where every replica reads
-/// everything.
+/// The most bytes a replica reads in an all-reduce by mailbox, where every replica reads everything.
 constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
 
-/// Bytes of each replica's shard that fit when one staging area holds all shards; a multiple of a
-/// cache line.
+/// Bytes of each replica's shard that fit when one staging area holds all shards; a multiple of a cache line.
 std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
 
-NodeCommunicator::Options with_numbers(NodeCommunicator::Options options,
-                                       const NodeSegment& segment) {
+NodeCommunicator::Options with_numbers(NodeCommunicator::Options options, const NodeSegment& segment) {
   if (options.numbers.empty()) {
     options.numbers.resize(segment.replicas());
     std::iota(options.numbers.begin(), options.numbers.end(), std::size_t{0});
@@ -37,8 +34,7 @@ NodeCommunicator::Options with_numbers(NodeCommunicator::Options options,
 
 }  // namespace
 
-std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
-                               std::span<const Buffer> buffers) {
+std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica, std::span<const Buffer> buffers) {
   std::vector<Piece> pieces;
   for (const Buffer& buffer : buffers) {
     if (!buffer.bytes.empty()) {
@@ -48,15 +44,13 @@ std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
   return pieces;
 }
 
-Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
-                        std::span<const Piece> pieces) {
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, std::span<const Piece> pieces) {
   Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
   for (const Piece& piece : pieces) {
     call.bytes += piece.bytes.size();
     for (const std::uint64_t word :
          {static_cast<std::uint64_t>(piece.type), std::uint64_t{piece.bytes.size()},
-          static_cast<std::uint64_t>(piece.place.owner),
-          static_cast<std::uint64_t>(piece.place.where)}) {
+          static_cast<std::uint64_t>(piece.place.owner), static_cast<std::uint64_t>(piece.place.where)}) {
       call.layout = mix_layout(call.layout, word);
     }
   }
@@ -86,14 +80,13 @@ ReplicaId NodeCommunicator::self() const {
 
 Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   POPRUN_CHECK(size >= Bytes{0});
-  POPRUN_TRY(share_region(
-      {.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())}, size));
+  POPRUN_TRY(share_region({.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())}, size));
   const Place newest{static_cast<std::int64_t>(segment_->region_count()) - 1, 0};
   return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
 }
 
-// Replica 0 creates the region, the leader of every other process opens it, and the rest wait. The
-// creator keeps its file open until all processes have opened it.
+// Replica 0 creates the region, the leader of every other process opens it, and the rest wait. The creator keeps its
+// file open until all processes have opened it.
 Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   const bool creates = options_.self == 0;
   const bool opens = !creates && options_.self == options_.process_leader;
@@ -101,8 +94,7 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   Result<SharedMemory> memory = SharedMemory{};
   const Result<Bytes> total = segment_->region_size(size);
   if (creates && total) {
-    memory = for_processes ? SharedMemory::create_for_processes(*total)
-                           : SharedMemory::create_for_threads(*total);
+    memory = for_processes ? SharedMemory::create_for_processes(*total) : SharedMemory::create_for_threads(*total);
   }
   const FileAddress offer = memory ? memory->address() : FileAddress{};
   POPRUN_TRY(rendezvous_.open(call, {offer.process, offer.descriptor}));
@@ -152,9 +144,7 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
   }
   const Pieces others{std::move(elsewhere)};
 
-  const auto staged = [&](Slice chunk) {
-    return std::span(segment_->staging(options_.self), chunk.size());
-  };
+  const auto staged = [&](Slice chunk) { return std::span(segment_->staging(options_.self), chunk.size()); };
   Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
   others.copy_out(chunk.begin, staged(chunk));
   POPRUN_TRY(rendezvous_.open(call));
@@ -213,8 +203,7 @@ bool NodeCommunicator::all_placed() const {
 }
 
 template <typename Exchange, typename Stage>
-Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange,
-                                   const Stage& stage) {
+Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange, const Stage& stage) {
   std::size_t begin = 0;
   while (true) {
     const std::size_t size = std::min(chunk, total - begin);
@@ -230,9 +219,8 @@ Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const E
 }
 
 // The staging area holds one chunk of every replica's shard: [R, chunk].
-Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
-                                        std::span<const std::byte> data, std::span<std::byte> shard,
-                                        std::string_view name) {
+Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                                        std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Call call = call_of_reduce_scatter(reduction, type, data, name);
@@ -250,8 +238,7 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   const std::size_t chunk = shard_chunk(size());
   const auto stage = [&](std::size_t begin, std::size_t count) {
     for (std::size_t r = 0; place.owner < 0 && r < size(); ++r) {
-      std::copy_n(data.data() + r * shard.size() + begin, count,
-                  segment_->staging(options_.self) + r * chunk);
+      std::copy_n(data.data() + r * shard.size() + begin, count, segment_->staging(options_.self) + r * chunk);
     }
   };
   const auto reduce = [&](std::size_t begin, std::size_t count) {
@@ -269,8 +256,7 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
 }
 
-Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                                    std::string_view name) {
+Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
   const Call call = call_of_all_gather(mine, name);
   if (mine.size() <= NodeSegment::kMailBytes) {
@@ -292,8 +278,7 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
     for (std::size_t i = 0; i < size(); ++i) {
       const std::size_t r = (options_.self + i) % size();
       const Place peer = rendezvous_.place_of(r);
-      const std::byte* source =
-          peer.owner < 0 ? segment_->staging(r) : segment_->at(peer, r) + begin;
+      const std::byte* source = peer.owner < 0 ? segment_->staging(r) : segment_->at(peer, r) + begin;
       std::byte* target = all.data() + r * mine.size() + begin;
       if (source != target) {
         std::copy_n(source, count, target);
@@ -303,12 +288,10 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
 
   stage(0, std::min(NodeSegment::kStagingBytes, mine.size()));
   POPRUN_TRY(rendezvous_.open(call, place));
-  return in_chunks(mine.size(), all_placed() ? mine.size() : NodeSegment::kStagingBytes, collect,
-                   stage);
+  return in_chunks(mine.size(), all_placed() ? mine.size() : NodeSegment::kStagingBytes, collect, stage);
 }
 
-Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
-                                   std::string_view name) {
+Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) {
   const std::size_t source = index_of(root);
   POPRUN_CHECK(source < size());
   const Call call = call_of_broadcast(data, options_.numbers[source], name);
@@ -333,8 +316,8 @@ Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
       return;
     }
     const Place origin = rendezvous_.place_of(source);
-    std::copy_n(origin.owner < 0 ? segment_->staging(source) : segment_->at(origin, source) + begin,
-                count, data.data() + begin);
+    std::copy_n(origin.owner < 0 ? segment_->staging(source) : segment_->at(origin, source) + begin, count,
+                data.data() + begin);
   };
 
   stage(0, std::min(NodeSegment::kStagingBytes, data.size()));
@@ -358,8 +341,7 @@ std::vector<std::string> NodeCommunicator::recent_calls() const {
   return options_.log->lines(CallLog::Clock::now());
 }
 
-Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
-                                                  const std::vector<std::size_t>& members,
+Result<NodeSegment*> NodeCommunicator::form_group(const Call& call, const std::vector<std::size_t>& members,
                                                   Bytes wire) {
   POPRUN_TRY(share_region(call, NodeSegment::room_bytes(size(), wire)));
   NodeSegment& segment = segment_->group(segment_->region_count() - 1, members);
@@ -370,10 +352,9 @@ Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
   return &segment;
 }
 
-// The first member in this process maps new memory for the process: its replicas are neighbours and
-// begin with the leader.
-NodeCommunicator::Options NodeCommunicator::options_among(
-    const std::vector<std::size_t>& members) const {
+// The first member in this process maps new memory for the process: its replicas are neighbours and begin with the
+// leader.
+NodeCommunicator::Options NodeCommunicator::options_among(const std::vector<std::size_t>& members) const {
   const auto index_of_first_from = [&](std::size_t replica) {
     return static_cast<std::size_t>(std::ranges::lower_bound(members, replica) - members.begin());
   };

@@ -18,41 +18,37 @@
 namespace poprun::collectives {
 
 /// The non-empty buffers of `replica`, and their places in shared memory, where peers find them.
-std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
-                               std::span<const Buffer> buffers);
+std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica, std::span<const Buffer> buffers);
 
 /// Describes an all-reduce of `buffers`; `pieces` is what `find_pieces` returned for them.
-Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
-                        std::span<const Piece> pieces);
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, std::span<const Piece> pieces);
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
 ///
-/// All-reduce of allocated buffers, in place: every replica reduces 1/R of all buffers together,
-/// reading the others' memory directly, and writes that slice into all of them.
+/// All-reduce of allocated buffers, in place: every replica reduces 1/R of all buffers together, reading the others'
+/// memory directly, and writes that slice into all of them.
 ///
 ///   meet      all buffers are complete, all replicas make the same call
 ///   replica r:   | buffers of replica 0 |  ...  | buffers of replica R-1 |     slice r of each,
 ///                    [r]  \______________________/  [r]                        up the tree, back
 ///   meet      all slices are written
 ///
-/// Each byte is read once and written once. For small payloads the meetings cost most, so each
-/// replica copies its payload into a mailbox before the first meeting, and every replica computes
-/// the whole result itself. That saves the second meeting: a replica has two mailboxes, used in
-/// turn, and by the time it reuses one, the call in between has proved that all others have read
-/// it.
+/// Each byte is read once and written once. For small payloads the meetings cost most, so each replica copies its
+/// payload into a mailbox before the first meeting, and every replica computes the whole result itself. That saves the
+/// second meeting: a replica has two mailboxes, used in turn, and by the time it reuses one, the call in between has
+/// proved that all others have read it.
 ///
-/// Buffers outside allocated memory go through the staging areas the same way, chunk by chunk. The
-/// other collectives read from the peers' memory or from their staging areas.
+/// Buffers outside allocated memory go through the staging areas the same way, chunk by chunk. The other collectives
+/// read from the peers' memory or from their staging areas.
 class NodeCommunicator final : public Communicator {
  public:
   struct Options {
     std::size_t self = 0;            ///< Index in the segment.
     std::size_t process_leader = 0;  ///< The index that maps new memory for its process.
     std::chrono::milliseconds deadline{0};
-    std::vector<std::size_t>
-        numbers{};                   ///< Numbers of the replicas in the segment; empty: 0, 1, ..
-    std::string among{};             ///< See Rendezvous::Options.
-    std::shared_ptr<CallLog> log{};  ///< This replica's log; null: create one.
+    std::vector<std::size_t> numbers{};                    ///< Numbers of the replicas in the segment; empty: 0, 1, ..
+    std::string among{};                                   ///< See Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};                        ///< This replica's log; null: create one.
     std::function<Status(std::span<const Call>)> agree{};  ///< See Rendezvous::Options.
     LastExcuse last_excuse{};                              ///< See Rendezvous::Options.
   };
@@ -71,18 +67,15 @@ class NodeCommunicator final : public Communicator {
   Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                         std::span<std::byte> shard, std::string_view name) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                    std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
   [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
-  /// Returns the segment of this replica's group, whose replicas are `members` of this segment,
-  /// once all replicas have made `call`. It gets `wire` bytes of wire area, the same for all
-  /// groups.
-  Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members,
-                                  Bytes wire);
+  /// Returns the segment of this replica's group, whose replicas are `members` of this segment, once all replicas have
+  /// made `call`. It gets `wire` bytes of wire area, the same for all groups.
+  Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members, Bytes wire);
 
   /// The options of a communicator over that segment.
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
@@ -103,12 +96,10 @@ class NodeCommunicator final : public Communicator {
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;
 
-  /// Runs `exchange(begin, size)` for each chunk of [0, total), all replicas in step, and
-  /// `stage(begin, size)` before each chunk but the first, which is staged before the call is
-  /// opened.
+  /// Runs `exchange(begin, size)` for each chunk of [0, total), all replicas in step, and `stage(begin, size)` before
+  /// each chunk but the first, which is staged before the call is opened.
   template <typename Exchange, typename Stage>
-  Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange,
-                   const Stage& stage);
+  Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange, const Stage& stage);
 
   NodeSegment* segment_;
   Options options_;

@@ -15,15 +15,14 @@ namespace poprun::collectives {
 namespace {
 
 std::string failed(const std::string& what, Bytes size) {
-  return what + " of " + std::to_string(size.count()) +
-         " B of memory for the exchange failed: " + std::strerror(errno);
+  return what + " of " + std::to_string(size.count()) + " B of memory for the exchange failed: " + std::strerror(errno);
 }
 
 constexpr Bytes kPage{4096};
 constexpr Bytes kNonceBytes = kPage;  ///< Before the rooms.
 
-// A region's number in `Place::owner`: its index within its segment in the low bits, and above them
-// how many segments up from the group that segment is.
+// A region's number in `Place::owner`: its index within its segment in the low bits, and above them how many segments
+// up from the group that segment is.
 constexpr std::int64_t kSegmentAbove = std::int64_t{1} << 32;
 
 Bytes control_bytes(std::size_t replicas) {
@@ -31,8 +30,7 @@ Bytes control_bytes(std::size_t replicas) {
 }
 
 Bytes segment_bytes(std::size_t replicas, Bytes wire) {
-  return kNonceBytes +
-         NodeSegment::room_bytes(replicas, wire) * static_cast<std::int64_t>(replicas);
+  return kNonceBytes + NodeSegment::room_bytes(replicas, wire) * static_cast<std::int64_t>(replicas);
 }
 
 Bytes stride_of(Bytes size) {
@@ -59,8 +57,7 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
   memory.file_ = ::memfd_create("poprun-exchange", MFD_CLOEXEC);
   if (memory.file_ < 0) {
     return fail(ErrorCode::kHostResources,
-                failed("creation", size) +
-                    "; check ulimit -n, or use --num-instances 1, which needs no file");
+                failed("creation", size) + "; check ulimit -n, or use --num-instances 1, which needs no file");
   }
   if (::ftruncate(memory.file_, size.count()) != 0) {
     return fail(ErrorCode::kHostResources, failed("sizing", size) + "; check ulimit -f");
@@ -70,22 +67,20 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
 }
 
 Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
-  const std::string path =
-      "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
+  const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   SharedMemory memory;
   memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (memory.file_ < 0) {
     const bool lacks = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-    return fail(lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
-                failed("opening " + path, size) +
-                    "; processes on one host must run as one user in the same pid namespace");
+    return fail(
+        lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
+        failed("opening " + path, size) + "; processes on one host must run as one user in the same pid namespace");
   }
   struct stat status {};
   if (::fstat(memory.file_, &status) != 0 || status.st_size != size.count()) {
-    return fail(ErrorCode::kUnreachable,
-                path + " holds " + std::to_string(status.st_size) +
-                    " B, but the peer's memory has " + std::to_string(size.count()) +
-                    " B; check that the processes are in the same pid namespace");
+    return fail(ErrorCode::kUnreachable, path + " holds " + std::to_string(status.st_size) +
+                                             " B, but the peer's memory has " + std::to_string(size.count()) +
+                                             " B; check that the processes are in the same pid namespace");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   memory.close_file();
@@ -128,12 +123,8 @@ NodeSegment::NodeSegment(Peers peers, std::size_t replicas, Bytes wire, SharedMe
   }
 }
 
-NodeSegment::NodeSegment(const NodeSegment& parent, std::size_t region,
-                         std::vector<std::size_t> members)
-    : peers_(parent.peers_),
-      replicas_(members.size()),
-      parent_(&parent),
-      members_(std::move(members)) {
+NodeSegment::NodeSegment(const NodeSegment& parent, std::size_t region, std::vector<std::size_t> members)
+    : peers_(parent.peers_), replicas_(members.size()), parent_(&parent), members_(std::move(members)) {
   for (const std::size_t member : members_) {
     rooms_.push_back(parent.regions_[region].at(member));
   }
@@ -153,12 +144,10 @@ NodeSegment& NodeSegment::group(std::size_t region, const std::vector<std::size_
   return *segment;
 }
 
-Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_t replicas,
-                                                         Bytes wire) {
+Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_t replicas, Bytes wire) {
   const Bytes size = segment_bytes(replicas, wire);
-  POPRUN_ASSIGN(SharedMemory memory, peers == Peers::kThreads
-                                         ? SharedMemory::create_for_threads(size)
-                                         : SharedMemory::create_for_processes(size));
+  POPRUN_ASSIGN(SharedMemory memory, peers == Peers::kThreads ? SharedMemory::create_for_threads(size)
+                                                              : SharedMemory::create_for_processes(size));
   std::uint64_t nonce = 0;
   if (::getentropy(&nonce, sizeof(nonce)) != 0) {
     return fail(ErrorCode::kHostResources, "the system provides no random numbers (getentropy)");
@@ -169,11 +158,10 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_
   return segment;
 }
 
-Result<std::unique_ptr<NodeSegment>> NodeSegment::open(FileAddress address, std::uint64_t nonce,
-                                                       std::size_t replicas, Bytes wire) {
+Result<std::unique_ptr<NodeSegment>> NodeSegment::open(FileAddress address, std::uint64_t nonce, std::size_t replicas,
+                                                       Bytes wire) {
   POPRUN_ASSIGN(SharedMemory memory, SharedMemory::open(address, segment_bytes(replicas, wire)));
-  std::unique_ptr<NodeSegment> segment(
-      new NodeSegment(Peers::kProcesses, replicas, wire, std::move(memory)));
+  std::unique_ptr<NodeSegment> segment(new NodeSegment(Peers::kProcesses, replicas, wire, std::move(memory)));
   if (segment->nonce() != nonce) {
     return fail(ErrorCode::kUnreachable,
                 "process " + std::to_string(address.process) +
@@ -208,8 +196,7 @@ std::byte* NodeSegment::staging(std::size_t replica) const {
 Result<Bytes> NodeSegment::region_size(Bytes size) const {
   const auto replicas = static_cast<std::int64_t>(replicas_);
   if (size.count() > std::numeric_limits<std::int64_t>::max() / 2 / replicas) {
-    return fail(ErrorCode::kHostResources, std::to_string(size.count()) + " B for each of " +
-                                               std::to_string(replicas) +
+    return fail(ErrorCode::kHostResources, std::to_string(size.count()) + " B for each of " + std::to_string(replicas) +
                                                " replicas are more than the address space holds");
   }
   return stride_of(size) * replicas;
@@ -217,8 +204,8 @@ Result<Bytes> NodeSegment::region_size(Bytes size) const {
 
 void NodeSegment::add_region(SharedMemory memory, Bytes size) {
   const std::lock_guard lock(mutex_);
-  regions_.push_back({std::move(memory), static_cast<std::size_t>(size.count()),
-                      static_cast<std::size_t>(stride_of(size).count())});
+  regions_.push_back(
+      {std::move(memory), static_cast<std::size_t>(size.count()), static_cast<std::size_t>(stride_of(size).count())});
 }
 
 std::size_t NodeSegment::region_count() const {
@@ -241,8 +228,7 @@ Place NodeSegment::find(std::size_t replica, std::span<const std::byte> bytes) c
     for (std::size_t i = 0; i < regions_.size(); ++i) {
       const Region& region = regions_[i];
       const auto base = reinterpret_cast<std::uintptr_t>(region.at(replica));
-      if (begin >= base && begin - base <= region.size &&
-          bytes.size() <= region.size - (begin - base)) {
+      if (begin >= base && begin - base <= region.size && bytes.size() <= region.size - (begin - base)) {
         return {static_cast<std::int64_t>(i), static_cast<std::int64_t>(begin - base)};
       }
     }

@@ -21,8 +21,8 @@ struct FileAddress {
   std::int64_t descriptor = -1;  ///< File descriptor in that process.
 };
 
-/// A mapping of zeroed memory, unmapped by the destructor. Sparse: a page costs nothing until it is
-/// touched, so sizes far above the machine's memory are fine, and creation takes microseconds.
+/// A mapping of zeroed memory, unmapped by the destructor. Sparse: a page costs nothing until it is touched, so sizes
+/// far above the machine's memory are fine, and creation takes microseconds.
 ///
 /// Errors
 ///   kHostResources  the system refused the mapping or the file; names size, reason and remedy.
@@ -42,8 +42,8 @@ class SharedMemory {
   /// Memory for the threads of this process.
   static Result<SharedMemory> create_for_threads(Bytes size);
 
-  /// Memory that other processes can open while `address()` is valid. It is a memfd and not a file
-  /// in /dev/shm, because many containers limit /dev/shm to 64 MiB.
+  /// Memory that other processes can open while `address()` is valid. It is a memfd and not a file in /dev/shm, because
+  /// many containers limit /dev/shm to 64 MiB.
   static Result<SharedMemory> create_for_processes(Bytes size);
 
   /// Maps the memory that another process created with this size.
@@ -78,11 +78,11 @@ class SharedMemory {
 ///   staging   kStagingBytes, for buffers that peers cannot read
 ///   wire      as many bytes as the creator asks for, for other hosts; in the first room
 ///
-/// A process has one segment for all its replicas. Every process maps all of it; addresses differ
-/// between processes, regions and offsets do not.
+/// A process has one segment for all its replicas. Every process maps all of it; addresses differ between processes,
+/// regions and offsets do not.
 ///
-/// A group of the replicas has its own segment, whose rooms lie in a region of this one. Its
-/// members also find buffers in the regions of this one.
+/// A group of the replicas has its own segment, whose rooms lie in a region of this one. Its members also find buffers
+/// in the regions of this one.
 ///
 /// Threads: any.
 class NodeSegment {
@@ -93,12 +93,11 @@ class NodeSegment {
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
   /// A new segment for `replicas` replicas.
-  static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas,
-                                                     Bytes wire = Bytes{0});
+  static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas, Bytes wire = Bytes{0});
 
   /// Opens the segment that another process created with equal arguments and this nonce.
-  static Result<std::unique_ptr<NodeSegment>> open(FileAddress address, std::uint64_t nonce,
-                                                   std::size_t replicas, Bytes wire = Bytes{0});
+  static Result<std::unique_ptr<NodeSegment>> open(FileAddress address, std::uint64_t nonce, std::size_t replicas,
+                                                   Bytes wire = Bytes{0});
 
   [[nodiscard]] Peers peers() const { return peers_; }
   [[nodiscard]] std::size_t replicas() const { return replicas_; }
@@ -110,8 +109,8 @@ class NodeSegment {
   /// Closes the descriptors of the segment and its regions; the memory stays.
   void close_files();
 
-  /// The segment of a group of `members`, whose rooms are their parts of region `region`. The first
-  /// caller in this process makes it, the others find it.
+  /// The segment of a group of `members`, whose rooms are their parts of region `region`. The first caller in this
+  /// process makes it, the others find it.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
   /// Bytes of one replica's room among `replicas` replicas; no group of them needs more.
@@ -128,8 +127,7 @@ class NodeSegment {
   /// Page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
-  /// Bytes of a region that gives each replica `size`. Errors: kHostResources if that exceeds the
-  /// address space.
+  /// Bytes of a region that gives each replica `size`. Errors: kHostResources if that exceeds the address space.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;
 
   /// Takes `memory`, of `region_size(size)` bytes, as the next region.
@@ -140,8 +138,8 @@ class NodeSegment {
   /// The memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
-  /// Where `replica`'s bytes lie, in a region of this segment or of one that it is a group of;
-  /// owner -1 if they are not entirely in the replica's part of one region.
+  /// Where `replica`'s bytes lie, in a region of this segment or of one that it is a group of; owner -1 if they are not
+  /// entirely in the replica's part of one region.
   [[nodiscard]] Place find(std::size_t replica, std::span<const std::byte> bytes) const;
 
  private:
@@ -150,9 +148,7 @@ class NodeSegment {
     std::size_t size;    ///< Each replica's part.
     std::size_t stride;  ///< Between replicas.
 
-    [[nodiscard]] std::byte* at(std::size_t replica) const {
-      return memory.data() + replica * stride;
-    }
+    [[nodiscard]] std::byte* at(std::size_t replica) const { return memory.data() + replica * stride; }
   };
 
   NodeSegment(Peers peers, std::size_t replicas, Bytes wire, SharedMemory memory);

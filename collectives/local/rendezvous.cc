@@ -26,14 +26,13 @@ using Clock = std::chrono::steady_clock;
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
-// The word that waiters sleep on: bit 0 says that the communicator has failed, the rest counts
-// completed barriers. It is one word, so that no waiter sleeps through a failure that happens
-// between looking and sleeping.
+// The word that waiters sleep on: bit 0 says that the communicator has failed, the rest counts completed barriers. It
+// is one word, so that no waiter sleeps through a failure that happens between looking and sleeping.
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
-// Before it sleeps, a waiter polls a few times and yields its core in between to replicas that have
-// not arrived. That is cheaper than being woken up, and replicas with their own cores seldom sleep.
+// Before it sleeps, a waiter polls a few times and yields its core in between to replicas that have not arrived. That
+// is cheaper than being woken up, and replicas with their own cores seldom sleep.
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
 
@@ -48,14 +47,12 @@ void wake_all(Word& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Sleeps while the word is `expected`, at most until `limit` (steady_clock is CLOCK_MONOTONIC).
-/// May return early. Returns false on a timeout.
+/// Sleeps while the word is `expected`, at most until `limit` (steady_clock is CLOCK_MONOTONIC). May return early.
+/// Returns false on a timeout.
 bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
-  const auto ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
   const std::timespec until{ns / 1'000'000'000, ns % 1'000'000'000};
-  const long status = ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &until, nullptr,
-                                FUTEX_BITSET_MATCH_ANY);
+  const long status = ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &until, nullptr, FUTEX_BITSET_MATCH_ANY);
   return status == 0 || errno != ETIMEDOUT;
 }
 
@@ -97,13 +94,11 @@ struct alignas(64) Rendezvous::Board {
   FlatError failure;
 };
 
-// Each slot has two announcements, used in turn: a fast replica may announce the next call while a
-// slow one still reads this one. It cannot get further ahead, since the next call waits for the
-// slow one.
+// Each slot has two announcements, used in turn: a fast replica may announce the next call while a slow one still reads
+// this one. It cannot get further ahead, since the next call waits for the slow one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
-  std::atomic<Clock::rep> on_the_way{
-      0};  ///< Time of its last report; all processes share the clock.
+  std::atomic<Clock::rep> on_the_way{0};   ///< Time of its last report; all processes share the clock.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -128,8 +123,7 @@ Rendezvous::Rendezvous(const Options& options)
 }
 
 Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
-  return *std::launder(
-      reinterpret_cast<Slot*>(options_.memory + sizeof(Board) + index * sizeof(Slot)));
+  return *std::launder(reinterpret_cast<Slot*>(options_.memory + sizeof(Board) + index * sizeof(Slot)));
 }
 
 std::string Rendezvous::titled(const char* call) const {
@@ -192,15 +186,13 @@ Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
     wake_all(board_->word);
   }
-  // Stored after the word, so that a replica that sees all arrivals also sees that the barrier is
-  // done.
+  // Stored after the word, so that a replica that sees all arrivals also sees that the barrier is done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
   return last ? Status{} : sleep_while(before, patience);
 }
 
 void Rendezvous::on_the_way() {
-  slot(options_.self)
-      .on_the_way.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  slot(options_.self).on_the_way.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 bool Rendezvous::is_on_the_way(std::size_t index) const {
@@ -238,8 +230,7 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
     if (sleep_on(board_->word, now, start + limit)) {
       continue;
     }
-    if (const auto excused = options_.last_excuse ? options_.last_excuse() : start;
-        excused > start) {
+    if (const auto excused = options_.last_excuse ? options_.last_excuse() : start; excused > start) {
       start = excused;
       limit = options_.deadline;
       continue;
@@ -253,8 +244,7 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
 }
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
-  // Replicas on their way are themselves waiting for others; they are named only if no other
-  // replica is missing.
+  // Replicas on their way are themselves waiting for others; they are named only if no other replica is missing.
   std::vector<std::size_t> late;
   std::vector<std::size_t> lost;
   for (const std::size_t index : missing()) {

@@ -19,8 +19,8 @@
 
 namespace poprun::collectives {
 
-/// An Error in a fixed number of bytes, so that it can travel between processes, in shared memory
-/// and in messages. A longer message is cut. The address fact is dropped: no exchange sets it.
+/// An Error in a fixed number of bytes, so that it can travel between processes, in shared memory and in messages. A
+/// longer message is cut. The address fact is dropped: no exchange sets it.
 class FlatError {
  public:
   FlatError() = default;
@@ -39,8 +39,8 @@ class FlatError {
   std::array<char, 1000> message_{};     ///< 0-terminated.
 };
 
-/// Returns when a replica of the job last had an excuse for being late, such as a data server that
-/// does not answer it. Deadlines count from then on. Thread-safe; empty if no replica ever has one.
+/// Returns when a replica of the job last had an excuse for being late, such as a data server that does not answer it.
+/// Deadlines count from then on. Thread-safe; empty if no replica ever has one.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
 /// Where peers find a replica's contribution to a call. May differ between replicas.
@@ -51,18 +51,17 @@ struct Place {
   friend bool operator==(Place, Place) = default;
 };
 
-/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping
-/// barrier that knows who is missing and whether all make the same call.
+/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping barrier that knows who
+/// is missing and whether all make the same call.
 ///
 ///   open(call)   announce, wait for all, check that all announced the same
 ///   wait()       wait for all again, as often as the algorithm needs
 ///
-/// The memory holds a counter and a generation word (futex) for the barrier, the message of the
-/// first failure, and one slot per replica for its announcement. It works for threads and processes
-/// alike.
+/// The memory holds a counter and a generation word (futex) for the barrier, the message of the first failure, and one
+/// slot per replica for its announcement. It works for threads and processes alike.
 ///
-/// Errors, from any call. The first error of any replica is returned to all replicas, by this call
-/// and by all later ones
+/// Errors, from any call. The first error of any replica is returned to all replicas, by this call and by all later
+/// ones
 ///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
 ///   kBug              replicas made different calls; names them.
 ///
@@ -71,16 +70,15 @@ struct Place {
 class Rendezvous {
  public:
   struct Options {
-    std::byte* memory = nullptr;       ///< `bytes_needed` bytes, prepared by `initialise`.
-    std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
-    std::string among;                 ///< Follows a call's number in messages; may be empty.
-    std::size_t self = 0;              ///< Index among them.
+    std::byte* memory = nullptr;            ///< `bytes_needed` bytes, prepared by `initialise`.
+    std::vector<std::size_t> numbers;       ///< Numbers of the replicas that meet here, for messages.
+    std::string among;                      ///< Follows a call's number in messages; may be empty.
+    std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< Limit of each wait,
     LastExcuse last_excuse{};               ///< counted from the last excuse during it.
     std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
-    /// Decides whether a call may begin if more replicas take part than meet here. Every replica
-    /// calls it with the announcements of all replicas that meet here. If empty, all announcements
-    /// must be equal.
+    /// Decides whether a call may begin if more replicas take part than meet here. Every replica calls it with the
+    /// announcements of all replicas that meet here. If empty, all announcements must be equal.
     std::function<Status(std::span<const Call>)> agree;
   };
 
@@ -91,31 +89,26 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options);
 
-  /// Enters a collective. After success all replicas have entered it with an equal `call`, and
-  /// `place_of` returns what they passed as `place`.
+  /// Enters a collective. After success all replicas have entered it with an equal `call`, and `place_of` returns what
+  /// they passed as `place`.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on
-  /// their way. For barriers inside a call.
+  /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on their way. For barriers
+  /// inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
-  /// Reports that this replica is on its way. Call it regularly while waiting for something other
-  /// than this rendezvous: a replica that has not reported for a quarter of the deadline counts as
-  /// missing.
+  /// Reports that this replica is on its way. Call it regularly while waiting for something other than this rendezvous:
+  /// a replica that has not reported for a quarter of the deadline counts as missing.
   void on_the_way();
 
-  /// The place that `index` announced for the current call. Valid until the call's last `wait`
-  /// returns.
+  /// The place that `index` announced for the current call. Valid until the call's last `wait` returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
 
-  /// Makes `error` the failure of all replicas, unless there already is one, and returns the one
-  /// that counts.
+  /// Makes `error` the failure of all replicas, unless there already is one, and returns the one that counts.
   Status give_up(Error error);
 
   /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".
-  [[nodiscard]] std::string call_name() const {
-    return titled(name_of(call_.kind)) + names_of(call_);
-  }
+  [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)) + names_of(call_); }
 
   /// The current call's name when replicas made different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }

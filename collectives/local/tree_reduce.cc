@@ -14,11 +14,10 @@
 #include "replica/base/error.h"
 #include "replica/base/half.h"
 
-// The build targets generic x86-64. These loops carry the whole exchange, so they are also compiled
-// for wider vectors, and the loader picks one version. Not with sanitizers: the choice would run
-// before their own start-up.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The build targets generic x86-64. These loops carry the whole exchange, so they are also compiled for wider vectors,
+// and the loader picks one version. Not with sanitizers: the choice would run before their own start-up.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define POPRUN_FOR_EACH_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define POPRUN_FOR_EACH_VECTOR_WIDTH
@@ -45,8 +44,8 @@ struct Larger {
   }
 };
 
-/// The bits of a sum of two NaNs are the compiler's choice and differ between whole vectors and
-/// leftover elements, so they would depend on the cut. One NaN stands for all of them.
+/// The bits of a sum of two NaNs are the compiler's choice and differ between whole vectors and leftover elements, so
+/// they would depend on the cut. One NaN stands for all of them.
 inline float settled(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
 }
@@ -55,8 +54,7 @@ inline std::int32_t settled(std::int32_t value) {
 }
 
 template <typename Combine, typename Value>
-[[gnu::always_inline]] inline void combine_2(const Value* a, const Value* b, Value* __restrict out,
-                                             std::size_t count) {
+[[gnu::always_inline]] inline void combine_2(const Value* a, const Value* b, Value* __restrict out, std::size_t count) {
   const Combine combine;
   for (std::size_t i = 0; i < count; ++i) {
     out[i] = settled(combine(a[i], b[i]));
@@ -64,8 +62,7 @@ template <typename Combine, typename Value>
 }
 
 template <typename Combine, typename Value>
-[[gnu::always_inline]] inline void combine_8(const Value* const* in, Value* __restrict out,
-                                             std::size_t count) {
+[[gnu::always_inline]] inline void combine_8(const Value* const* in, Value* __restrict out, std::size_t count) {
   const Combine combine;
   const Value* a = in[0];
   const Value* b = in[1];
@@ -76,8 +73,8 @@ template <typename Combine, typename Value>
   const Value* g = in[6];
   const Value* h = in[7];
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = settled(combine(combine(combine(a[i], b[i]), combine(c[i], d[i])),
-                             combine(combine(e[i], f[i]), combine(g[i], h[i]))));
+    out[i] = settled(
+        combine(combine(combine(a[i], b[i]), combine(c[i], d[i])), combine(combine(e[i], f[i]), combine(g[i], h[i]))));
   }
 }
 
@@ -111,8 +108,8 @@ struct Kernels {
   void (*combine_8)(const V* const*, V*, std::size_t);
 };
 
-// An element type: the type in which it is summed (`Value`), and how values are loaded from memory
-// and stored. `load` may return the memory itself instead of filling `scratch`.
+// An element type: the type in which it is summed (`Value`), and how values are loaded from memory and stored. `load`
+// may return the memory itself instead of filling `scratch`.
 
 struct Floats {
   using Value = float;
@@ -123,12 +120,8 @@ struct Floats {
     return reduction == Reduction::kMax ? Kernels<float>{larger_float_2, larger_float_8}
                                         : Kernels<float>{add_floats_2, add_floats_8};
   }
-  static const float* load(const std::byte* from, float*, std::size_t) {
-    return reinterpret_cast<const float*>(from);
-  }
-  static void store(const float* from, std::byte* to, std::size_t count) {
-    std::memcpy(to, from, count * kBytes);
-  }
+  static const float* load(const std::byte* from, float*, std::size_t) { return reinterpret_cast<const float*>(from); }
+  static void store(const float* from, std::byte* to, std::size_t count) { std::memcpy(to, from, count * kBytes); }
 };
 
 struct Halves {
@@ -168,8 +161,7 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
-/// The inputs of a reduction: the sources, and the number of replicas that each stands for (one
-/// each if empty).
+/// The inputs of a reduction: the sources, and the number of replicas that each stands for (one each if empty).
 struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;
@@ -179,8 +171,7 @@ struct Leaves {
     if (replicas.empty()) {
       return left_subtree(sources.size());
     }
-    const std::size_t wanted =
-        left_subtree(std::accumulate(replicas.begin(), replicas.end(), std::size_t{0}));
+    const std::size_t wanted = left_subtree(std::accumulate(replicas.begin(), replicas.end(), std::size_t{0}));
     std::size_t count = 0;
     for (std::size_t sum = 0; sum < wanted; ++count) {
       sum += replicas[count];
@@ -198,25 +189,23 @@ struct Leaves {
 
 /// Combines elements [begin, begin + count) of eight sources.
 template <typename Element>
-void reduce_fused(const Kernels<typename Element::Value>& kernels,
-                  std::span<const std::byte* const> sources, std::size_t begin, std::size_t count,
-                  typename Element::Value* out) {
+void reduce_fused(const Kernels<typename Element::Value>& kernels, std::span<const std::byte* const> sources,
+                  std::size_t begin, std::size_t count, typename Element::Value* out) {
   using Value = typename Element::Value;
   std::array<Block<Value>, Element::kConverts ? kFused : 1> scratch;
   std::array<const Value*, kFused> in;
   for (std::size_t i = 0; i < kFused; ++i) {
-    in[i] = Element::load(sources[i] + begin * Element::kBytes,
-                          scratch[Element::kConverts ? i : 0].values.data(), count);
+    in[i] =
+        Element::load(sources[i] + begin * Element::kBytes, scratch[Element::kConverts ? i : 0].values.data(), count);
   }
   kernels.combine_8(in.data(), out, count);
 }
 
-/// Reduces elements [begin, begin + count) of all leaves into `out`. For a single leaf the result
-/// may be the source itself.
+/// Reduces elements [begin, begin + count) of all leaves into `out`. For a single leaf the result may be the source
+/// itself.
 template <typename Element>
-const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels,
-                                            const Leaves& leaves, std::size_t begin,
-                                            std::size_t count, typename Element::Value* out) {
+const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels, const Leaves& leaves,
+                                            std::size_t begin, std::size_t count, typename Element::Value* out) {
   using Value = typename Element::Value;
   if (leaves.sources.size() == 1) {
     return Element::load(leaves.sources[0] + begin * Element::kBytes, out, count);
@@ -228,16 +217,14 @@ const typename Element::Value* reduce_block(const Kernels<typename Element::Valu
   Block<Value> left;
   Block<Value> right;
   const std::size_t middle = leaves.left();
-  const Value* a =
-      reduce_block<Element>(kernels, leaves.first(middle), begin, count, left.values.data());
-  const Value* b =
-      reduce_block<Element>(kernels, leaves.from(middle), begin, count, right.values.data());
+  const Value* a = reduce_block<Element>(kernels, leaves.first(middle), begin, count, left.values.data());
+  const Value* b = reduce_block<Element>(kernels, leaves.from(middle), begin, count, right.values.data());
   kernels.combine_2(a, b, out, count);
   return out;
 }
 
-/// Reduces leaves of one element type into targets of another with the same values; divides the sum
-/// by `divisor` unless that is 0.
+/// Reduces leaves of one element type into targets of another with the same values; divides the sum by `divisor` unless
+/// that is 0.
 template <typename From, typename To>
 void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {
@@ -311,9 +298,8 @@ std::vector<Piece> Pieces::types() const {
 }
 
 bool Pieces::placed(Slice bytes) const {
-  return std::ranges::all_of(pieces_, [&](const Piece& piece) {
-    return piece.place.owner >= 0 || overlap(bytes, piece.whole).size() == 0;
-  });
+  return std::ranges::all_of(
+      pieces_, [&](const Piece& piece) { return piece.place.owner >= 0 || overlap(bytes, piece.whole).size() == 0; });
 }
 
 void Pieces::copy_out(std::size_t begin, std::span<std::byte> to) const {
@@ -344,8 +330,8 @@ void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byt
   }
 }
 
-void reduce_subtree(Reduction reduction, ElementType type,
-                    std::span<const std::byte* const> sources, std::byte* sum, std::size_t count) {
+void reduce_subtree(Reduction reduction, ElementType type, std::span<const std::byte* const> sources, std::byte* sum,
+                    std::size_t count) {
   POPRUN_CHECK(!sources.empty());
   const Leaves leaves{sources, {}};
   const std::span<std::byte* const> target(&sum, 1);
@@ -364,9 +350,7 @@ void combine_subtrees(Reduction reduction, ElementType type, std::span<const std
   POPRUN_CHECK(!sums.empty() && sums.size() == replicas.size());
   const Leaves leaves{sums, replicas};
   const std::size_t divisor =
-      reduction == Reduction::kMean
-          ? std::accumulate(replicas.begin(), replicas.end(), std::size_t{0})
-          : 0;
+      reduction == Reduction::kMean ? std::accumulate(replicas.begin(), replicas.end(), std::size_t{0}) : 0;
   const std::span<std::byte* const> targets(&target, 1);
   switch (type) {
     case ElementType::kF32:

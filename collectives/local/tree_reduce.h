@@ -20,8 +20,8 @@ struct Piece {
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
 };
 
-/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that
-/// cutting at cache lines cuts no element.
+/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that cutting at cache lines
+/// cuts no element.
 class Pieces {
  public:
   Pieces() = default;
@@ -30,8 +30,7 @@ class Pieces {
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
   [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
-  /// The pieces that make up these bytes, in order and without gaps. Requires: the bytes exist; no
-  /// element is cut.
+  /// The pieces that make up these bytes, in order and without gaps. Requires: the bytes exist; no element is cut.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
   /// The fewest pieces that have one element type each.
@@ -51,32 +50,30 @@ class Pieces {
   std::size_t size_ = 0;
 };
 
-/// targets[t][i] = the reduction over r of sources[r][i], for i < count elements of `type`, for all
-/// t. Combines along the canonical tree over r (patterns/canonical_tree.h). Floats are combined in
-/// float32, and kMean divides once, at the end, by the number of sources; halves are widened to
-/// float32, and the result is rounded last. Integers wrap around. kMax of two values, one of which
-/// is NaN, is the right-hand one. A NaN that results from two or more sources is always the quiet
-/// NaN without sign and payload.
+/// targets[t][i] = the reduction over r of sources[r][i], for i < count elements of `type`, for all t. Combines along
+/// the canonical tree over r (patterns/canonical_tree.h). Floats are combined in float32, and kMean divides once, at
+/// the end, by the number of sources; halves are widened to float32, and the result is rounded last. Integers wrap
+/// around. kMax of two values, one of which is NaN, is the right-hand one. A NaN that results from two or more sources
+/// is always the quiet NaN without sign and payload.
 ///
-/// Requires: a target is one of the sources or overlaps none of them; at least one source; elements
-/// are aligned to their size; not kMean of kI32.
+/// Requires: a target is one of the sources or overlaps none of them; at least one source; elements are aligned to
+/// their size; not kMean of kI32.
 /// Determinism: the same bits on every x86-64 processor, whatever its vector width.
 /// Cost: reads each source once and writes each target once, block by block in the level 1 cache.
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count);
 
-// The same reduction in two steps, for when the sources of a subtree are together and the subtrees
-// are not.
+// The same reduction in two steps, for when the sources of a subtree are together and the subtrees are not.
 
 /// Bytes per element of a sum: floats of any width are summed in float32, integers in int32.
 inline constexpr std::size_t kSumBytes = 4;
 
 /// sum = the reduction of the sources of one subtree, neither divided nor rounded.
-void reduce_subtree(Reduction reduction, ElementType type,
-                    std::span<const std::byte* const> sources, std::byte* sum, std::size_t count);
+void reduce_subtree(Reduction reduction, ElementType type, std::span<const std::byte* const> sources, std::byte* sum,
+                    std::size_t count);
 
-/// target = the reduction over all replicas, from sums of subtrees in tree order; sums[i] is that
-/// of `replicas[i]` replicas. Requires: they are subtrees of the canonical tree over all replicas.
+/// target = the reduction over all replicas, from sums of subtrees in tree order; sums[i] is that of `replicas[i]`
+/// replicas. Requires: they are subtrees of the canonical tree over all replicas.
 void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
                       std::span<const std::size_t> replicas, std::byte* target, std::size_t count);
 

@@ -14,8 +14,7 @@ constexpr std::size_t kTravel = 2;
 /// Chunks with a slot of their own. One more tick passes until all replicas have read a slot.
 constexpr std::size_t kSlots = kTravel + 2;
 
-/// A call is cut into this many chunks, so that they overlap, but into none smaller than
-/// `kLeastChunkBytes`.
+/// A call is cut into this many chunks, so that they overlap, but into none smaller than `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
 
@@ -25,8 +24,8 @@ Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
-/// Where each host's slice of elements [0, count) begins, and where the last one ends; cut so that
-/// sums begin at cache lines.
+/// Where each host's slice of elements [0, count) begins, and where the last one ends; cut so that sums begin at cache
+/// lines.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
   const std::size_t lines = (count + kLine - 1) / kLine;
@@ -34,9 +33,8 @@ std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> sha
   double before = 0;
   for (const double share : shares.first(shares.size() - 1)) {
     before += share;
-    edges.push_back(std::min(
-        count,
-        static_cast<std::size_t>(std::llround(before * static_cast<double>(lines))) * kLine));
+    edges.push_back(
+        std::min(count, static_cast<std::size_t>(std::llround(before * static_cast<double>(lines))) * kLine));
   }
   edges.push_back(count);
   return edges;
@@ -44,8 +42,7 @@ std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> sha
 
 std::size_t slot_bytes(const HostPlan& plan) {
   const HostSums sums(plan);
-  return (sums.count(plan.self) + sums.others_before(plan.hosts()) + 1) *
-         NodeSegment::kStagingBytes;
+  return (sums.count(plan.self) + sums.others_before(plan.hosts()) + 1) * NodeSegment::kStagingBytes;
 }
 
 }  // namespace
@@ -54,8 +51,8 @@ std::size_t ChunkPipeline::bytes_needed(const HostPlan& plan) {
   return kSlots * slot_bytes(plan);
 }
 
-ChunkPipeline::ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange,
-                             HostSums& sums, std::size_t local, std::size_t chunk_bytes)
+ChunkPipeline::ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums,
+                             std::size_t local, std::size_t chunk_bytes)
     : segment_(&segment),
       plan_(&plan),
       exchange_(&exchange),
@@ -63,8 +60,7 @@ ChunkPipeline::ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExc
       local_(local),
       chunk_bytes_(chunk_bytes),
       slot_bytes_(slot_bytes(plan)) {
-  POPRUN_CHECK(chunk_bytes <= NodeSegment::kStagingBytes &&
-               chunk_bytes >= plan.total() * kLineBytes);
+  POPRUN_CHECK(chunk_bytes <= NodeSegment::kStagingBytes && chunk_bytes >= plan.total() * kLineBytes);
 }
 
 std::size_t ChunkPipeline::chunk_bytes(std::size_t bytes) const {
@@ -91,12 +87,11 @@ std::vector<ChunkPipeline::Chunk> ChunkPipeline::cut(const Pieces& pieces) const
 }
 
 std::vector<ChunkPipeline::Chunk> ChunkPipeline::cut(std::size_t bytes, std::size_t step,
-                                                     std::span<const std::size_t> copies,
-                                                     std::size_t width) {
+                                                     std::span<const std::size_t> copies, std::size_t width) {
   std::vector<Chunk> chunks;
   for (std::size_t begin = 0; begin < bytes; begin += step) {
-    Chunk& chunk = chunks.emplace_back(
-        Chunk{.width = width, .edges = {0}, .part = {begin, std::min(bytes, begin + step)}});
+    Chunk& chunk =
+        chunks.emplace_back(Chunk{.width = width, .edges = {0}, .part = {begin, std::min(bytes, begin + step)}});
     for (const std::size_t count : copies) {
       chunk.edges.push_back(chunk.edges.back() + count * chunk.part.size() / width);
     }
@@ -108,13 +103,9 @@ Status ChunkPipeline::run(const Job& job) {
   const std::size_t count = job.chunks.size();
   const std::size_t to_combine = job.reduces ? kTravel + 1 : 0;
   const std::size_t to_take = to_combine + (job.gathers ? kTravel : 0);
-  const auto is_chunk = [&](std::size_t tick, std::size_t delay) {
-    return tick >= delay && tick - delay < count;
-  };
+  const auto is_chunk = [&](std::size_t tick, std::size_t delay) { return tick >= delay && tick - delay < count; };
   const auto sums = [&](std::size_t tick) { return job.reduces && is_chunk(tick, 0); };
-  const auto posts = [&](std::size_t tick) {
-    return sums(tick) || (job.gathers && is_chunk(tick, to_combine));
-  };
+  const auto posts = [&](std::size_t tick) { return sums(tick) || (job.gathers && is_chunk(tick, to_combine)); };
   for (std::size_t tick = 0; count > 0 && tick < count + to_take; ++tick) {
     if (sums(tick)) {
       POPRUN_TRY(sum(job, tick));
@@ -171,20 +162,18 @@ Status ChunkPipeline::sum(const Job& job, std::size_t index) {
   return {};
 }
 
-void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size_t host,
-                              Slice range, bool placed, std::byte* sums) {
+void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size_t host, Slice range, bool placed,
+                              std::byte* sums) {
   const std::size_t begin = chunk.bytes.begin;
   const Slice bytes{begin + range.begin * chunk.width, begin + range.end * chunk.width};
   for (const Piece& part : chunk.pieces->parts(bytes)) {
     const std::size_t element = (part.whole.begin - begin) / chunk.width;
     const auto source_of = [&](std::size_t replica) -> const std::byte* {
-      return placed ? segment_->at(part.place, replica)
-                    : segment_->staging(replica) + (part.whole.begin - begin);
+      return placed ? segment_->at(part.place, replica) : segment_->staging(replica) + (part.whole.begin - begin);
     };
     const std::size_t mine = sums_->count(plan_->self);
     for (std::size_t s = 0; s < mine; ++s) {
-      const std::size_t at =
-          mine * chunk.edges[host] + s * chunk.slice(host) + (element - chunk.edges[host]);
+      const std::size_t at = mine * chunk.edges[host] + s * chunk.slice(host) + (element - chunk.edges[host]);
       sums_->reduce(reduction, part.type, s, source_of, sums + at * kSumBytes, part.count());
     }
   }
@@ -203,9 +192,9 @@ void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   sums_->combine(
       job.reduction, chunk.type,
       [&](std::size_t host, std::size_t subtree) {
-        const std::byte* const from =
-            host == plan_->self ? at.sums + sums_->count(host) * chunk.edges[host] * kSumBytes
-                                : at.received + sums_->others_before(host) * slice * kSumBytes;
+        const std::byte* const from = host == plan_->self
+                                          ? at.sums + sums_->count(host) * chunk.edges[host] * kSumBytes
+                                          : at.received + sums_->others_before(host) * slice * kSumBytes;
         return from + (subtree * slice + mine.begin) * kSumBytes;
       },
       at.result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
@@ -218,11 +207,9 @@ void ChunkPipeline::add_sums(const Job& job, std::size_t index, Transfers& trans
   const std::size_t mine = sums_->count(plan_->self);
   for (std::size_t h = 0; h < hosts(); ++h) {
     if (h != plan_->self) {
-      transfers.outgoing.push_back(
-          {h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
-      transfers.incoming.push_back({h,
-                                    {received + sums_->others_before(h) * slice * kSumBytes,
-                                     sums_->count(h) * slice * kSumBytes}});
+      transfers.outgoing.push_back({h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
+      transfers.incoming.push_back(
+          {h, {received + sums_->others_before(h) * slice * kSumBytes, sums_->count(h) * slice * kSumBytes}});
     }
   }
 }

@@ -16,8 +16,8 @@
 
 namespace poprun::collectives {
 
-/// Runs a collective of many bytes over H hosts, chunk by chunk: while the wire carries some
-/// chunks, the replicas work on others. Host h owns slice h of each chunk.
+/// Runs a collective of many bytes over H hosts, chunk by chunk: while the wire carries some chunks, the replicas work
+/// on others. Host h owns slice h of each chunk.
 ///
 ///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
 ///   2  wire    slice g of `sums` to host g, slices of mine -> `received`
@@ -31,18 +31,18 @@ namespace poprun::collectives {
 ///   chunk c + 2               1       2 ......        3          posted then. The wire always has
 ///                                                                the posts of two ticks to carry.
 ///
-/// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that
-/// only gathers takes 3, 4 and 5, and its step 3 fills what a replica contributes into `result`.
+/// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that only gathers takes
+/// 3, 4 and 5, and its step 3 fills what a replica contributes into `result`.
 ///
-/// Chunks lie in memory that the host's replicas share and the wire reads and writes, in four slots
-/// used in turn: two for the ticks on the wire, one in work, one that others may still read.
+/// Chunks lie in memory that the host's replicas share and the wire reads and writes, in four slots used in turn: two
+/// for the ticks on the wire, one in work, one that others may still read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |
 ///
-/// Sources are read in place if peers can find them, and otherwise from the staging areas, which
-/// costs a copy and one more meeting. Sums of halves travel as float32, since rounding them on the
-/// way would change the result; results travel as halves.
+/// Sources are read in place if peers can find them, and otherwise from the staging areas, which costs a copy and one
+/// more meeting. Sums of halves travel as float32, since rounding them on the way would change the result; results
+/// travel as halves.
 ///
 /// Threads: belongs to one replica's thread.
 class ChunkPipeline {
@@ -56,9 +56,7 @@ class ChunkPipeline {
     const Pieces* pieces = nullptr;  ///< The data to reduce; null if it only gathers.
     Slice bytes{};                   ///< The chunk's bytes within the pieces.
 
-    [[nodiscard]] std::size_t slice(std::size_t host) const {
-      return edges[host + 1] - edges[host];
-    }
+    [[nodiscard]] std::size_t slice(std::size_t host) const { return edges[host + 1] - edges[host]; }
   };
 
   /// One collective.
@@ -76,26 +74,24 @@ class ChunkPipeline {
   /// The shared memory it needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// All arguments must outlive it. It uses the beginning of the segment's wire area, which must
-  /// also outlive any failed transfer. `local` is this replica's index on its host; chunks have at
-  /// most `chunk_bytes` of float32 data.
-  ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums,
-                std::size_t local, std::size_t chunk_bytes);
+  /// All arguments must outlive it. It uses the beginning of the segment's wire area, which must also outlive any
+  /// failed transfer. `local` is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
+  ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums, std::size_t local,
+                std::size_t chunk_bytes);
 
   /// Bytes of float32 data per chunk for `bytes` in all: enough chunks to overlap, none too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// The chunks of an all-reduce: one element type each, with slices as the plan shares them out.
-  /// `pieces` must outlive them.
+  /// The chunks of an all-reduce: one element type each, with slices as the plan shares them out. `pieces` must outlive
+  /// them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
-  /// Chunks of `step` bytes for replicas that have `bytes` each; host h's slice is `copies[h]` of
-  /// them, one after another. Elements have `width` bytes.
-  static std::vector<Chunk> cut(std::size_t bytes, std::size_t step,
-                                std::span<const std::size_t> copies, std::size_t width = 1);
+  /// Chunks of `step` bytes for replicas that have `bytes` each; host h's slice is `copies[h]` of them, one after
+  /// another. Elements have `width` bytes.
+  static std::vector<Chunk> cut(std::size_t bytes, std::size_t step, std::span<const std::size_t> copies,
+                                std::size_t width = 1);
 
-  /// Runs a collective. All replicas of all hosts run the same job, each with its own pieces,
-  /// `fill` and `take`.
+  /// Runs a collective. All replicas of all hosts run the same job, each with its own pieces, `fill` and `take`.
   /// Errors: those of HostExchange.
   Status run(const Job& job);
 
@@ -113,8 +109,7 @@ class ChunkPipeline {
   };
 
   Status sum(const Job& job, std::size_t index);
-  void sum_range(Reduction reduction, const Chunk& chunk, std::size_t host, Slice range,
-                 bool placed, std::byte* sums);
+  void sum_range(Reduction reduction, const Chunk& chunk, std::size_t host, Slice range, bool placed, std::byte* sums);
   void make_result(const Job& job, std::size_t index);
   void add_sums(const Job& job, std::size_t index, Transfers& transfers) const;
   void add_result(const Job& job, std::size_t index, Transfers& transfers) const;

@@ -13,16 +13,15 @@ namespace {
 /// Largest payload of one host, in bytes,
 constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
 
-/// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least
-/// that a separate phase takes when hosts share their cores among many replicas.
+/// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least that a separate
+/// phase takes when hosts share their cores among many replicas.
 constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
   return plan.replicas[host].size() * sizeof(Call);
 }
 
-/// Zero if calls and payload do not fit into one message: only a single message may be shorter than
-/// its room.
+/// Zero if calls and payload do not fit into one message: only a single message may be shorter than its room.
 std::size_t room_bytes(const HostPlan& plan, std::size_t host) {
   return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
 }
@@ -63,8 +62,7 @@ bool Announcements::fit(std::span<const std::size_t> payloads) const {
   return std::accumulate(payloads.begin(), payloads.end(), std::size_t{0}) <= kPayloadsBytes;
 }
 
-void Announcements::post(HostWire& wire, std::span<const Call> calls,
-                         const Payload* payload) const {
+void Announcements::post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const {
   POPRUN_CHECK(payload == nullptr || fit(payload->bytes));
   const std::size_t self = plan_->self;
   std::span<std::byte> mine(calls_of(self), calls.size_bytes());
@@ -94,8 +92,8 @@ std::vector<Call> Announcements::calls() const {
   return calls;
 }
 
-HostExchange::HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel,
-                           Rendezvous& rendezvous, bool carries, std::chrono::milliseconds deadline)
+HostExchange::HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel, Rendezvous& rendezvous,
+                           bool carries, std::chrono::milliseconds deadline)
     : rendezvous_(&rendezvous),
       wire_(std::move(link), plan.processes, channel),
       carries_(carries),

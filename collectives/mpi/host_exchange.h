@@ -35,12 +35,12 @@ class Announcements {
   /// `memory` and `plan` must outlive it; the memory must also outlive any failed transfer.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// True if payloads of these sizes, by host, may travel with the announcements: small enough that
-  /// a separate phase on the wire would take longer.
+  /// True if payloads of these sizes, by host, may travel with the announcements: small enough that a separate phase on
+  /// the wire would take longer.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
-  /// Begins to exchange the calls of this host's replicas, and its payload if any, with those of
-  /// all other hosts. The payload must fit. Called by the leaders, who then wait for the wire.
+  /// Begins to exchange the calls of this host's replicas, and its payload if any, with those of all other hosts. The
+  /// payload must fit. Called by the leaders, who then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
   /// All calls, by replica index.
@@ -57,19 +57,19 @@ class Announcements {
   const HostPlan* plan_;
 };
 
-/// One replica's part in the exchange between its host and others: the host's replicas meet, and
-/// the first replica of each process carries data over the wire for all replicas of that process.
+/// One replica's part in the exchange between its host and others: the host's replicas meet, and the first replica of
+/// each process carries data over the wire for all replicas of that process.
 ///
-/// Errors, from any call: those of Rendezvous and HostWire. The first error of any replica is
-/// returned to all replicas of the host.
+/// Errors, from any call: those of Rendezvous and HostWire. The first error of any replica is returned to all replicas
+/// of the host.
 ///
 /// Threads: belongs to one thread.
 class HostExchange {
  public:
-  /// `plan` and `rendezvous`, where the host's replicas meet, must outlive it. `channel` is passed
-  /// to HostWire; `deadline` applies to each wait.
-  HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel,
-               Rendezvous& rendezvous, bool carries, std::chrono::milliseconds deadline);
+  /// `plan` and `rendezvous`, where the host's replicas meet, must outlive it. `channel` is passed to HostWire;
+  /// `deadline` applies to each wait.
+  HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel, Rendezvous& rendezvous, bool carries,
+               std::chrono::milliseconds deadline);
 
   [[nodiscard]] bool carries() const { return carries_; }
 
@@ -88,8 +88,8 @@ class HostExchange {
   /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Passes a call's outcome on and tells the other hosts of a failure. Every replica calls it,
-  /// since the one that carries may be the one that is missing.
+  /// Passes a call's outcome on and tells the other hosts of a failure. Every replica calls it, since the one that
+  /// carries may be the one that is missing.
   Status settle(Status status);
 
  private:

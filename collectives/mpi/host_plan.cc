@@ -8,8 +8,7 @@
 
 namespace poprun::collectives {
 
-HostPlan::HostPlan(std::vector<Process> all, std::size_t host)
-    : self(host), processes(std::move(all)) {
+HostPlan::HostPlan(std::vector<Process> all, std::size_t host) : self(host), processes(std::move(all)) {
   for (const Process& process : processes) {
     replicas.resize(std::max(replicas.size(), process.host + 1));
     for (const std::size_t number : process.replicas) {

@@ -18,30 +18,29 @@ struct Process {
   std::vector<std::size_t> replicas;  ///< Its replicas of the channel, by job number, ascending.
 };
 
-/// Locations of a channel's replicas; every process computes the same plan. A replica's index is
-/// its position among the channel's replicas.
+/// Locations of a channel's replicas; every process computes the same plan. A replica's index is its position among the
+/// channel's replicas.
 struct HostPlan {
   std::size_t self = 0;                            ///< This host.
   std::vector<Process> processes;                  ///< In the order of their replicas.
   std::vector<std::size_t> numbers;                ///< By index: number in the job, ascending.
   std::vector<std::vector<std::size_t>> replicas;  ///< By host: indices, ascending.
   std::vector<std::vector<Subtree>> subtrees;      ///< By host: subtrees of its replicas.
-  std::vector<double> shares;  ///< By host: its share of an all-reduce (see `shares_of`).
+  std::vector<double> shares;                      ///< By host: its share of an all-reduce (see `shares_of`).
 
   /// The plan for all processes of the job; `self` is this host.
   HostPlan(std::vector<Process> processes, std::size_t self);
 
-  /// The plan for a group, without the hosts and processes that have none of its members. Requires:
-  /// `members` are ascending indices, at least one of them on this host.
+  /// The plan for a group, without the hosts and processes that have none of its members. Requires: `members` are
+  /// ascending indices, at least one of them on this host.
   [[nodiscard]] HostPlan among(std::span<const std::size_t> members) const;
 
   [[nodiscard]] std::size_t total() const { return numbers.size(); }
   [[nodiscard]] std::size_t hosts() const { return replicas.size(); }
 };
 
-/// The two halves of a reduction over replicas of several hosts: first the sum over each subtree of
-/// a host (kSumBytes per element, neither divided nor rounded), then the reduction of all hosts'
-/// sums along the canonical tree.
+/// The two halves of a reduction over replicas of several hosts: first the sum over each subtree of a host (kSumBytes
+/// per element, neither divided nor rounded), then the reduction of all hosts' sums along the canonical tree.
 ///
 /// Threads: belongs to one thread.
 class HostSums {
@@ -71,11 +70,11 @@ class HostSums {
     return sums;
   }
 
-  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) is where the
-  /// elements of the host's replica i are.
+  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) is where the elements of the host's
+  /// replica i are.
   template <typename SourceOf>
-  void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of,
-              std::byte* sum, std::size_t elements) {
+  void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of, std::byte* sum,
+              std::size_t elements) {
     const std::vector<Subtree>& mine = plan_->subtrees[plan_->self];
     std::size_t replica = 0;  // A host's subtrees are in replica order.
     for (std::size_t before = 0; before < s; ++before) {
@@ -88,11 +87,9 @@ class HostSums {
     reduce_subtree(reduction, type, sources_, sum, elements);
   }
 
-  /// target = the reduction over all replicas. sum_at(host, s) is where the sum of subtree s of a
-  /// host is.
+  /// target = the reduction over all replicas. sum_at(host, s) is where the sum of subtree s of a host is.
   template <typename SumAt>
-  void combine(Reduction reduction, ElementType type, const SumAt& sum_at, std::byte* target,
-               std::size_t elements) {
+  void combine(Reduction reduction, ElementType type, const SumAt& sum_at, std::byte* target, std::size_t elements) {
     sources_.clear();
     for (const Leaf& leaf : leaves_) {
       sources_.push_back(sum_at(leaf.host, leaf.subtree));
@@ -106,9 +103,7 @@ class HostSums {
     std::size_t subtree;
   };
 
-  [[nodiscard]] const Subtree& subtree(const Leaf& leaf) const {
-    return plan_->subtrees[leaf.host][leaf.subtree];
-  }
+  [[nodiscard]] const Subtree& subtree(const Leaf& leaf) const { return plan_->subtrees[leaf.host][leaf.subtree]; }
 
   const HostPlan* plan_;
   std::vector<Leaf> leaves_;               ///< The sums of all hosts, in tree order.

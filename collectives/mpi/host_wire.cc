@@ -24,8 +24,7 @@ constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps, longer the
-/// longer it has waited.
+/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps, longer the longer it has waited.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
   const Clock::time_point begin = Clock::now();
@@ -40,8 +39,7 @@ bool poll(Clock::time_point limit, const Done& done) {
     if (round < kYields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(
-          std::clamp<Clock::duration>((now - begin) / 8, kShortestSleep, kLongestSleep));
+      std::this_thread::sleep_for(std::clamp<Clock::duration>((now - begin) / 8, kShortestSleep, kLongestSleep));
     }
   }
 }
@@ -69,8 +67,7 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
   if (!complete(std::span(&request, 1), limit)) {
     // MPI would write into the object if the missing process came after all.
     static_cast<void>(link.release());
-    return fail(ErrorCode::kInfrastructure,
-                "a process of the job exited while the exchange was starting");
+    return fail(ErrorCode::kInfrastructure, "a process of the job exited while the exchange was starting");
   }
   return std::shared_ptr<MpiLink>(std::move(link));
 }
@@ -101,13 +98,11 @@ bool HostWire::all_done(std::span<MPI_Request> requests) {
 }
 
 std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
-  return carriers == Carriers::kLeaders
-             ? 1
-             : std::max(carriers_[host].size(), carriers_[processes_[self_].host].size());
+  return carriers == Carriers::kLeaders ? 1
+                                        : std::max(carriers_[host].size(), carriers_[processes_[self_].host].size());
 }
 
-void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
-                    Carriers carriers) {
+void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers) {
   const std::lock_guard lock(link_->mutex());
   Post& posted = posts_.emplace_back();
   const std::size_t mine = carriers_[processes_[self_].host].size();
@@ -121,8 +116,7 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
         const Slice message = slice_of(slice.size(), messages, i);
         posted.peers.push_back(transfer.host);
         begin(transfer.bytes.data() + slice.begin + message.begin, static_cast<int>(message.size()),
-              processes_[theirs[lane % theirs.size()]].rank,
-              &posted.requests.emplace_back(MPI_REQUEST_NULL));
+              processes_[theirs[lane % theirs.size()]].rank, &posted.requests.emplace_back(MPI_REQUEST_NULL));
       }
     }
   };
@@ -138,8 +132,8 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
   }
 }
 
-Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
-                      const std::string& call, const std::function<void()>& while_waiting) {
+Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
+                      const std::function<void()>& while_waiting) {
   POPRUN_CHECK(!posts_.empty());
   Post& post = posts_.front();
   Error told{};
@@ -193,8 +187,7 @@ bool HostWire::heard(Error& error) {
     return false;
   }
   Notice notice;
-  MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, notice_tag(), link_->world(),
-           MPI_STATUS_IGNORE);
+  MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, notice_tag(), link_->world(), MPI_STATUS_IGNORE);
   switch (notice.kind) {
     case Notice::Kind::kGivesUp:
       error = notice.error.error();
@@ -263,9 +256,8 @@ std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> host
 std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
   std::vector<std::size_t> silent;
   std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {
-    return std::ranges::none_of(carriers_[host], [this](std::size_t p) {
-      return std::ranges::count(waiting_, processes_[p].rank) > 0;
-    });
+    return std::ranges::none_of(carriers_[host],
+                                [this](std::size_t p) { return std::ranges::count(waiting_, processes_[p].rank) > 0; });
   });
   return replicas_of(silent);
 }

@@ -21,25 +21,23 @@
 
 namespace poprun::collectives {
 
-/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between
-/// short sleeps, since waiting inside MPI would burn a core that other ranks need.
+/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between short sleeps, since
+/// waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
-/// A process's connection to the others, shared by all its channels: MPI's communicator, the lock
-/// for calling MPI, and the numbers that keep channels apart.
+/// A process's connection to the others, shared by all its channels: MPI's communicator, the lock for calling MPI, and
+/// the numbers that keep channels apart.
 ///
 /// Threads: any, see `mutex`.
 class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` returns the last excuse
-  /// of any replica.
+  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` returns the last excuse of any replica.
   ///
   /// Errors
   ///   kInfrastructure   not all processes arrived before `limit`.
-  static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit,
-                                                 LastExcuse last_excuse);
+  static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit, LastExcuse last_excuse);
 
   MpiLink(const MpiLink&) = delete;
   MpiLink& operator=(const MpiLink&) = delete;
@@ -55,8 +53,7 @@ class MpiLink {
   /// The channel of all replicas of the job.
   static constexpr int kAll = 0;
 
-  /// A number for a new channel, unique over all calls in all processes. Requires: `replica` is one
-  /// of this process.
+  /// A number for a new channel, unique over all calls in all processes. Requires: `replica` is one of this process.
   [[nodiscard]] int new_channel(std::size_t replica) {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
@@ -65,8 +62,7 @@ class MpiLink {
   void abandon() { abandoned_ = true; }
 
  private:
-  MpiLink(std::size_t replicas, LastExcuse last_excuse)
-      : replicas_(replicas), last_excuse_(std::move(last_excuse)) {}
+  MpiLink(std::size_t replicas, LastExcuse last_excuse) : replicas_(replicas), last_excuse_(std::move(last_excuse)) {}
 
   std::size_t replicas_;
   LastExcuse last_excuse_;
@@ -77,9 +73,9 @@ class MpiLink {
   std::atomic<bool> abandoned_{false};
 };
 
-/// One process's share of the transfers between its host and the others. The processes of a host
-/// share the work: every transfer between two hosts is cut into as many lanes as the larger of the
-/// two has processes, and process i (modulo their number) carries lane i on both sides.
+/// One process's share of the transfers between its host and the others. The processes of a host share the work: every
+/// transfer between two hosts is cut into as many lanes as the larger of the two has processes, and process i (modulo
+/// their number) carries lane i on both sides.
 ///
 ///   node0   process 0 ---- lane 0 ---- process 0   node1
 ///           process 1 ---- lane 1 ---- process 1
@@ -92,9 +88,8 @@ class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply,
-  /// which queues behind everything its sender is sending, so links would carry one direction at a
-  /// time.
+  /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, which queues behind
+  /// everything its sender is sending, so links would carry one direction at a time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
   /// Bytes to or from one host.
@@ -108,8 +103,8 @@ class HostWire {
     kLeaders,  ///< Only the first process of each host carries.
   };
 
-  /// `processes` are those of the channel in replica order, including this one. All pass the same
-  /// `channel` number, which no other channel of the link uses.
+  /// `processes` are those of the channel in replica order, including this one. All pass the same `channel` number,
+  /// which no other channel of the link uses.
   HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;
@@ -118,30 +113,28 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait`
-  /// for them succeeds. Requires: both ends post the transfers between them in the same order, with
-  /// equal sizes; between leaders, a single message may be shorter than its receive buffer.
-  void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
-            Carriers carriers = Carriers::kAll);
+  /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait` for them succeeds.
+  /// Requires: both ends post the transfers between them in the same order, with equal sizes; between leaders, a single
+  /// message may be shorter than its receive buffer.
+  void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers = Carriers::kAll);
 
-  /// Waits for the oldest post that has not been waited for. `call` begins an error's message;
-  /// `while_waiting` is called regularly. Requires: there is such a post.
+  /// Waits for the oldest post that has not been waited for. `call` begins an error's message; `while_waiting` is
+  /// called regularly. Requires: there is such a post.
   ///
-  /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts
-  /// whose bytes are missing whether they are waiting too, and listens for `grace` to their
-  /// answers, or to the reason why they give up; twice as long if all of them wait.
+  /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing
+  /// whether they are waiting too, and listens for `grace` to their answers, or to the reason why they give up; twice
+  /// as long if all of them wait.
   ///
   /// Errors
   ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not
   ///                     answer.
   ///   any               an error that another host sent by `tell`.
-  /// After an error the bytes must stay valid until the process ends, and MPI_Finalize may not
-  /// return: leave by exit.
-  Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
-              const std::string& call, const std::function<void()>& while_waiting);
+  /// After an error the bytes must stay valid until the process ends, and MPI_Finalize may not return: leave by exit.
+  Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
+              const std::function<void()>& while_waiting);
 
-  /// Tells all other hosts that still listen why this host gives up. If several replicas of a
-  /// process have a wire, each may call it, whichever carries.
+  /// Tells all other hosts that still listen why this host gives up. If several replicas of a process have a wire, each
+  /// may call it, whichever carries.
   void tell(const Error& error);
 
  private:
@@ -176,9 +169,9 @@ class HostWire {
   int channel_;
   std::size_t self_ = 0;                            ///< Index of this process.
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
-  std::size_t lane_ = 0;      ///< This process's position among those of its host.
-  std::deque<Post> posts_;    ///< Oldest first.
-  std::vector<int> waiting_;  ///< Ranks that have reported since we asked that they are waiting.
+  std::size_t lane_ = 0;                            ///< This process's position among those of its host.
+  std::deque<Post> posts_;                          ///< Oldest first.
+  std::vector<int> waiting_;                        ///< Ranks that have reported since we asked that they are waiting.
 };
 
 }  // namespace poprun::collectives

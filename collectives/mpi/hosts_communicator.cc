@@ -38,13 +38,11 @@ std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t b
 
 //   | chunks | announcements |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
-  return Bytes{static_cast<std::int64_t>(ChunkPipeline::bytes_needed(plan) +
-                                         Announcements::bytes_needed(plan))};
+  return Bytes{static_cast<std::int64_t>(ChunkPipeline::bytes_needed(plan) + Announcements::bytes_needed(plan))};
 }
 
 HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
-                                     std::shared_ptr<MpiLink> link, int channel,
-                                     const Options& options)
+                                     std::shared_ptr<MpiLink> link, int channel, const Options& options)
     : segment_(&segment),
       plan_(std::move(plan)),
       link_(std::move(link)),
@@ -58,8 +56,7 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
                       .log = options.log,
                       .agree = [this](std::span<const Call> calls) { return agree(calls); },
                       .last_excuse = link_->last_excuse()}),
-      exchange_(link_, *plan_, channel, node_.rendezvous(), options.local == options.process_leader,
-                options.deadline),
+      exchange_(link_, *plan_, channel, node_.rendezvous(), options.local == options.process_leader, options.deadline),
       sums_(*plan_),
       chunks_(segment, *plan_, exchange_, sums_, options.local, options.chunk_bytes) {}
 
@@ -109,9 +106,7 @@ void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std
   const std::vector<Piece> parts = mailed.parts({0, mailed.size()});
   for (std::size_t s = 0; s < sums_.count(plan_->self); ++s) {
     for (const Piece& part : parts) {
-      const auto source_of = [&](std::size_t replica) {
-        return node_.mail_of(replica) + part.whole.begin;
-      };
+      const auto source_of = [&](std::size_t replica) { return node_.mail_of(replica) + part.whole.begin; };
       sums_.reduce(reduction, part.type, s, source_of, sums, part.count());
       sums += part.count() * kSumBytes;
     }
@@ -119,8 +114,8 @@ void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std
 }
 
 /// target = elements [first, first + count) of payloads of sums, of `total` elements each.
-void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, std::size_t total,
-                                         std::size_t first, std::size_t count, std::byte* target) {
+void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first,
+                                         std::size_t count, std::byte* target) {
   sums_.combine(
       reduction, type,
       [&](std::size_t host, std::size_t subtree) {
@@ -183,8 +178,7 @@ Result<int> HostsCommunicator::agree_on_channel(Members mine) {
   const std::size_t index = index_of(self());
   const int choice = index == mine.first ? link_->new_channel(plan_->numbers[index]) : 0;
   std::vector<int> choices(size());
-  POPRUN_TRY(all_gather(std::as_bytes(std::span(&choice, 1)),
-                        std::as_writable_bytes(std::span(choices)), "channel"));
+  POPRUN_TRY(all_gather(std::as_bytes(std::span(&choice, 1)), std::as_writable_bytes(std::span(choices)), "channel"));
   return choices[mine.first];
 }
 
@@ -209,11 +203,8 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
   const auto take = [&](const Chunk& chunk, std::byte* result) {
     pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
   };
-  return exchange_.settle(chunks_.run({.reduction = reduction,
-                                       .reduces = true,
-                                       .gathers = true,
-                                       .chunks = chunks_.cut(pieces),
-                                       .take = take}));
+  return exchange_.settle(chunks_.run(
+      {.reduction = reduction, .reduces = true, .gathers = true, .chunks = chunks_.cut(pieces), .take = take}));
 }
 
 /// Part `part` of every replica's shard of `data`, host after host.
@@ -231,8 +222,7 @@ Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const 
 }
 
 // A chunk has some elements of every replica's shard.
-Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
-                                         std::span<const std::byte> data,
+Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                                          std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
@@ -256,10 +246,8 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
   }
   const std::size_t width = size_of(type);
-  const std::size_t step =
-      chunks_.chunk_bytes(data.size() / width * kSumBytes) / kSumBytes / size() * width;
-  std::vector<Chunk> chunks =
-      ChunkPipeline::cut(shard.size(), step, replicas_by_host(*plan_), width);
+  const std::size_t step = chunks_.chunk_bytes(data.size() / width * kSumBytes) / kSumBytes / size() * width;
+  std::vector<Chunk> chunks = ChunkPipeline::cut(shard.size(), step, replicas_by_host(*plan_), width);
   std::vector<Pieces> pieces(chunks.size());
   for (std::size_t index = 0; index < chunks.size(); ++index) {
     Chunk& chunk = chunks[index];
@@ -270,15 +258,13 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   }
   const auto take = [&](const Chunk& chunk, const std::byte* result) {
     std::memcpy(shard.data() + chunk.part.begin,
-                result + chunk.edges[plan_->self] * width + options_.local * chunk.part.size(),
-                chunk.part.size());
+                result + chunk.edges[plan_->self] * width + options_.local * chunk.part.size(), chunk.part.size());
   };
-  return exchange_.settle(chunks_.run(
-      {.reduction = reduction, .reduces = true, .chunks = std::move(chunks), .take = take}));
+  return exchange_.settle(
+      chunks_.run({.reduction = reduction, .reduces = true, .chunks = std::move(chunks), .take = take}));
 }
 
-Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                                     std::string_view name) {
+Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
   const Call call = call_of_all_gather(mine, name);
   const std::vector<std::size_t> shards = replicas_by_host(*plan_);
@@ -301,8 +287,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
   POPRUN_TRY(open(call));
   const std::size_t step = chunks_.chunk_bytes(all.size()) / size();
   const auto fill = [&](const Chunk& chunk, std::byte* slice) {
-    std::memcpy(slice + options_.local * chunk.part.size(), mine.data() + chunk.part.begin,
-                chunk.part.size());
+    std::memcpy(slice + options_.local * chunk.part.size(), mine.data() + chunk.part.begin, chunk.part.size());
   };
   const auto take = [&](const Chunk& chunk, const std::byte* result) {
     for (const std::vector<std::size_t>& group : plan_->replicas) {
@@ -312,14 +297,11 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
       }
     }
   };
-  return exchange_.settle(chunks_.run({.gathers = true,
-                                       .chunks = ChunkPipeline::cut(mine.size(), step, shards),
-                                       .fill = fill,
-                                       .take = take}));
+  return exchange_.settle(chunks_.run(
+      {.gathers = true, .chunks = ChunkPipeline::cut(mine.size(), step, shards), .fill = fill, .take = take}));
 }
 
-Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
-                                    std::string_view name) {
+Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) {
   POPRUN_CHECK(index_of(root) < size());
   const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
   const std::size_t source = index_of(root);
@@ -356,10 +338,8 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
     }
   };
   const std::size_t step = chunks_.chunk_bytes(data.size());
-  return exchange_.settle(chunks_.run({.gathers = true,
-                                       .chunks = ChunkPipeline::cut(data.size(), step, copies),
-                                       .fill = fill,
-                                       .take = take}));
+  return exchange_.settle(chunks_.run(
+      {.gathers = true, .chunks = ChunkPipeline::cut(data.size(), step, copies), .fill = fill, .take = take}));
 }
 
 }  // namespace poprun::collectives

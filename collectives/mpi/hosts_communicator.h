@@ -21,18 +21,17 @@
 
 namespace poprun::collectives {
 
-/// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in
-/// NodeCommunicator; the hosts exchange their replicas' sums.
+/// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in NodeCommunicator; the
+/// hosts exchange their replicas' sums.
 ///
-/// The first process of each host sends its replicas' announcements to the other hosts. Small sums
-/// or shards travel with the announcement, from every host to every host, which completes the call:
-/// one phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
+/// The first process of each host sends its replicas' announcements to the other hosts. Small sums or shards travel
+/// with the announcement, from every host to every host, which completes the call: one phase on the wire and two
+/// meetings. Larger data goes through the ChunkPipeline.
 ///
-/// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as
-/// sums and (H - 1) f as results. If the replicas of each host form one subtree, as with 4 hosts of
-/// 4 replicas, S is 1, the shares are equal, and the host sends 2 (H - 1) / H of the data, which is
-/// the minimum. Otherwise S is at most 2 log2 of the number of its replicas if they are neighbours,
-/// and hosts with more sums get larger shares: `shares_of`.
+/// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as
+/// results. If the replicas of each host form one subtree, as with 4 hosts of 4 replicas, S is 1, the shares are equal,
+/// and the host sends 2 (H - 1) / H of the data, which is the minimum. Otherwise S is at most 2 log2 of the number of
+/// its replicas if they are neighbours, and hosts with more sums get larger shares: `shares_of`.
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {
@@ -48,8 +47,8 @@ class HostsCommunicator final : public Communicator {
   static Bytes wire_bytes(const HostPlan& plan);
 
   /// `segment` must outlive the communicator. `channel` is this channel's number on the link.
-  HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
-                    std::shared_ptr<MpiLink> link, int channel, const Options& options);
+  HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan, std::shared_ptr<MpiLink> link,
+                    int channel, const Options& options);
 
   [[nodiscard]] ReplicaId self() const override;
   [[nodiscard]] std::size_t size() const override { return plan_->total(); }
@@ -62,14 +61,11 @@ class HostsCommunicator final : public Communicator {
   Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                         std::span<std::byte> shard, std::string_view name) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                    std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
-  [[nodiscard]] std::vector<std::string> recent_calls() const override {
-    return node_.recent_calls();
-  }
+  [[nodiscard]] std::vector<std::string> recent_calls() const override { return node_.recent_calls(); }
 
  private:
   using Chunk = ChunkPipeline::Chunk;
@@ -82,8 +78,8 @@ class HostsCommunicator final : public Communicator {
 
   [[nodiscard]] std::vector<std::size_t> sums_bytes(std::size_t count) const;
   void pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums);
-  void combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first,
-                        std::size_t count, std::byte* target);
+  void combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first, std::size_t count,
+                        std::byte* target);
   [[nodiscard]] Pieces pieces_of_shards(const Piece& data, Slice part) const;
 
   [[nodiscard]] std::size_t hosts() const { return plan_->hosts(); }

@@ -42,8 +42,8 @@ struct Introduction {
   std::uint64_t nonce = 0;
 };
 
-/// Processes with equal numbers can open each other's memory: one machine, one boot, one pid
-/// namespace. Containers of one machine count as hosts of their own.
+/// Processes with equal numbers can open each other's memory: one machine, one boot, one pid namespace. Containers of
+/// one machine count as hosts of their own.
 std::uint64_t host_number() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -56,8 +56,7 @@ std::uint64_t host_number() {
     hash = collectives::mix_layout(hash, static_cast<unsigned char>(letter));
   }
   struct stat space {};
-  return ::stat("/proc/self/ns/pid", &space) == 0 ? collectives::mix_layout(hash, space.st_ino)
-                                                  : hash;
+  return ::stat("/proc/self/ns/pid", &space) == 0 ? collectives::mix_layout(hash, space.st_ino) : hash;
 }
 
 Status check_mpi() {
@@ -69,14 +68,13 @@ Status check_mpi() {
   }
   if (level < MPI_THREAD_SERIALIZED) {
     return fail(ErrorCode::kBug,
-                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level " +
-                    std::to_string(level));
+                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level " + std::to_string(level));
   }
   return {};
 }
 
-/// Exchanges `mine` between all processes. The result is by rank, with nothing for processes that
-/// do not arrive before `limit`.
+/// Exchanges `mine` between all processes. The result is by rank, with nothing for processes that do not arrive before
+/// `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;
@@ -87,8 +85,7 @@ std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point li
   auto sent = std::make_unique<Told>(mine);
   auto all = std::make_unique<std::vector<Told>>(static_cast<std::size_t>(processes));
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallgather(sent.get(), sizeof(Told), MPI_BYTE, all->data(), sizeof(Told), MPI_BYTE,
-                 MPI_COMM_WORLD, &request);
+  MPI_Iallgather(sent.get(), sizeof(Told), MPI_BYTE, all->data(), sizeof(Told), MPI_BYTE, MPI_COMM_WORLD, &request);
   // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): complete() waits.
   if (!collectives::complete(std::span(&request, 1), limit)) {
     static_cast<void>(sent.release());
@@ -116,9 +113,7 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limi
   std::iota(missing.begin(), missing.end(), std::size_t{0});
   for (const std::optional<Introduction>& its : told) {
     all.push_back(its.value_or(Introduction{}));
-    std::erase_if(missing, [&](std::size_t r) {
-      return its && r >= its->first && r - its->first < its->count;
-    });
+    std::erase_if(missing, [&](std::size_t r) { return its && r >= its->first && r - its->first < its->count; });
   }
   const bool complete = std::ranges::all_of(told, [](const auto& its) { return its.has_value(); });
   if (!complete && !missing.empty()) {
@@ -127,15 +122,15 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limi
   return all;
 }
 
-/// The processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order
-/// of their first replicas.
+/// The processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order of their first
+/// replicas.
 Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std::size_t replicas) {
   std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].replicas != replicas) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " has a job of " +
-                                       std::to_string(all[rank].replicas) +
-                                       " replicas, but this one of " + std::to_string(replicas));
+                                       std::to_string(all[rank].replicas) + " replicas, but this one of " +
+                                       std::to_string(replicas));
     }
     processes.push_back({.rank = static_cast<int>(rank), .host = 0, .replicas = {}});
   }
@@ -148,9 +143,8 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   for (Process& process : processes) {
     const Introduction& its = introduction_of(process);
     if (its.first != next || its.count == 0) {
-      return fail(ErrorCode::kBug, "rank " + std::to_string(process.rank) + " owns " +
-                                       std::to_string(its.count) + " replicas from " +
-                                       std::to_string(its.first) + ", expected some from " +
+      return fail(ErrorCode::kBug, "rank " + std::to_string(process.rank) + " owns " + std::to_string(its.count) +
+                                       " replicas from " + std::to_string(its.first) + ", expected some from " +
                                        std::to_string(next));
     }
     for (const std::size_t end = next + its.count; next < end; ++next) {
@@ -163,17 +157,15 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
     }
   }
   if (next != replicas) {
-    return fail(ErrorCode::kBug, "the processes own " + std::to_string(next) +
-                                     " replicas, but the job has " + std::to_string(replicas));
+    return fail(ErrorCode::kBug,
+                "the processes own " + std::to_string(next) + " replicas, but the job has " + std::to_string(replicas));
   }
   return processes;
 }
 
 /// Creates the segment that a host's first process offers to the others.
-Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire,
-                                           Introduction& mine) {
-  POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads
-                                                        : NodeSegment::Peers::kProcesses,
+Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire, Introduction& mine) {
+  POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads : NodeSegment::Peers::kProcesses,
                                                   replicas, wire));
   mine.memory = segment->address();
   mine.nonce = segment->nonce();
@@ -190,18 +182,16 @@ Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
   return segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())};
 }
 
-/// Takes the segment that the host's first process, `owner`, made in `offered`; null if it made
-/// none.
-Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered,
-                                          const Introduction& owner, std::size_t replicas,
-                                          Bytes wire) {
+/// Takes the segment that the host's first process, `owner`, made in `offered`; null if it made none.
+Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered, const Introduction& owner,
+                                          std::size_t replicas, Bytes wire) {
   const bool opens = offered && *offered == nullptr && owner.memory.process >= 0;
   return opens ? NodeSegment::open(owner.memory, owner.nonce, replicas, wire) : std::move(offered);
 }
 
 /// Checks that all processes have their segment; otherwise all fail for the same reason.
-Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment,
-                      std::span<const Process> processes, const Limit& limit) {
+Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment, std::span<const Process> processes,
+                      const Limit& limit) {
   const std::vector<std::optional<Outcome>> outcomes = gather(outcome_of(segment), limit.end);
   std::vector<std::size_t> missing;
   for (const Process& process : processes) {
@@ -230,8 +220,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
 
-  // Replica 0's process offers memory before it knows whether all can use it, which saves a round
-  // trip.
+  // Replica 0's process offers memory before it knows whether all can use it, which saves a round trip.
   Introduction mine{.host = options.host.value_or(host_number()),
                     .replicas = options.replicas,
                     .first = index_of(options.first),
@@ -242,9 +231,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   }
   POPRUN_ASSIGN(std::vector<Introduction> all, introduce(mine, limit));
   POPRUN_ASSIGN(std::vector<Process> members, processes_of(all, options.replicas));
-  const auto rank_of = [](const Process& process) {
-    return static_cast<std::size_t>(process.rank);
-  };
+  const auto rank_of = [](const Process& process) { return static_cast<std::size_t>(process.rank); };
 
   std::unique_ptr<MpiWorld> world(new MpiWorld(options));
   if (std::ranges::all_of(members, [](const Process& process) { return process.host == 0; })) {
@@ -254,8 +241,8 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
     return world;
   }
 
-  const auto self = std::ranges::find(
-      members, mine.first, [](const Process& process) { return process.replicas.front(); });
+  const auto self =
+      std::ranges::find(members, mine.first, [](const Process& process) { return process.replicas.front(); });
   const std::size_t host = self->host;
   const auto first_here = std::ranges::find(members, host, &Process::host);
   const bool alone = std::ranges::count(members, host, &Process::host) == 1;
@@ -279,29 +266,28 @@ void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
   segment_->close_files();
   const std::size_t first = index_of(options_.first);
   for (std::size_t i = 0; i < options_.local; ++i) {
-    communicators_.push_back(std::make_unique<NodeCommunicator>(
-        *segment_, NodeCommunicator::Options{.self = first + i,
-                                             .process_leader = first,
-                                             .deadline = options_.deadline,
-                                             .last_excuse = options_.last_excuse}));
+    communicators_.push_back(
+        std::make_unique<NodeCommunicator>(*segment_, NodeCommunicator::Options{.self = first + i,
+                                                                                .process_leader = first,
+                                                                                .deadline = options_.deadline,
+                                                                                .last_excuse = options_.last_excuse}));
   }
 }
 
-void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment,
-                                   const std::shared_ptr<const HostPlan>& plan,
+void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment, const std::shared_ptr<const HostPlan>& plan,
                                    const std::shared_ptr<MpiLink>& link) {
   segment_ = std::move(segment);
   segment_->close_files();
   const std::vector<std::size_t>& here = plan->replicas[plan->self];
-  const auto first = static_cast<std::size_t>(
-      std::ranges::lower_bound(here, std::size_t{index_of(options_.first)}) - here.begin());
+  const auto first =
+      static_cast<std::size_t>(std::ranges::lower_bound(here, std::size_t{index_of(options_.first)}) - here.begin());
   for (std::size_t i = 0; i < options_.local; ++i) {
-    communicators_.push_back(std::make_unique<HostsCommunicator>(
-        *segment_, plan, link, MpiLink::kAll,
-        HostsCommunicator::Options{.local = first + i,
-                                   .process_leader = first,
-                                   .deadline = options_.deadline,
-                                   .chunk_bytes = options_.chunk_bytes}));
+    communicators_.push_back(
+        std::make_unique<HostsCommunicator>(*segment_, plan, link, MpiLink::kAll,
+                                            HostsCommunicator::Options{.local = first + i,
+                                                                       .process_leader = first,
+                                                                       .deadline = options_.deadline,
+                                                                       .chunk_bytes = options_.chunk_bytes}));
   }
 }
 

@@ -15,8 +15,8 @@
 ///                   +---+---+       +---+
 ///                       +-----+-----+
 ///
-/// Aligned blocks whose size is a power of two are whole subtrees, so any part of a job that holds
-/// such a block can sum it alone without changing the result.
+/// Aligned blocks whose size is a power of two are whole subtrees, so any part of a job that holds such a block can sum
+/// it alone without changing the result.
 namespace poprun::collectives {
 
 /// How many of `count` neighbours form the left subtree. Requires: count >= 2.
@@ -32,8 +32,8 @@ struct Subtree {
   friend bool operator==(Subtree, Subtree) = default;
 };
 
-/// The fewest subtrees of the canonical tree over [0, total) that hold these replicas and no
-/// others, ascending. Requires: `replicas` ascending, below `total`.
+/// The fewest subtrees of the canonical tree over [0, total) that hold these replicas and no others, ascending.
+/// Requires: `replicas` ascending, below `total`.
 ///
 ///   7 replicas, those of one host in brackets:   0 1 [2 3 4 5] 6   ->   [2 3] [4 5]
 inline std::vector<Subtree> subtrees_of(std::span<const std::size_t> replicas, std::size_t total) {
@@ -59,14 +59,10 @@ struct Members {
   std::size_t stride = 1;
   std::size_t count = 1;
 
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t index) const {
-    return first + index * stride;
-  }
+  [[nodiscard]] constexpr std::size_t operator[](std::size_t index) const { return first + index * stride; }
 
   /// The index of `replica` among the members. Requires: it is one of them.
-  [[nodiscard]] constexpr std::size_t index_of(std::size_t replica) const {
-    return (replica - first) / stride;
-  }
+  [[nodiscard]] constexpr std::size_t index_of(std::size_t replica) const { return (replica - first) / stride; }
 
   [[nodiscard]] constexpr bool contains(std::size_t replica) const {
     return replica >= first && (replica - first) % stride == 0 && index_of(replica) < count;
@@ -90,8 +86,8 @@ constexpr Members consecutive_members(std::size_t size, std::size_t replica) {
   return {replica / size * size, 1, size};
 }
 
-/// The group of `replica` if replicas with equal positions in blocks of total / size form a group.
-/// 12 replicas in groups of 4:
+/// The group of `replica` if replicas with equal positions in blocks of total / size form a group. 12 replicas in
+/// groups of 4:
 ///
 ///   0 3 6 9 | 1 4 7 10 | 2 5 8 11
 ///

@@ -18,12 +18,12 @@ struct Slice {
   friend constexpr bool operator==(Slice, Slice) = default;
 };
 
-/// Bytes of a cache line, the granularity of slices: two replicas never write into the same line of
-/// an aligned vector, and no element is cut.
+/// Bytes of a cache line, the granularity of slices: two replicas never write into the same line of an aligned vector,
+/// and no element is cut.
 inline constexpr std::size_t kLineBytes = 64;
 
-/// Part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at
-/// multiples of a line and differ by at most one line; some may be empty.
+/// Part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples of a line
+/// and differ by at most one line; some may be empty.
 /// Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
@@ -40,9 +40,9 @@ constexpr Slice overlap(Slice a, Slice b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// The share of an all-reduce's elements that each host combines, chosen so that the busiest
-/// direction of any host's link carries as little as possible. Host h of H has sums[h] sums of
-/// every element. With share f, its link carries, in units of the whole vector:
+/// The share of an all-reduce's elements that each host combines, chosen so that the busiest direction of any host's
+/// link carries as little as possible. Host h of H has sums[h] sums of every element. With share f, its link carries,
+/// in units of the whole vector:
 ///
 ///   sends      sums[h] (1 - f) + (H - 1) f     its sums to the others, its results to all of them
 ///   receives   (1 - f) + f (sum of the others' sums)

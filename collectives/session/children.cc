@@ -33,13 +33,11 @@ pid_t parent_of(pid_t pid) {
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
     pid_t pid = 0;
     const auto [stop, parse_error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (parse_error == std::errc{} && stop == name.data() + name.size() &&
-        parent_of(pid) == parent) {
+    if (parse_error == std::errc{} && stop == name.data() + name.size() && parent_of(pid) == parent) {
       children.push_back(pid);
     }
   }

@@ -64,11 +64,9 @@ class Descriptor {
   /// Takes the lock of a job for this process; fails if another process holds one.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
-  /// Takes the lock for the removal of leftovers; fails if a job holds its lock. Hosts that share
-  /// the folder for temporary files remove their parts of a job at the same time.
-  [[nodiscard]] bool lock_to_remove() const {
-    return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0;
-  }
+  /// Takes the lock for the removal of leftovers; fails if a job holds its lock. Hosts that share the folder for
+  /// temporary files remove their parts of a job at the same time.
+  [[nodiscard]] bool lock_to_remove() const { return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0; }
 
  private:
   int number_;
@@ -82,22 +80,18 @@ Descriptor open_folder(const fs::path& path) {
 bool is_ours(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};
-  return fstat(descriptor, &opened) == 0 && lstat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino &&
-         opened.st_uid == geteuid();
+  return fstat(descriptor, &opened) == 0 && lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino && opened.st_uid == geteuid();
 }
 
-/// The folders in `folder` whose names begin with `prefix`, except symbolic links and those of
-/// other users.
+/// The folders in `folder` whose names begin with `prefix`, except symbolic links and those of other users.
 std::vector<fs::path> folders_in(const fs::path& folder, std::string_view prefix) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     struct stat status {};
-    if (entry->path().filename().string().starts_with(prefix) &&
-        lstat(entry->path().c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-        status.st_uid == geteuid()) {
+    if (entry->path().filename().string().starts_with(prefix) && lstat(entry->path().c_str(), &status) == 0 &&
+        S_ISDIR(status.st_mode) && status.st_uid == geteuid()) {
       found.push_back(entry->path());
     }
   }
@@ -117,8 +111,7 @@ std::optional<std::uint64_t> ranks_job(const fs::path& session) {
     const auto [stop, error] = std::from_chars(name.data() + 3, end, number);
     return error == std::errc{} && stop == end ? std::optional(number << 16U | 1U) : std::nullopt;
   }
-  return std::ifstream(session / "contact.txt") >> number ? std::optional(number + 1)
-                                                          : std::nullopt;
+  return std::ifstream(session / "contact.txt") >> number ? std::optional(number + 1) : std::nullopt;
 }
 
 /// The names that Open MPI may use for this host: it drops the domain if the job's hosts have none.
@@ -163,8 +156,7 @@ bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPl
 
 void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
   std::error_code error;
-  for (fs::directory_iterator entry(place.shared_memory, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(place.shared_memory, error), end; !error && entry != end; entry.increment(error)) {
     for (const std::string& name : own_names(place)) {
       const std::string prefix = fmt::format("vader_segment.{}.{}.{:x}.", name, geteuid(), job);
       if (entry->path().filename().string().starts_with(prefix)) {
@@ -221,11 +213,10 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
     }
     Descriptor folder = open_folder(path);
     if (folder.number() < 0) {
-      return fail(ErrorCode::kHostResources,
-                  fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
+      return fail(ErrorCode::kHostResources, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
     }
-    // Some file systems do not support locks; there, no other process gets one either. A job that
-    // looked for leftovers before we had the lock may have removed the folder.
+    // Some file systems do not support locks; there, no other process gets one either. A job that looked for leftovers
+    // before we had the lock may have removed the folder.
     const bool locked = folder.lock();
     if ((locked || errno != EWOULDBLOCK) && is_ours(folder.number(), path)) {
       return JobFolder(place, path, folder.release());
@@ -267,16 +258,14 @@ void JobFolder::remove() {
 }
 
 void end_daemon(const fs::path& session, pid_t daemon) {
-  const int descriptor =
-      is_daemons(session) ? static_cast<int>(syscall(SYS_pidfd_open, daemon, 0)) : -1;
+  const int descriptor = is_daemons(session) ? static_cast<int>(syscall(SYS_pidfd_open, daemon, 0)) : -1;
   if (descriptor < 0 || _Fork() != 0) {
     return;
   }
   // Close all descriptors: connected peers must see this process end.
   close_range(0, static_cast<unsigned>(descriptor) - 1, 0);
   close_range(static_cast<unsigned>(descriptor) + 1, std::numeric_limits<unsigned>::max(), 0);
-  for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0};
-       poll(&end, 1, kDaemonsMilliseconds) == 0;) {
+  for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0}; poll(&end, 1, kDaemonsMilliseconds) == 0;) {
     for (const pid_t child : children_of(daemon)) {
       kill(child, SIGKILL);
     }

@@ -10,8 +10,7 @@
 #include "replica/base/error.h"
 
 /// The files that Open MPI 4.1 keeps on a host while a job runs (orte/util/session_dir.c,
-/// opal/mca/btl/vader/btl_vader_component.c), parts of which stay if all of the job's processes are
-/// killed:
+/// opal/mca/btl/vader/btl_vader_component.c), parts of which stay if all of the job's processes are killed:
 ///
 ///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
 ///        ompi.HOST.UID/pid.PID/              on the launcher's host: for mpirun and its ranks
@@ -20,11 +19,10 @@
 ///   /dev/shm/vader_segment.HOST.UID.JOB.RANK JOB in hexadecimal, FAMILY in its upper half; the
 ///                                            ranks are job 1
 ///
-/// Whether a job is dead is never guessed. Its folder is locked (flock): by the launcher and the
-/// guard of mpirun, on other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel
-/// releases the lock when they are gone. Only unlocked folders are removed, and only this user's on
-/// this host, under a shared lock, since hosts may share BASE. Symbolic links are removed, never
-/// followed.
+/// Whether a job is dead is never guessed. Its folder is locked (flock): by the launcher and the guard of mpirun, on
+/// other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel releases the lock when they are gone. Only
+/// unlocked folders are removed, and only this user's on this host, under a shared lock, since hosts may share BASE.
+/// Symbolic links are removed, never followed.
 namespace poprun::collectives {
 
 /// Places of these files on a host.
@@ -51,12 +49,12 @@ class JobFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
-  /// Looks up which shared memory belongs to the sessions in the folder, because mpirun may remove
-  /// a session without the shared memory of a replica that died early. Nothing is looked up twice.
+  /// Looks up which shared memory belongs to the sessions in the folder, because mpirun may remove a session without
+  /// the shared memory of a replica that died early. Nothing is looked up twice.
   void learn();
 
-  /// Removes the folder, its contents from this host, and the shared memory that belongs to it.
-  /// Requires: the job's processes on this host have ended.
+  /// Removes the folder, its contents from this host, and the shared memory that belongs to it. Requires: the job's
+  /// processes on this host have ended.
   void remove();
 
  private:
@@ -68,14 +66,14 @@ class JobFolder {
   std::optional<std::uint64_t> ranks_job_;
 };
 
-/// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless
-/// the daemon ends within 3 s, as it does if mpirun tells it to. For a process that has lost the
-/// launcher and leaves. Beyond a cut link, the daemon itself notices only when TCP gives up on its
-/// last message, a quarter of an hour later, and it ignores SIGTERM (launcher/mpi/remote_shell.sh).
+/// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless the daemon ends
+/// within 3 s, as it does if mpirun tells it to. For a process that has lost the launcher and leaves. Beyond a cut
+/// link, the daemon itself notices only when TCP gives up on its last message, a quarter of an hour later, and it
+/// ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
-/// Removes what dead jobs left at `place`. A job that is just starting already holds its lock.
-/// Costs the listing of one or two folders if nothing is left.
+/// Removes what dead jobs left at `place`. A job that is just starting already holds its lock. Costs the listing of one
+/// or two folders if nothing is left.
 void remove_leftovers(const SessionPlace& place);
 
 }  // namespace poprun::collectives

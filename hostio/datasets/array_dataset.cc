@@ -30,14 +30,13 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
       (key == "deviation" && value <= 0)) {
-    return fail(ErrorCode::kUsage, fmt::format("data.{} = {} is not a{} number", key, text,
-                                               key == "deviation" ? " positive" : ""));
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.{} = {} is not a{} number", key, text, key == "deviation" ? " positive" : ""));
   }
   return value;
 }
 
-/// Names of the tensors in the order of a batch: images first, as augmentation requires, labels
-/// last.
+/// Names of the tensors in the order of a batch: images first, as augmentation requires, labels last.
 std::vector<std::string> order_of(const Tensors& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
@@ -93,9 +92,8 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   POPRUN_ASSIGN(normalisation.deviation, real_parameter(source, "deviation", 1 - fallback));
   for (const char* key : {"mean", "deviation"}) {
     if (first.name() != "images" && source.parameters.contains(key)) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("data.{} normalises images, but {} has none; remove it", key, source.text));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("data.{} normalises images, but {} has none; remove it", key, source.text));
     }
   }
   return normalisation;
@@ -140,8 +138,8 @@ Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   constexpr double kFarFromOne = 16;
   constexpr double kMostOfByte = 255;
   const auto images = tensors.find("images");
-  if (images == tensors.end() || images->second.target.element == Element::kU8 ||
-      source.parameters.contains("mean") || source.parameters.contains("deviation")) {
+  if (images == tensors.end() || images->second.target.element == Element::kU8 || source.parameters.contains("mean") ||
+      source.parameters.contains("deviation")) {
     return std::string();
   }
   const ArrayFile& array = *images->second.train;
@@ -150,11 +148,9 @@ Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   beginning.fortran_order = false;
   beginning.shape = {bytes.size() / beginning.width};
   beginning.elements = beginning.shape[0];
-  POPRUN_ASSIGN(
-      const auto values,
-      npy_elements(beginning,
-                   {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(beginning.bytes())},
-                   {.element = Element::kF64}, array.place));
+  POPRUN_ASSIGN(const auto values,
+                npy_elements(beginning, {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(beginning.bytes())},
+                             {.element = Element::kF64}, array.place));
   Range range;
   for (std::uint64_t i = 0; i < beginning.elements; ++i) {
     range.add(float_at(values, /*wide=*/true, i));
@@ -179,15 +175,10 @@ class StoredArrays final : public Stored {
     }
   };
 
-  /// `parts` are in the order of the facts' tensors. `range` is that of float images, which are
-  /// doubles if `wide`; `place` is their name in messages.
-  StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide,
-               std::string place)
-      : facts_(std::move(facts)),
-        parts_(std::move(parts)),
-        range_(range),
-        wide_(wide),
-        place_(std::move(place)) {}
+  /// `parts` are in the order of the facts' tensors. `range` is that of float images, which are doubles if `wide`;
+  /// `place` is their name in messages.
+  StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide, std::string place)
+      : facts_(std::move(facts)), parts_(std::move(parts)), range_(range), wide_(wide), place_(std::move(place)) {}
 
   [[nodiscard]] std::uint64_t bytes() const override {
     std::uint64_t bytes = 0;
@@ -199,9 +190,7 @@ class StoredArrays final : public Stored {
 
   [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& source) const override;
 
-  [[nodiscard]] const Part& part(int tensor) const {
-    return parts_[static_cast<std::size_t>(tensor)];
-  }
+  [[nodiscard]] const Part& part(int tensor) const { return parts_[static_cast<std::size_t>(tensor)]; }
   [[nodiscard]] bool wide() const { return wide_; }
 
  private:
@@ -219,10 +208,9 @@ class ArrayDataset final : public Dataset {
       : Dataset(std::move(description)),
         stored_(std::move(stored)),
         normalisation_(normalisation),
-        changes_images_(
-            this->description().tensors(0).name() == "images" &&
-            this->description().tensors(0).element() == "f32" &&
-            (stored_->wide() || normalisation.mean != 0 || normalisation.deviation != 1)) {}
+        changes_images_(this->description().tensors(0).name() == "images" &&
+                        this->description().tensors(0).element() == "f32" &&
+                        (stored_->wide() || normalisation.mean != 0 || normalisation.deviation != 1)) {}
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::vector<std::byte>& elements = stored_->part(tensor).of(sample.split);
@@ -246,14 +234,11 @@ class ArrayDataset final : public Dataset {
   }
 
  private:
-  void read_image(std::span<const std::byte> elements, std::uint64_t item,
-                  std::span<std::byte> destination) const {
+  void read_image(std::span<const std::byte> elements, std::uint64_t item, std::span<std::byte> destination) const {
     const std::uint64_t count = destination.size() / sizeof(float);
-    POPRUN_CHECK((item + 1) * count * (stored_->wide() ? sizeof(double) : sizeof(float)) <=
-                 elements.size());
+    POPRUN_CHECK((item + 1) * count * (stored_->wide() ? sizeof(double) : sizeof(float)) <= elements.size());
     for (std::uint64_t i = 0; i < count; ++i) {
-      const auto value = static_cast<float>(
-          normalisation_.of(float_at(elements, stored_->wide(), item * count + i)));
+      const auto value = static_cast<float>(normalisation_.of(float_at(elements, stored_->wide(), item * count + i)));
       std::memcpy(destination.data() + i * sizeof(value), &value, sizeof(value));
     }
   }
@@ -266,20 +251,18 @@ class ArrayDataset final : public Dataset {
 Result<std::unique_ptr<Dataset>> StoredArrays::view(const Source& source) const {
   POPRUN_ASSIGN(const Normalisation normalisation, normalisation_of(facts_, source));
   for (const double value : {range_.least, range_.most}) {
-    if (std::isfinite(value) && std::abs(normalisation.of(value)) >
-                                    static_cast<double>(std::numeric_limits<float>::max())) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format(
-              "{}: needed numbers that fit float32, had {:g}, which {}", place_, value,
-              source.parameters.contains("deviation")
-                  ? fmt::format("data.mean and data.deviation make {:g}", normalisation.of(value))
-                  : "does not"));
+    if (std::isfinite(value) &&
+        std::abs(normalisation.of(value)) > static_cast<double>(std::numeric_limits<float>::max())) {
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: needed numbers that fit float32, had {:g}, which {}", place_, value,
+                              source.parameters.contains("deviation")
+                                  ? fmt::format("data.mean and data.deviation make {:g}", normalisation.of(value))
+                                  : "does not"));
     }
   }
-  return std::make_unique<ArrayDataset>(
-      description_of(facts_, normalisation),
-      std::static_pointer_cast<const StoredArrays>(shared_from_this()), normalisation);
+  return std::make_unique<ArrayDataset>(description_of(facts_, normalisation),
+                                        std::static_pointer_cast<const StoredArrays>(shared_from_this()),
+                                        normalisation);
 }
 
 Range range_of(const StoredArrays::Part& images, bool wide) {
@@ -308,8 +291,7 @@ Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, con
   return description;
 }
 
-Result<std::shared_ptr<const Stored>> read_arrays(const std::vector<ArrayFile>& arrays,
-                                                  const Source& source) {
+Result<std::shared_ptr<const Stored>> read_arrays(const std::vector<ArrayFile>& arrays, const Source& source) {
   POPRUN_ASSIGN(const Tensors tensors, tensors_of(arrays, source));
   POPRUN_ASSIGN(proto::Dataset facts, facts_of(tensors, source.scope));
   std::vector<StoredArrays::Part> parts;

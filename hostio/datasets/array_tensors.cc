@@ -40,18 +40,15 @@ std::string tensor_called(std::string_view name) {
       {"token_type_ids", "segments"},
       {"next_sentence_label", "next_sentence"},
   }};
-  const auto* const found =
-      std::ranges::find(kOthers, name, &std::pair<std::string_view, std::string_view>::first);
+  const auto* const found = std::ranges::find(kOthers, name, &std::pair<std::string_view, std::string_view>::first);
   return std::string{found == kOthers.end() ? name : found->second};
 }
 
 Place place_of(const std::string& array) {
   std::string name = array;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) {
-    return c == '-' ? '_' : static_cast<char>(std::tolower(c));
-  });
-  for (const auto& [word, part] :
-       {std::pair{"train", Place::Part::kTrain}, std::pair{"test", Place::Part::kTest}}) {
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(c)); });
+  for (const auto& [word, part] : {std::pair{"train", Place::Part::kTrain}, std::pair{"test", Place::Part::kTest}}) {
     const std::string before = fmt::format("{}_", word);
     const std::string behind = fmt::format("_{}", word);
     if (name.starts_with(before)) {
@@ -70,17 +67,14 @@ std::string type_text(const ArrayFile& array) {
   return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
 }
 
-/// Whether an array is ignored: its name has no part although others have one, or it is a single
-/// number.
+/// Whether an array is ignored: its name has no part although others have one, or it is a single number.
 bool is_aside(const ArrayFile& array, bool parts) {
-  return (parts && place_of(array.name).part == Place::Part::kNone) ||
-         (array.header && array.header->shape.empty());
+  return (parts && place_of(array.name).part == Place::Part::kNone) || (array.header && array.header->shape.empty());
 }
 
 bool have_parts(const std::vector<ArrayFile>& arrays) {
-  return std::ranges::any_of(arrays, [](const ArrayFile& array) {
-    return place_of(array.name).part != Place::Part::kNone;
-  });
+  return std::ranges::any_of(arrays,
+                             [](const ArrayFile& array) { return place_of(array.name).part != Place::Part::kNone; });
 }
 
 /// The arrays by tensor and part.
@@ -98,13 +92,12 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
     Tensor& tensor = tensors[place.tensor];
     const ArrayFile*& slot = place.part == Place::Part::kTest ? tensor.test : tensor.train;
     if (slot != nullptr) {
-      return fail(ErrorCode::kData, fmt::format("{}: {} and {} both stand for \"{}\"; rename one",
-                                                source.text, slot->name, array.name, place.tensor));
+      return fail(ErrorCode::kData, fmt::format("{}: {} and {} both stand for \"{}\"; rename one", source.text,
+                                                slot->name, array.name, place.tensor));
     }
     slot = &array;
   }
-  const bool tested =
-      std::ranges::any_of(tensors, [](const auto& entry) { return entry.second.test != nullptr; });
+  const bool tested = std::ranges::any_of(tensors, [](const auto& entry) { return entry.second.test != nullptr; });
   const bool complete = std::ranges::all_of(tensors, [&](const auto& entry) {
     return entry.second.train != nullptr && (entry.second.test != nullptr) == tested;
   });
@@ -112,8 +105,7 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or, without "
                             "a test part, images, labels; had {}",
-                            source.text,
-                            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+                            source.text, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return tensors;
 }
@@ -122,19 +114,17 @@ Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& 
   const std::uint64_t needed = first.header->shape[0];
   const std::uint64_t had = array.header->shape[0];
   if (array.header->elements == 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: {} {} is empty; needed one row or more",
-                                              source.text, array.name, type_text(array)));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: {} {} is empty; needed one row or more", source.text, array.name, type_text(array)));
   }
   if (had != needed) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed as many rows in {} {} as in {} {}", source.text, array.name,
-                            type_text(array), first.name, type_text(first)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed as many rows in {} {} as in {} {}", source.text, array.name,
+                                              type_text(array), first.name, type_text(first)));
   }
   return {};
 }
 
-/// Checks that all tensors of a part have equally many rows, and that rows have the same shape in
-/// both parts.
+/// Checks that all tensors of a part have equally many rows, and that rows have the same shape in both parts.
 Status check_shapes(const Tensors& tensors, const Source& source) {
   const Tensor& first = tensors.begin()->second;
   for (const auto& [name, tensor] : tensors) {
@@ -147,9 +137,8 @@ Status check_shapes(const Tensors& tensors, const Source& source) {
     const auto& test = tensor.test->header->shape;
     if (!std::equal(train.begin() + 1, train.end(), test.begin() + 1, test.end())) {
       return fail(ErrorCode::kData,
-                  fmt::format("{}: needed rows of one shape in {} {} and {} {}", source.text,
-                              tensor.train->name, type_text(*tensor.train), tensor.test->name,
-                              type_text(*tensor.test)));
+                  fmt::format("{}: needed rows of one shape in {} {} and {} {}", source.text, tensor.train->name,
+                              type_text(*tensor.train), tensor.test->name, type_text(*tensor.test)));
     }
   }
   return {};
@@ -160,22 +149,18 @@ Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   const auto& shape = images.header->shape;
   const auto found = source.parameters.find("channels");
   if (found != source.parameters.end() && found->second != "first" && found->second != "last") {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("data.channels = {} is not allowed; allowed: first, last", found->second));
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.channels = {} is not allowed; allowed: first, last", found->second));
   }
   if (found != source.parameters.end() || shape.size() != 4) {
     return found != source.parameters.end() && found->second == "last" && shape.size() == 4;
   }
-  const auto few = [](std::uint64_t channels) {
-    return channels == 1 || channels == 3 || channels == 4;
-  };
+  const auto few = [](std::uint64_t channels) { return channels == 1 || channels == 3 || channels == 4; };
   if (few(shape[3]) && !few(shape[1])) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed images [items, channels, height, width], had {}, which "
-                            "looks like channels last; set data.channels = last, or first if it "
-                            "is not",
-                            images.place, type_text(images)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, channels, height, width], had {}, which "
+                                              "looks like channels last; set data.channels = last, or first if it "
+                                              "is not",
+                                              images.place, type_text(images)));
   }
   return false;
 }
@@ -189,10 +174,9 @@ Status set_images(Tensor& tensor, const Source& source) {
                                               tensor.train->place, type_text(*tensor.train)));
   }
   if (header.shape.size() < 2 || header.shape.size() > 4) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed images [items, height, width], [items, channels, height, "
-                            "width] or features [items, features], had {}",
-                            tensor.train->place, type_text(*tensor.train)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, height, width], [items, channels, height, "
+                                              "width] or features [items, features], had {}",
+                                              tensor.train->place, type_text(*tensor.train)));
   }
   tensor.target.element = bytes ? Element::kU8 : Element::kF32;
   POPRUN_ASSIGN(tensor.target.channels_last, channels_last(*tensor.train, source));
@@ -211,16 +195,14 @@ Status set_images(Tensor& tensor, const Source& source) {
   return {};
 }
 
-Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensors,
-                  const Source& source) {
+Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensors, const Source& source) {
   const NpyHeader& header = *tensor.train->header;
   tensor.target.element = header.kind == 'f' ? Element::kF32 : Element::kI32;
   tensor.sample_shape.assign(header.shape.begin() + 1, header.shape.end());
-  if (std::ranges::any_of(tensor.sample_shape, [](std::uint64_t dim) {
-        return dim > std::numeric_limits<std::uint32_t>::max() / 8;
-      })) {
-    return fail(ErrorCode::kData, fmt::format("{}: rows of {} are too large", tensor.train->place,
-                                              type_text(*tensor.train)));
+  if (std::ranges::any_of(tensor.sample_shape,
+                          [](std::uint64_t dim) { return dim > std::numeric_limits<std::uint32_t>::max() / 8; })) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: rows of {} are too large", tensor.train->place, type_text(*tensor.train)));
   }
   if (name == "images") {
     POPRUN_TRY(set_images(tensor, source));
@@ -234,14 +216,12 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
     return {};
   }
   const NpyHeader& test = *tensor.test->header;
-  const bool alike = tensor.target.element == Element::kU8
-                         ? test.kind == 'u' && test.width == 1
-                         : (test.kind == 'f') == (header.kind == 'f');
+  const bool alike = tensor.target.element == Element::kU8 ? test.kind == 'u' && test.width == 1
+                                                           : (test.kind == 'f') == (header.kind == 'f');
   if (!alike) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed the element type of the training part, {}, had {}; save "
-                            "both with the same astype()",
-                            tensor.test->place, dtype_of(header), dtype_of(test)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed the element type of the training part, {}, had {}; save "
+                                              "both with the same astype()",
+                                              tensor.test->place, dtype_of(header), dtype_of(test)));
   }
   return {};
 }
@@ -254,17 +234,15 @@ std::uint64_t elements_of_sample(const Tensor& tensor) {
   return elements;
 }
 
-/// Checks a label. Labels below zero mark positions of a sequence that do not count; the only label
-/// of a sample must count.
-Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
-                   std::size_t at, std::int32_t value) {
+/// Checks a label. Labels below zero mark positions of a sequence that do not count; the only label of a sample must
+/// count.
+Status check_class(std::string_view name, const Tensor& tensor, const std::string& place, std::size_t at,
+                   std::int32_t value) {
   if (name == "labels" && value >= kClassesMax) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: label {} of item {} would need {} classes; the limit is {}: number "
-                    "the classes from 0 without gaps",
-                    place, grouped(value), at / elements_of_sample(tensor),
-                    grouped(std::int64_t{value} + 1), grouped(kClassesMax)));
+    return fail(ErrorCode::kData, fmt::format("{}: label {} of item {} would need {} classes; the limit is {}: number "
+                                              "the classes from 0 without gaps",
+                                              place, grouped(value), at / elements_of_sample(tensor),
+                                              grouped(std::int64_t{value} + 1), grouped(kClassesMax)));
   }
   if (value >= 0) {
     return {};
@@ -290,8 +268,8 @@ Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
     float value = 0;
     std::memcpy(&value, bytes.data() + at, sizeof(value));
     if (!std::isfinite(value)) {
-      return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a number as label, had {}",
-                                                array.place, at * items / bytes.size(), value));
+      return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a number as label, had {}", array.place,
+                                                at * items / bytes.size(), value));
     }
   }
   return {};
@@ -308,14 +286,12 @@ Result<Tensors> tensors_of(const std::vector<ArrayFile>& arrays, const Source& s
   return tensors;
 }
 
-Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target,
-                                           const FileScope& scope) {
+Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target, const FileScope& scope) {
   POPRUN_ASSIGN(std::vector<std::byte> data, array.data(kAll));
   return npy_elements(*array.header, std::move(data), target, array.place, scope);
 }
 
-Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
-                              const FileScope& scope) {
+Result<Classes> count_classes(const Tensors& tensors, const std::string& name, const FileScope& scope) {
   Classes classes;
   const auto found = tensors.find(name);
   if (found == tensors.end()) {

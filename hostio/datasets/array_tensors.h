@@ -33,13 +33,12 @@ struct Tensor {
 
 using Tensors = std::map<std::string, Tensor>;
 
-/// Groups the arrays into tensors, and plans everything except the elements. `arrays` must outlive
-/// the result. Errors: kData if the arrays do not form a dataset; kUsage if a parameter is invalid.
+/// Groups the arrays into tensors, and plans everything except the elements. `arrays` must outlive the result. Errors:
+/// kData if the arrays do not form a dataset; kUsage if a parameter is invalid.
 Result<Tensors> tensors_of(const std::vector<ArrayFile>& arrays, const Source& source);
 
 /// Reads and converts all elements of an array of the tensor. Errors: kData.
-Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target,
-                                           const FileScope& scope);
+Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target, const FileScope& scope);
 
 /// Classes found in the labels or tokens of a tensor.
 struct Classes {
@@ -49,8 +48,7 @@ struct Classes {
 };
 
 /// Counts the classes of the tensor `name`, if there is one, and checks its labels. Errors: kData.
-Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
-                              const FileScope& scope);
+Result<Classes> count_classes(const Tensors& tensors, const std::string& name, const FileScope& scope);
 
 /// Returns a note that names the arrays that are ignored, or nothing.
 std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& source);

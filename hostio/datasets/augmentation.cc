@@ -75,8 +75,7 @@ class AugmentedImages final : public Dataset {
     const auto shift = [&](std::uint32_t word) {
       return crop_ ? std::int64_t{word % (2 * kPad + 1)} - std::int64_t{kPad} : 0;
     };
-    return {
-        .flip = flip_ && (words[0] & 1U) != 0, .down = shift(words[1]), .right = shift(words[2])};
+    return {.flip = flip_ && (words[0] & 1U) != 0, .down = shift(words[1]), .right = shift(words[2])};
   }
 
   std::unique_ptr<Dataset> dataset_;
@@ -89,16 +88,13 @@ class AugmentedImages final : public Dataset {
 
 Status check_augmentation(const std::string& name, const proto::Dataset& description) {
   if (name != "none" && name != "flip" && name != "crop" && name != "flip+crop") {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("data.augment = {} is not allowed; allowed: none, flip, crop, flip+crop",
-                    name));
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.augment = {} is not allowed; allowed: none, flip, crop, flip+crop", name));
   }
   const proto::StreamTensor& first = description.tensors(0);
   if (name != "none" && (first.name() != "images" || first.sample_shape_size() != 3)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("data.augment = {} needs images [C, H, W], but the dataset has {} [{}]",
-                            name, first.name(), fmt::join(first.sample_shape(), ", ")));
+    return fail(ErrorCode::kUsage, fmt::format("data.augment = {} needs images [C, H, W], but the dataset has {} [{}]",
+                                               name, first.name(), fmt::join(first.sample_shape(), ", ")));
   }
   return {};
 }

@@ -8,8 +8,7 @@
 
 namespace poprun::hostio {
 
-/// Augmentation: images that look different in every epoch. For training only; evaluation sees the
-/// original images.
+/// Augmentation: images that look different in every epoch. For training only; evaluation sees the original images.
 ///
 ///   none        the original image
 ///   flip        mirrored left to right, with probability 1/2

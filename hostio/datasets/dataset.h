@@ -12,13 +12,12 @@
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 
-/// The datasets that data servers serve. A source (source.h) names a dataset: "fashion-mnist",
-/// "idx:DIR". Each file in this folder is one family of sources; to add one, add a file that
-/// defines `families::<file stem>()`.
+/// The datasets that data servers serve. A source (source.h) names a dataset: "fashion-mnist", "idx:DIR". Each file in
+/// this folder is one family of sources; to add one, add a file that defines `families::<file stem>()`.
 namespace poprun::hostio {
 
-/// One item as seen in one epoch. Everything that a dataset draws at random for it, augmentation or
-/// masks, is a function of these fields.
+/// One item as seen in one epoch. Everything that a dataset draws at random for it, augmentation or masks, is a
+/// function of these fields.
 struct Sample {
   proto::Split split = proto::SPLIT_TRAIN;
   std::uint64_t item = 0;
@@ -38,13 +37,11 @@ class Dataset {
   [[nodiscard]] const proto::Dataset& description() const { return description_; }
 
   /// Call before the first read.
-  void set_fingerprint(const std::string& fingerprint) {
-    description_.set_fingerprint(fingerprint);
-  }
+  void set_fingerprint(const std::string& fingerprint) { description_.set_fingerprint(fingerprint); }
 
   /// Writes one tensor of one sample, row-major little-endian.
-  /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and
-  /// destination.size() == sample_bytes of that tensor.
+  /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and destination.size() ==
+  /// sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
   /// A black pixel, the border of shifted images: zero before normalisation.
@@ -56,8 +53,8 @@ class Dataset {
   proto::Dataset description_;
 };
 
-/// The data that a data server keeps from the files of a dataset. Jobs share it if they differ only
-/// in source parameters that are not in DatasetFamily::stored.
+/// The data that a data server keeps from the files of a dataset. Jobs share it if they differ only in source
+/// parameters that are not in DatasetFamily::stored.
 class Stored : public std::enable_shared_from_this<Stored> {
  public:
   Stored() = default;
@@ -88,9 +85,9 @@ struct DatasetFamily {
   Result<std::shared_ptr<const Stored>> (*read)(const Source& source);
 };
 
-/// Returns the description of a dataset and, if requested, the fingerprint of its data: a digest of
-/// the contents of its files and of the description. The fingerprint costs a pass over the files;
-/// the rest costs a few milliseconds, except for tokens, which are read once.
+/// Returns the description of a dataset and, if requested, the fingerprint of its data: a digest of the contents of its
+/// files and of the description. The fingerprint costs a pass over the files; the rest costs a few milliseconds, except
+/// for tokens, which are read once.
 ///
 /// Errors, of all functions
 ///   kUsage  no family knows this source (lists the existing ones); a parameter is wrong; or
@@ -109,8 +106,8 @@ struct ReadDataset {
 /// Reads the files of a source. Cost: 0.4 s and 55 MB for fashion-mnist.
 Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope = {});
 
-/// Returns the dataset that `source` asks for, from data already read. Its description equals that
-/// of describe_dataset if the files were the same; otherwise the fingerprint differs.
+/// Returns the dataset that `source` asks for, from data already read. Its description equals that of describe_dataset
+/// if the files were the same; otherwise the fingerprint differs.
 Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
 
 /// Does both: read_dataset, then view_dataset.

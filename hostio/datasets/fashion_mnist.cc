@@ -4,13 +4,13 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/image_files.h"
 
-/// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) as Debian packages it: 60,000 and
-/// 10,000 images of 28 x 28 in 10 classes.
+/// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) as Debian packages it: 60,000 and 10,000 images of 28 x
+/// 28 in 10 classes.
 namespace poprun::hostio::families {
 namespace {
 
-/// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, computed from the
-/// packaged file: 0.286041 and 0.353024.
+/// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, computed from the packaged file:
+/// 0.286041 and 0.353024.
 constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
 /// POPRUN_EMU_DATASETS overrides Debian's root.
@@ -20,9 +20,8 @@ std::filesystem::path folder() {
 }
 
 Error with_remedy(Error error) {
-  error.message += missing_image_file(folder())
-                       ? "; apt-get install dataset-fashion-mnist"
-                       : "; apt-get install --reinstall dataset-fashion-mnist";
+  error.message += missing_image_file(folder()) ? "; apt-get install dataset-fashion-mnist"
+                                                : "; apt-get install --reinstall dataset-fashion-mnist";
   return error;
 }
 
@@ -36,13 +35,11 @@ const DatasetFamily& fashion_mnist() {
       .accepts = [](std::string_view text) { return text == "fashion-mnist"; },
       .describe =
           [](const Source& source) {
-            return describe_image_files(folder(), kFashionFacts, source.scope.unrestricted())
-                .map_error(with_remedy);
+            return describe_image_files(folder(), kFashionFacts, source.scope.unrestricted()).map_error(with_remedy);
           },
       .read =
           [](const Source& source) {
-            return read_image_files(folder(), kFashionFacts, source.scope.unrestricted())
-                .map_error(with_remedy);
+            return read_image_files(folder(), kFashionFacts, source.scope.unrestricted()).map_error(with_remedy);
           },
   };
   return kFamily;

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kIdxPrefix = "idx:";
 
-/// Classes come from the labels. The normalisation is fixed and maps 0..255 to -1..1, because the
-/// data's own moments would require a pass over all images before anything is known.
+/// Classes come from the labels. The normalisation is fixed and maps 0..255 to -1..1, because the data's own moments
+/// would require a pass over all images before anything is known.
 constexpr ImageFacts kIdxFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
 
 }  // namespace
@@ -21,8 +21,7 @@ const DatasetFamily& idx() {
       .accepts = [](std::string_view text) { return text.starts_with(kIdxPrefix); },
       .describe =
           [](const Source& source) {
-            return describe_image_files(source.text.substr(kIdxPrefix.size()), kIdxFacts,
-                                        source.scope);
+            return describe_image_files(source.text.substr(kIdxPrefix.size()), kIdxFacts, source.scope);
           },
       .read =
           [](const Source& source) {

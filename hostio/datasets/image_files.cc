@@ -52,19 +52,17 @@ Result<SplitShape> shape_of(const SplitFiles& files, const FileScope& scope) {
                                               files.images.string(), fmt::join(images.dims, ", ")));
   }
   if (labels.dims.size() != 1) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed labels [items], had [{}]",
-                                              files.labels.string(), fmt::join(labels.dims, ", ")));
+    return fail(ErrorCode::kData, fmt::format("{}: needed labels [items], had [{}]", files.labels.string(),
+                                              fmt::join(labels.dims, ", ")));
   }
   if (labels.dims[0] != images.dims[0]) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed {} labels, one per image, had {}", files.labels.string(),
-                            images.dims[0], labels.dims[0]));
+    return fail(ErrorCode::kData, fmt::format("{}: needed {} labels, one per image, had {}", files.labels.string(),
+                                              images.dims[0], labels.dims[0]));
   }
   return SplitShape{.items = images.dims[0], .height = images.dims[1], .width = images.dims[2]};
 }
 
-Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test,
-                                 const FileScope& scope) {
+Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test, const FileScope& scope) {
   std::uint32_t classes = 0;
   for (const fs::path& file : {train.labels, test.labels}) {
     POPRUN_ASSIGN(const IdxArray labels, read_idx(file, scope));
@@ -75,13 +73,11 @@ Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test
   return classes;
 }
 
-Status check_labels(const std::vector<std::uint8_t>& labels, std::uint32_t classes,
-                    const fs::path& file) {
-  const auto bad =
-      std::ranges::find_if(labels, [&](std::uint8_t label) { return label >= classes; });
+Status check_labels(const std::vector<std::uint8_t>& labels, std::uint32_t classes, const fs::path& file) {
+  const auto bad = std::ranges::find_if(labels, [&](std::uint8_t label) { return label >= classes; });
   if (bad != labels.end()) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label below {}, had {}",
-                                              file.string(), bad - labels.begin(), classes, *bad));
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label below {}, had {}", file.string(),
+                                              bad - labels.begin(), classes, *bad));
   }
   return {};
 }
@@ -135,18 +131,16 @@ class ImageDataset final : public Dataset {
 };
 
 Result<std::unique_ptr<Dataset>> StoredImages::view(const Source& /*source*/) const {
-  return std::make_unique<ImageDataset>(
-      description_, std::static_pointer_cast<const StoredImages>(shared_from_this()));
+  return std::make_unique<ImageDataset>(description_, std::static_pointer_cast<const StoredImages>(shared_from_this()));
 }
 
-Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape,
-                               std::uint32_t classes, const FileScope& scope) {
+Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape, std::uint32_t classes,
+                               const FileScope& scope) {
   POPRUN_ASSIGN(IdxArray images, read_idx(files.images, scope));
   POPRUN_ASSIGN(IdxArray labels, read_idx(files.labels, scope));
   const std::uint64_t pixels = std::uint64_t{shape.items} * shape.height * shape.width;
   if (images.elements.size() != pixels || labels.elements.size() != shape.items) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: changed while it was being read", files.images.string()));
+    return fail(ErrorCode::kData, fmt::format("{}: changed while it was being read", files.images.string()));
   }
   POPRUN_TRY(check_labels(labels.elements, classes, files.labels));
   return SplitArrays{.images = std::move(images.elements), .labels = std::move(labels.elements)};
@@ -167,8 +161,7 @@ std::optional<fs::path> missing_image_file(const fs::path& folder) {
   return std::nullopt;
 }
 
-Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageFacts& facts,
-                                            const FileScope& scope) {
+Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageFacts& facts, const FileScope& scope) {
   POPRUN_TRY(scope.admits(folder));
   if (const auto missing = missing_image_file(folder)) {
     return fail(ErrorCode::kData, fmt::format("{} is missing", missing->string()));
@@ -179,9 +172,8 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   POPRUN_ASSIGN(const SplitShape test, shape_of(test_files, scope));
   if (test.height != train.height || test.width != train.width) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed images of {} x {}, as in training, had {} x {}",
-                            test_files.images.string(), train.height, train.width, test.height,
-                            test.width));
+                fmt::format("{}: needed images of {} x {}, as in training, had {} x {}", test_files.images.string(),
+                            train.height, train.width, test.height, test.width));
   }
 
   proto::Dataset description;
@@ -206,8 +198,7 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   return description;
 }
 
-Result<std::shared_ptr<const Stored>> read_image_files(const fs::path& folder,
-                                                       const ImageFacts& facts,
+Result<std::shared_ptr<const Stored>> read_image_files(const fs::path& folder, const ImageFacts& facts,
                                                        const FileScope& scope) {
   POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts, scope));
   const auto load = [&](const std::string& prefix, std::uint64_t items) {

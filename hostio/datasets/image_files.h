@@ -30,11 +30,10 @@ std::optional<std::filesystem::path> missing_image_file(const std::filesystem::p
 ///
 /// Errors, of both functions: those of OpenFile::open, and
 ///   kData  a file is missing, damaged, empty, or does not fit the others; names it.
-Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder,
-                                            const ImageFacts& facts, const FileScope& scope = {});
+Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder, const ImageFacts& facts,
+                                            const FileScope& scope = {});
 
-Result<std::shared_ptr<const Stored>> read_image_files(const std::filesystem::path& folder,
-                                                       const ImageFacts& facts,
+Result<std::shared_ptr<const Stored>> read_image_files(const std::filesystem::path& folder, const ImageFacts& facts,
                                                        const FileScope& scope = {});
 
 }  // namespace poprun::hostio

@@ -26,20 +26,18 @@ constexpr std::string_view kSuffix = ".npy";
 using Arrays = std::vector<ArrayFile>;
 
 /// Adds the array called `name` in `file`.
-Status add_file(const std::string& name, const fs::path& file, const FileScope& scope,
-                Arrays& arrays) {
+Status add_file(const std::string& name, const fs::path& file, const FileScope& scope, Arrays& arrays) {
   POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kNpyPrefix));
   const Result<NpyHeader> header = parse_npy_header(begin, file.string());
-  arrays.push_back(
-      {.name = name,
-       .place = file.string(),
-       .header = header,
-       .data = [file, scope, header](std::uint64_t most) -> Result<std::vector<std::byte>> {
-         POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
-         const std::uint64_t at = std::min(header->data_begin, opened.size());
-         POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
-         return read_bytes(file, scope, std::min(most, header->bytes()), at);
-       }});
+  arrays.push_back({.name = name,
+                    .place = file.string(),
+                    .header = header,
+                    .data = [file, scope, header](std::uint64_t most) -> Result<std::vector<std::byte>> {
+                      POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
+                      const std::uint64_t at = std::min(header->data_begin, opened.size());
+                      POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
+                      return read_bytes(file, scope, std::min(most, header->bytes()), at);
+                    }});
   return {};
 }
 
@@ -53,9 +51,8 @@ Result<Arrays> arrays_in_folder(const fs::path& folder, const FileScope& scope) 
     }
   }
   if (failed || files.empty()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed a folder with .npy files, {}", folder.string(),
-                            failed ? failed.message() : "had none"));
+    return fail(ErrorCode::kData, fmt::format("{}: needed a folder with .npy files, {}", folder.string(),
+                                              failed ? failed.message() : "had none"));
   }
   std::ranges::sort(files);
   Arrays arrays;
@@ -73,15 +70,13 @@ Result<Arrays> arrays_in_files(std::string_view list, const FileScope& scope) {
     const std::size_t equals = entry.find('=');
     const bool named = equals != std::string_view::npos;
     const fs::path file = entry.substr(named ? equals + 1 : 0);
-    POPRUN_TRY(add_file(named ? std::string{entry.substr(0, equals)} : file.stem().string(), file,
-                        scope, arrays));
+    POPRUN_TRY(add_file(named ? std::string{entry.substr(0, equals)} : file.stem().string(), file, scope, arrays));
   }
   return arrays;
 }
 
 /// Adds the array in a member. The array's own header bounds the inflated bytes.
-Status add_member(const fs::path& file, const FileScope& scope, const ZipMember& member,
-                  Arrays& arrays) {
+Status add_member(const fs::path& file, const FileScope& scope, const ZipMember& member, Arrays& arrays) {
   const std::string place = fmt::format("{}: {}", file.string(), member.name);
   POPRUN_ASSIGN(const auto begin, read_member(file, scope, member, kNpyPrefix));
   const Result<NpyHeader> header = parse_npy_header(begin, place);
@@ -91,9 +86,8 @@ Status add_member(const fs::path& file, const FileScope& scope, const ZipMember&
                     .data = [=](std::uint64_t most) -> Result<std::vector<std::byte>> {
                       const std::uint64_t at = std::min(header->data_begin, member.size);
                       POPRUN_TRY(check_npy_size(*header, member.size - at, place));
-                      POPRUN_ASSIGN(
-                          std::vector<std::byte> bytes,
-                          read_member(file, scope, member, at + std::min(most, header->bytes())));
+                      POPRUN_ASSIGN(std::vector<std::byte> bytes,
+                                    read_member(file, scope, member, at + std::min(most, header->bytes())));
                       bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
                       return bytes;
                     }});
@@ -130,10 +124,7 @@ const DatasetFamily& npy() {
       .form = "npz:FILE, npy:DIR, npy:NAME=FILE,NAME=FILE",
       .parameters = kArrayParameters,
       .stored = kStoredArrayParameters,
-      .accepts =
-          [](std::string_view text) {
-            return text.starts_with(kFiles) || text.starts_with(kArchive);
-          },
+      .accepts = [](std::string_view text) { return text.starts_with(kFiles) || text.starts_with(kArchive); },
       .describe = [](const Source& source) -> Result<proto::Dataset> {
         POPRUN_ASSIGN(const Arrays arrays, arrays_of(source));
         return describe_arrays(arrays, source);

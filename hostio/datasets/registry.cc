@@ -27,8 +27,7 @@ Status check_parameters(const DatasetFamily& family, const Source& source) {
   for (const auto& [key, value] : source.parameters) {
     if (key != kAugment && std::ranges::find(family.parameters, key) == family.parameters.end()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("data.{} = {} is not a parameter of source \"{}\"; remove it", key,
-                              value, source.text));
+                  fmt::format("data.{} = {} is not a parameter of source \"{}\"; remove it", key, value, source.text));
     }
   }
   return {};
@@ -48,8 +47,7 @@ FileScope in_reading(const FileScope& scope) {
 
 /// The digest of all files that the reading opened.
 Result<std::string> digest_of(const FileScope& scope) {
-  POPRUN_ASSIGN(const std::string digest,
-                fingerprint_of(scope.reading()->files(), scope.unrestricted()));
+  POPRUN_ASSIGN(const std::string digest, fingerprint_of(scope.reading()->files(), scope.unrestricted()));
   POPRUN_TRY(scope.reading()->check_unchanged());
   return digest;
 }
@@ -74,8 +72,8 @@ Result<const DatasetFamily*> family_of(const Source& source) {
       return &family();
     }
   }
-  return fail(ErrorCode::kUsage, fmt::format("unknown dataset source \"{}\"; {}", source.text,
-                                             suggestion(source.text, dataset_forms())));
+  return fail(ErrorCode::kUsage,
+              fmt::format("unknown dataset source \"{}\"; {}", source.text, suggestion(source.text, dataset_forms())));
 }
 
 }  // namespace
@@ -88,8 +86,7 @@ std::vector<std::string> dataset_forms() {
   return forms;
 }
 
-Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope,
-                                        bool with_fingerprint) {
+Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope, bool with_fingerprint) {
   POPRUN_ASSIGN(Source source, Source::parse(text));
   source.scope = in_reading(scope);
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
@@ -132,8 +129,7 @@ Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text, const FileS
 
 std::string stored_name(std::string_view text) {
   const Result<Source> source = Source::parse(text);
-  const Result<const DatasetFamily*> family =
-      source.and_then([](const Source& parsed) { return family_of(parsed); });
+  const Result<const DatasetFamily*> family = source.and_then([](const Source& parsed) { return family_of(parsed); });
   if (!family) {
     return std::string{text};
   }

@@ -8,20 +8,17 @@
 
 namespace poprun::hostio {
 
-Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list,
-                                                                         std::string_view what) {
+Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list, std::string_view what) {
   std::map<std::string, std::string, std::less<>> parameters;
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
     const std::size_t equals = entry.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: needed key=value between commas, had \"{}\"", what, entry));
+      return fail(ErrorCode::kUsage, fmt::format("{}: needed key=value between commas, had \"{}\"", what, entry));
     }
     const std::string key{entry.substr(0, equals)};
     if (!parameters.emplace(key, entry.substr(equals + 1)).second) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} is given twice; remove one of the two", what, key));
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} is given twice; remove one of the two", what, key));
     }
     list.remove_prefix(std::min(entry.size() + 1, list.size()));
   }
@@ -32,15 +29,13 @@ Result<Source> Source::parse(std::string_view source) {
   const std::size_t mark = source.rfind('?');
   const std::string_view list = mark == std::string_view::npos ? "" : source.substr(mark + 1);
   // A `?` inside a path: a list of parameters has no slash, and always has `=`.
-  const bool in_path = list.find('/') != std::string_view::npos ||
-                       (!list.empty() && list.find('=') == std::string_view::npos);
+  const bool in_path =
+      list.find('/') != std::string_view::npos || (!list.empty() && list.find('=') == std::string_view::npos);
   if (mark == std::string_view::npos || in_path) {
     return Source{.text = std::string{source}, .parameters = {}, .scope = {}};
   }
   POPRUN_ASSIGN(auto parameters, parse_parameters(list, source));
-  return Source{.text = std::string{source.substr(0, mark)},
-                .parameters = std::move(parameters),
-                .scope = {}};
+  return Source{.text = std::string{source.substr(0, mark)}, .parameters = std::move(parameters), .scope = {}};
 }
 
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters) {
@@ -49,9 +44,9 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
              : fmt::format("{}?{}", text, fmt::join(parameters, ","));
 }
 
-Result<std::uint64_t> integer_parameter(
-    const std::map<std::string, std::string, std::less<>>& parameters, const std::string& key,
-    std::uint64_t fallback, std::uint64_t least, std::uint64_t most) {
+Result<std::uint64_t> integer_parameter(const std::map<std::string, std::string, std::less<>>& parameters,
+                                        const std::string& key, std::uint64_t fallback, std::uint64_t least,
+                                        std::uint64_t most) {
   const auto found = parameters.find(key);
   if (found == parameters.end()) {
     return fallback;
@@ -61,8 +56,7 @@ Result<std::uint64_t> integer_parameter(
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
     return fail(ErrorCode::kUsage,
-                fmt::format("data.source: {} = {} is not an integer from {} to {}", key, text,
-                            least, most));
+                fmt::format("data.source: {} = {} is not an integer from {} to {}", key, text, least, most));
   }
   return value;
 }

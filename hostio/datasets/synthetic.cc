@@ -36,16 +36,14 @@ Result<Parameters> parameters_of(const Source& source) {
   POPRUN_ASSIGN(Parameters parameters, parse_parameters(list, source.text));
   const bool images = parameters.contains("images");
   if (images == parameters.contains("tokens")) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: needed images=CxHxW or tokens after synthetic:", source.text));
+    return fail(ErrorCode::kUsage, fmt::format("{}: needed images=CxHxW or tokens after synthetic:", source.text));
   }
   for (const auto& [key, value] : parameters) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
         key != (images ? "classes" : "vocabulary")) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} is not known here; available: {}, items, "
-                              "seed",
-                              source.text, key, images ? "images, classes" : "tokens, vocabulary"));
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} is not known here; available: {}, items, "
+                                                 "seed",
+                                                 source.text, key, images ? "images, classes" : "tokens, vocabulary"));
     }
   }
   return parameters;
@@ -60,8 +58,7 @@ Result<std::array<std::uint32_t, 3>> parse_image_shape(std::string_view text) {
     const auto [stop, error] = std::from_chars(at, end, shape[d]);
     const bool separated = d + 1 < shape.size() ? stop != end && *stop == 'x' : stop == end;
     if (error != std::errc{} || !separated || shape[d] == 0 || shape[d] > 4096) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("data.source: images = {} is not CxHxW, each from 1 to 4096", text));
+      return fail(ErrorCode::kUsage, fmt::format("data.source: images = {} is not CxHxW, each from 1 to 4096", text));
     }
     at = stop + (d + 1 < shape.size() ? 1 : 0);
   }
@@ -71,8 +68,7 @@ Result<std::array<std::uint32_t, 3>> parse_image_shape(std::string_view text) {
 Result<proto::Dataset> describe_images(const Parameters& parameters) {
   POPRUN_ASSIGN(const auto shape, parse_image_shape(parameters.find("images")->second));
   POPRUN_ASSIGN(const auto classes, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
-  POPRUN_ASSIGN(const auto items,
-                integer_parameter(parameters, "items", 60'000, 1, std::uint64_t{1} << 40));
+  POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 60'000, 1, std::uint64_t{1} << 40));
   proto::Dataset description;
   proto::StreamTensor& images = *description.add_tensors();
   images.set_name("images");
@@ -129,8 +125,7 @@ class SyntheticImages final : public Dataset {
 /// Stores no data: images are generated as they are read.
 class StoredRecipe final : public Stored {
  public:
-  StoredRecipe(proto::Dataset description, std::uint64_t seed)
-      : description_(std::move(description)), seed_(seed) {}
+  StoredRecipe(proto::Dataset description, std::uint64_t seed) : description_(std::move(description)), seed_(seed) {}
 
   [[nodiscard]] std::uint64_t bytes() const override { return 0; }
 
@@ -146,17 +141,13 @@ class StoredRecipe final : public Stored {
 Result<TokenFacts> token_facts(const Source& source, const Parameters& parameters) {
   const auto task = source.parameters.find("task");
   const std::uint32_t mask = task != source.parameters.end() && task->second == "masked-lm" ? 1 : 0;
-  POPRUN_ASSIGN(const auto ids,
-                integer_parameter(parameters, "vocabulary", 0, std::uint64_t{1} + mask, 1 << 24));
+  POPRUN_ASSIGN(const auto ids, integer_parameter(parameters, "vocabulary", 0, std::uint64_t{1} + mask, 1 << 24));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 16'384, 1, 1 << 24));
-  POPRUN_ASSIGN(const auto length,
-                integer_parameter(source.parameters, "sequence-length", 128, 1, 1 << 16));
-  const TokenFacts facts{.count = items * length + 1,
-                         .vocabulary = static_cast<std::uint32_t>(ids) - mask,
-                         .specials = mask};
-  POPRUN_TRY(check_room(
-      fmt::format("{}: {} items of {} tokens", source.text, grouped(items), grouped(length)),
-      facts.count * sizeof(std::uint32_t)));
+  POPRUN_ASSIGN(const auto length, integer_parameter(source.parameters, "sequence-length", 128, 1, 1 << 16));
+  const TokenFacts facts{
+      .count = items * length + 1, .vocabulary = static_cast<std::uint32_t>(ids) - mask, .specials = mask};
+  POPRUN_TRY(check_room(fmt::format("{}: {} items of {} tokens", source.text, grouped(items), grouped(length)),
+                        facts.count * sizeof(std::uint32_t)));
   return facts;
 }
 
@@ -173,8 +164,7 @@ Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
   }
   POPRUN_TRY(source.scope.resize(tokens.bytes, bytes, source.text));
   for (std::uint64_t i = 0; i < tokens.facts.count; ++i) {
-    const auto id =
-        static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.facts.vocabulary);
+    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.facts.vocabulary);
     std::memcpy(tokens.bytes.data() + i * tokens.width, &id, sizeof(id));
     if (i % kBetweenWords == 0) {
       source.scope.advance(i == 0 ? 0 : kBetweenWords * tokens.width);

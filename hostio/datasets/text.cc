@@ -2,16 +2,14 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/open_file.h"
 
-/// "text:FILE": any file as tokens, one per byte. Ids 0 to 255 are the bytes, 256 is the mask
-/// token.
+/// "text:FILE": any file as tokens, one per byte. Ids 0 to 255 are the bytes, 256 is the mask token.
 namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kTextPrefix = "text:";
 
 Result<Tokens> read_text(const Source& source) {
-  POPRUN_ASSIGN(std::vector<std::byte> bytes,
-                read_bytes(source.text.substr(kTextPrefix.size()), source.scope));
+  POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(source.text.substr(kTextPrefix.size()), source.scope));
   const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
   return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};
 }

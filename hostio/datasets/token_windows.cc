@@ -33,13 +33,10 @@ Result<bool> masked_task(const Source& source) {
   const auto found = source.parameters.find("task");
   const std::string task = found == source.parameters.end() ? "next-token" : found->second;
   if (task != "next-token" && task != "masked-lm") {
-    return fail(ErrorCode::kUsage,
-                fmt::format("data.task = {} is not allowed; allowed: next-token, masked-lm", task));
+    return fail(ErrorCode::kUsage, fmt::format("data.task = {} is not allowed; allowed: next-token, masked-lm", task));
   }
-  if (task == "next-token" &&
-      (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
-    return fail(ErrorCode::kUsage,
-                "data.masks and data.mask-token need data.task = masked-lm, but it is next-token");
+  if (task == "next-token" && (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
+    return fail(ErrorCode::kUsage, "data.masks and data.mask-token need data.task = masked-lm, but it is next-token");
   }
   return task == "masked-lm";
 }
@@ -47,10 +44,8 @@ Result<bool> masked_task(const Source& source) {
 /// Sets the fields that only masked-lm uses.
 Status set_masks(const TokenFacts& tokens, const Source& source, Windows& windows) {
   const std::uint64_t usual = (std::uint64_t{windows.T} * 15 + 99) / 100;
-  POPRUN_ASSIGN(const std::uint64_t masks,
-                integer_parameter(source.parameters, "masks", usual, 1, windows.T));
-  const std::uint64_t unused =
-      std::uint64_t{tokens.vocabulary} + tokens.specials - (tokens.specials > 0 ? 1 : 0);
+  POPRUN_ASSIGN(const std::uint64_t masks, integer_parameter(source.parameters, "masks", usual, 1, windows.T));
+  const std::uint64_t unused = std::uint64_t{tokens.vocabulary} + tokens.specials - (tokens.specials > 0 ? 1 : 0);
   POPRUN_ASSIGN(const std::uint64_t mask_token,
                 integer_parameter(source.parameters, "mask-token", unused, 0, (1U << 31) - 2));
   windows.M = static_cast<std::uint32_t>(masks);
@@ -75,10 +70,9 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
   windows.train_items = windows_in(windows.train_tokens, windows);
   windows.test_items = windows_in(count - windows.train_tokens, windows);
   if (windows.train_items == 0 || windows.test_items == 0) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: {} tokens, the last 5 % ({}) for tests, do not fill a sequence of "
-                            "{} in each part; lower data.sequence-length or use more text",
-                            name, count, count - windows.train_tokens, windows.T));
+    return fail(ErrorCode::kData, fmt::format("{}: {} tokens, the last 5 % ({}) for tests, do not fill a sequence of "
+                                              "{} in each part; lower data.sequence-length or use more text",
+                                              name, count, count - windows.train_tokens, windows.T));
   }
   return windows;
 }
@@ -129,15 +123,11 @@ class StoredTokens final : public Stored {
 class TokenWindows final : public Dataset {
  public:
   TokenWindows(std::shared_ptr<const StoredTokens> stored, const Windows& windows)
-      : Dataset(description_of(windows)),
-        stored_(std::move(stored)),
-        tokens_(stored_->tokens()),
-        windows_(windows) {}
+      : Dataset(description_of(windows)), stored_(std::move(stored)), tokens_(stored_->tokens()), windows_(windows) {}
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
-    const std::vector<std::int32_t> values =
-        windows_.M == 0 ? next_token(sample, tensor) : masked(sample, tensor);
+    const std::vector<std::int32_t> values = windows_.M == 0 ? next_token(sample, tensor) : masked(sample, tensor);
     std::memcpy(destination.data(), values.data(), destination.size());
   }
 
@@ -174,8 +164,7 @@ class TokenWindows final : public Dataset {
     const std::vector<Mask> masks = draw(sample);
     std::vector<std::int32_t> slots(windows_.M);
     for (std::size_t k = 0; k < masks.size(); ++k) {
-      slots[k] =
-          tensor == 2 ? static_cast<std::int32_t>(masks[k].position) : tokens[masks[k].position];
+      slots[k] = tensor == 2 ? static_cast<std::int32_t>(masks[k].position) : tokens[masks[k].position];
       if (masks[k].replacement >= 0) {
         tokens[masks[k].position] = masks[k].replacement;
       }
@@ -190,8 +179,7 @@ class TokenWindows final : public Dataset {
 
   /// Draws the positions with the first steps of a Fisher-Yates shuffle, and their replacements.
   [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
-    const std::uint64_t key =
-        random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
+    const std::uint64_t key = random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
     POPRUN_CHECK(windows_.M <= windows_.T);
     std::vector<std::uint32_t> positions(windows_.T);
     std::iota(positions.begin(), positions.end(), 0U);
@@ -201,8 +189,7 @@ class TokenWindows final : public Dataset {
       std::swap(positions[k], positions[k + words[0] % (windows_.T - k)]);
       const float kind = unit_float(words[1]);
       masks.push_back({positions[k], kind < 0.8F   ? static_cast<std::int32_t>(windows_.mask_token)
-                                     : kind < 0.9F ? static_cast<std::int32_t>(
-                                                         words[2] % tokens_.facts.vocabulary)
+                                     : kind < 0.9F ? static_cast<std::int32_t>(words[2] % tokens_.facts.vocabulary)
                                                    : -1});
     }
     std::ranges::sort(masks, {}, &Mask::position);
@@ -216,14 +203,12 @@ class TokenWindows final : public Dataset {
 
 Result<std::unique_ptr<Dataset>> StoredTokens::view(const Source& source) const {
   POPRUN_ASSIGN(const Windows windows, windows_of(tokens_.facts, source, name_));
-  return std::make_unique<TokenWindows>(
-      std::static_pointer_cast<const StoredTokens>(shared_from_this()), windows);
+  return std::make_unique<TokenWindows>(std::static_pointer_cast<const StoredTokens>(shared_from_this()), windows);
 }
 
 }  // namespace
 
-Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source,
-                                              std::string_view name) {
+Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name) {
   POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));
   return description_of(windows);
 }

@@ -15,26 +15,24 @@
 ///
 ///   T  sequence length    M  masks per sequence
 ///
-/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into
-/// windows of T from its beginning; an incomplete last window is dropped.
+/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into windows of T from its
+/// beginning; an incomplete last window is dropped.
 ///
 ///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the long sequence.
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
 ///                     next_sentence i32 (-1: none).
 ///
-/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M
-/// positions of a window are drawn anew; 80 % of them become the mask token, 10 % a random token,
-/// and 10 % stay. `positions` lists them in ascending order, `labels` the original tokens. Windows
-/// are raw: no [CLS], no [SEP]. The draw is a function of (seed, epoch, split, item); evaluation
-/// always uses that of epoch 0.
+/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M positions of a window are
+/// drawn anew; 80 % of them become the mask token, 10 % a random token, and 10 % stay. `positions` lists them in
+/// ascending order, `labels` the original tokens. Windows are raw: no [CLS], no [SEP]. The draw is a function of (seed,
+/// epoch, split, item); evaluation always uses that of epoch 0.
 ///
-/// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded
-/// up), mask-token (the first id that the data does not use).
+/// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
+/// first id that the data does not use).
 namespace poprun::hostio {
 
 /// The parameters, for the list of a dataset family.
-inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length",
-                                                                     "masks", "mask-token"};
+inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length", "masks", "mask-token"};
 
 /// Properties of a sequence of tokens that a description states.
 struct TokenFacts {
@@ -54,8 +52,7 @@ struct Tokens {
 /// Errors
 ///   kUsage  a parameter is out of range.
 ///   kData   the tokens do not fill one window in each part.
-Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source,
-                                              std::string_view name);
+Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name);
 
 /// Its view has the same errors.
 std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name);

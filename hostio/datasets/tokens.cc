@@ -9,12 +9,11 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/open_file.h"
 
-/// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or
-/// without the header of llm.c. The vocabulary is the largest id plus one, so a description reads
-/// the whole file.
+/// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or without the header
+/// of llm.c. The vocabulary is the largest id plus one, so a description reads the whole file.
 ///
-/// llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32
-/// bits before the tokens: a magic number, a version, the number of tokens, and zeros.
+/// llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before the tokens:
+/// a magic number, a version, the number of tokens, and zeros.
 namespace poprun::hostio::families {
 namespace {
 
@@ -56,38 +55,35 @@ std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
 }
 
 /// Bytes of the file's header; 0 if it has none. `width` is that of the requested tokens.
-Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes,
-                                   unsigned width, const std::string& source) {
+Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes, unsigned width,
+                                   const std::string& source) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), begin.size());
   for (const OtherFile& other : kOtherFiles) {
     if (text.starts_with(other.begin)) {
       return fail(ErrorCode::kData, fmt::format("{}: the file {}", source, other.remedy));
     }
   }
-  const auto* const known = begin.size() < kHeaderBytes
-                                ? kLlmcFiles.end()
-                                : std::ranges::find(kLlmcFiles, word(begin, 0), &LlmcFile::magic);
+  const auto* const known =
+      begin.size() < kHeaderBytes ? kLlmcFiles.end() : std::ranges::find(kLlmcFiles, word(begin, 0), &LlmcFile::magic);
   if (known == kLlmcFiles.end()) {
     return 0;
   }
-  const std::string what = fmt::format("{}: the file has the header of llm.c for {} (magic {})",
-                                       source, known->what, known->magic);
+  const std::string what =
+      fmt::format("{}: the file has the header of llm.c for {} (magic {})", source, known->what, known->magic);
   if (known->width != width) {
-    return fail(ErrorCode::kData,
-                known->width == 0
-                    ? fmt::format("{}; needed tokens: use the .bin files of its dev/data", what)
-                    : fmt::format("{}, {} bits each; use data.source = {}FILE", what,
-                                  8 * known->width, known->width == 2 ? kShort : kLong));
+    return fail(ErrorCode::kData, known->width == 0
+                                      ? fmt::format("{}; needed tokens: use the .bin files of its dev/data", what)
+                                      : fmt::format("{}, {} bits each; use data.source = {}FILE", what,
+                                                    8 * known->width, known->width == 2 ? kShort : kLong));
   }
   if (word(begin, 1) != known->version) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed version {}, had {}; write the file again",
-                                              what, known->version, word(begin, 1)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed version {}, had {}; write the file again", what,
+                                              known->version, word(begin, 1)));
   }
   const std::uint64_t needed = std::uint64_t{word(begin, 2)} * width;
   if (file_bytes - kHeaderBytes != needed) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed {} bytes for its {} tokens, had {}; write the file again",
-                            what, needed, word(begin, 2), file_bytes - kHeaderBytes));
+    return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes for its {} tokens, had {}; write the file again",
+                                              what, needed, word(begin, 2), file_bytes - kHeaderBytes));
   }
   return kHeaderBytes;
 }
@@ -109,18 +105,16 @@ Result<Tokens> read_tokens(const Source& source) {
   tokens.width = prefix == kShort ? 2 : 4;
   POPRUN_ASSIGN(const auto begin, read_bytes(file, source.scope, kHeaderBytes));
   POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, source.scope));
-  POPRUN_ASSIGN(const std::uint64_t header,
-                header_bytes(begin, opened.size(), tokens.width, source.text));
+  POPRUN_ASSIGN(const std::uint64_t header, header_bytes(begin, opened.size(), tokens.width, source.text));
   POPRUN_ASSIGN(tokens.bytes, read_bytes(file, source.scope, kWholeFile, header));
   if (tokens.bytes.size() % tokens.width != 0) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed a multiple of {} bytes, the size of a token, had {} bytes",
-                            source.text, tokens.width, tokens.bytes.size()));
+    return fail(ErrorCode::kData, fmt::format("{}: needed a multiple of {} bytes, the size of a token, had {} bytes",
+                                              source.text, tokens.width, tokens.bytes.size()));
   }
   const std::uint32_t largest = largest_id(tokens);
   if (largest >= (1U << 31) - 2) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed token ids below {}, had {}", source.text,
-                                              (1U << 31) - 2, largest));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed token ids below {}, had {}", source.text, (1U << 31) - 2, largest));
   }
   tokens.facts = {.count = tokens.bytes.size() / tokens.width, .vocabulary = largest + 1};
   return tokens;
@@ -133,8 +127,7 @@ const DatasetFamily& tokens() {
       .form = "tokens:FILE (16 bits per token), tokens-u32:FILE",
       .parameters = kTokenParameters,
       .stored = {},
-      .accepts =
-          [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },
+      .accepts = [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },
       .describe = [](const Source& source) -> Result<proto::Dataset> {
         POPRUN_ASSIGN(const Tokens tokens, read_tokens(source));
         return describe_token_windows(tokens.facts, source, source.text);

@@ -32,8 +32,7 @@ Status add_file(Sha256& digest, const std::filesystem::path& path, const FileSco
 
 }  // namespace
 
-Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files,
-                                   const FileScope& scope) {
+Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files, const FileScope& scope) {
   Sha256 digest;
   for (const std::filesystem::path& path : files) {
     POPRUN_TRY(add_file(digest, path, scope));
@@ -95,14 +94,12 @@ Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
     rest_ = rest_.subspan(in - zlib_.avail_in);
     ended_ = code == Z_STREAM_END;
     if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("{}: the gzip data ends too early, after {} inflated bytes", name_, total_));
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: the gzip data ends too early, after {} inflated bytes", name_, total_));
     }
     if (code != Z_OK && code != Z_STREAM_END) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_,
-                              total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
+      return fail(ErrorCode::kData, fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_,
+                                                total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
     }
   }
   return done;

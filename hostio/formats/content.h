@@ -16,17 +16,15 @@
 
 namespace poprun::hostio {
 
-/// A SHA-256 digest of the files' sizes and contents, in the given order, independent of their
-/// paths. Cost: 0.7 s for 1 GiB in the page cache, on a processor with SHA instructions.
+/// A SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7 s for 1
+/// GiB in the page cache, on a processor with SHA instructions.
 ///
 /// Errors: those of OpenFile::open, and
 ///   kData  a file cannot be read to its end.
-Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files,
-                                   const FileScope& scope = {});
+Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files, const FileScope& scope = {});
 
-/// The bytes of a file, or of its beginning, in order: inflated if they begin like gzip, with any
-/// number of members, otherwise unchanged. Any input results in bytes or an error, and memory grows
-/// only with the bytes that really exist.
+/// The bytes of a file, or of its beginning, in order: inflated if they begin like gzip, with any number of members,
+/// otherwise unchanged. Any input results in bytes or an error, and memory grows only with the bytes that really exist.
 ///
 /// Errors, of all members
 ///   kData  the packed bytes are damaged or end too early, or the inflated ones do not fit this
@@ -50,8 +48,7 @@ class Content {
     while (filled < count) {
       const std::uint64_t growth = std::max<std::uint64_t>(kFirstGrowth, 2 * filled);
       POPRUN_TRY(scope_.resize(bytes, std::min(count, growth), name_));
-      POPRUN_ASSIGN(const std::size_t had,
-                    read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));
+      POPRUN_ASSIGN(const std::size_t had, read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));
       filled += had;
       if (filled < bytes.size()) {
         bytes.resize(filled);

@@ -18,8 +18,8 @@
 ///   byte 4      R dimensions, 32-bit big-endian
 ///   then        the elements, row-major, and nothing after them
 ///
-/// Any input results in a value, or in one line that names the file, what was needed and what was
-/// there. Memory grows with the bytes that really exist, never with the claims of a header.
+/// Any input results in a value, or in one line that names the file, what was needed and what was there. Memory grows
+/// with the bytes that really exist, never with the claims of a header.
 namespace poprun::hostio {
 
 inline constexpr std::size_t kIdxRankMax = 8;
@@ -35,8 +35,8 @@ struct IdxArray {
   std::vector<std::uint8_t> elements;  ///< Has shape.elements entries.
 };
 
-/// Parses the shape in the header of `bytes`, which may be only the beginning of a file. `name` is
-/// the file's name in messages.
+/// Parses the shape in the header of `bytes`, which may be only the beginning of a file. `name` is the file's name in
+/// messages.
 ///
 /// Errors
 ///   kData  not an IDX file of unsigned bytes, too short, damaged gzip, or too large.
@@ -46,8 +46,7 @@ Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_v
 ///
 /// Errors
 ///   kData  as for `parse_idx_shape`; also fewer or more elements than the header says.
-Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name,
-                           const FileScope& scope = {});
+Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name, const FileScope& scope = {});
 
 /// Applies `parse_idx_shape` to the file's first bytes. Cost: one read of at most 64 KiB.
 Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope = {});

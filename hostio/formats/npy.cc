@@ -22,14 +22,13 @@ constexpr std::size_t kRankMax = 32;  // NumPy's own limit.
 std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    value =
-        (value << 8) | std::to_integer<std::uint64_t>(bytes[big_endian ? i : bytes.size() - 1 - i]);
+    value = (value << 8) | std::to_integer<std::uint64_t>(bytes[big_endian ? i : bytes.size() - 1 - i]);
   }
   return value;
 }
 
-/// Reads the Python literal of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}
-/// with its keys in any order. After a failure every member returns something, and ok() is false.
+/// Reads the Python literal of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)} with its keys in any
+/// order. After a failure every member returns something, and ok() is false.
 class Literal {
  public:
   explicit Literal(std::string_view text) : rest_(text) {}
@@ -90,9 +89,7 @@ class Literal {
   }
 
  private:
-  void skip_space() {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n"), rest_.size()));
-  }
+  void skip_space() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n"), rest_.size())); }
 
   std::uint64_t integer() {
     skip_space();
@@ -138,8 +135,7 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char c : text) {
-    shown += c >= ' ' && c <= '~' ? std::string(1, c)
-                                  : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    shown += c >= ' ' && c <= '~' ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
   return shown;
 }
@@ -151,10 +147,9 @@ Status take_type(std::string_view type, NpyHeader& header, std::string_view name
   const bool order = type.starts_with('<') || type.starts_with('>') || type.starts_with('|');
   if (!order || rest.size() != 2 || kTypes.find(rest) == std::string_view::npos ||
       rest.find(' ') != std::string_view::npos) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed bool, integers, float16, float32 or float64, had \"{}\"; "
-                            "convert it to one of these with astype()",
-                            name, printable(type)));
+    return fail(ErrorCode::kData, fmt::format("{}: needed bool, integers, float16, float32 or float64, had \"{}\"; "
+                                              "convert it to one of these with astype()",
+                                              name, printable(type)));
   }
   header.big_endian = type.front() == '>';
   header.kind = rest[0];
@@ -165,25 +160,22 @@ Status take_type(std::string_view type, NpyHeader& header, std::string_view name
 Status count_elements(NpyHeader& header, std::string_view name) {
   std::uint64_t bytes = header.width;
   for (const std::uint64_t dim : header.shape) {
-    if (__builtin_mul_overflow(bytes, dim, &bytes) ||
-        bytes > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
-      return fail(ErrorCode::kData, fmt::format("{}: an array [{}] is larger than any file", name,
-                                                fmt::join(header.shape, ", ")));
+    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: an array [{}] is larger than any file", name, fmt::join(header.shape, ", ")));
     }
   }
   header.elements = bytes / header.width;
   return {};
 }
 
-/// The element at `at` as a double. Integers beyond 2^53 are rounded, since no target can hold
-/// them.
+/// The element at `at` as a double. Integers beyond 2^53 are rounded, since no target can hold them.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
-    return header.width == 2 ? static_cast<double>(to_float(static_cast<Half>(bits)))
-           : header.width == 4
-               ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-               : std::bit_cast<double>(bits);
+    return header.width == 2   ? static_cast<double>(to_float(static_cast<Half>(bits)))
+           : header.width == 4 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                               : std::bit_cast<double>(bits);
   }
   if (header.kind == 'i') {
     const unsigned unused = 64 - 8 * header.width;
@@ -192,14 +184,12 @@ double number(const NpyHeader& header, const std::byte* at) {
   return static_cast<double>(bits);
 }
 
-/// For each dimension of the result, its size and the distance between neighbours in the file, in
-/// elements.
+/// For each dimension of the result, its size and the distance between neighbours in the file, in elements.
 struct Walk {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;
 
-  Walk(const NpyHeader& header, bool channels_last)
-      : sizes(header.shape), strides(header.shape.size()) {
+  Walk(const NpyHeader& header, bool channels_last) : sizes(header.shape), strides(header.shape.size()) {
     std::uint64_t stride = 1;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::size_t d = header.fortran_order ? i : sizes.size() - 1 - i;
@@ -234,13 +224,12 @@ struct Walk {
 
 /// Whether the elements need no conversion.
 bool is_target(const NpyHeader& header, const NpyTarget& target) {
-  const bool same_type =
-      target.element == NpyTarget::Element::kU8    ? header.width == 1
-      : target.element == NpyTarget::Element::kI32 ? header.kind == 'i' && header.width == 4
-      : target.element == NpyTarget::Element::kF64 ? header.kind == 'f' && header.width == 8
-                                                   : header.kind == 'f' && header.width == 4;
-  return same_type && (!header.big_endian || header.width == 1) &&
-         (!header.fortran_order || header.shape.size() < 2) && !target.channels_last;
+  const bool same_type = target.element == NpyTarget::Element::kU8    ? header.width == 1
+                         : target.element == NpyTarget::Element::kI32 ? header.kind == 'i' && header.width == 4
+                         : target.element == NpyTarget::Element::kF64 ? header.kind == 'f' && header.width == 8
+                                                                      : header.kind == 'f' && header.width == 4;
+  return same_type && (!header.big_endian || header.width == 1) && (!header.fortran_order || header.shape.size() < 2) &&
+         !target.channels_last;
 }
 
 void put(std::vector<std::byte>& elements, std::uint64_t at, auto value) {
@@ -250,8 +239,7 @@ void put(std::vector<std::byte>& elements, std::uint64_t at, auto value) {
 /// Whether the element can hold the value; NaN and the infinities are floats like others.
 bool representable(double value, NpyTarget::Element element) {
   if (element == NpyTarget::Element::kI32) {
-    return value >= std::numeric_limits<std::int32_t>::min() &&
-           value <= std::numeric_limits<std::int32_t>::max();
+    return value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max();
   }
   return element == NpyTarget::Element::kF64 || !std::isfinite(value) ||
          std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max());
@@ -271,10 +259,9 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string
     const std::string_view key = literal.string();
     literal.expect(':');
     if (key == "descr" && literal.skip('[')) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: needed an array of numbers, had one of records; save each field "
-                              "as a separate array",
-                              name));
+      return fail(ErrorCode::kData, fmt::format("{}: needed an array of numbers, had one of records; save each field "
+                                                "as a separate array",
+                                                name));
     }
     if (key == "descr") {
       type = literal.string();
@@ -303,25 +290,19 @@ std::string dtype_of(const NpyHeader& header) {
   if (header.kind == 'b') {
     return "bool";
   }
-  return fmt::format("{}{}",
-                     header.kind == 'f'   ? "float"
-                     : header.kind == 'i' ? "int"
-                                          : "uint",
-                     8 * header.width);
+  return fmt::format("{}{}", header.kind == 'f' ? "float" : header.kind == 'i' ? "int" : "uint", 8 * header.width);
 }
 
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name) {
   if (bytes == header.bytes()) {
     return {};
   }
-  return fail(ErrorCode::kData,
-              fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file again", name,
-                          header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), bytes));
+  return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file again", name,
+                                            header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), bytes));
 }
 
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
-                                            const NpyTarget& target, std::string_view name,
-                                            const FileScope& scope) {
+                                            const NpyTarget& target, std::string_view name, const FileScope& scope) {
   using Element = NpyTarget::Element;
   constexpr std::uint64_t kBetweenWords = 1 << 20;  // Takes about 10 ms.
   POPRUN_TRY(check_npy_size(header, data.size(), name));
@@ -329,9 +310,7 @@ Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector
   if (is_target(header, target)) {
     return data;
   }
-  const std::uint64_t width = target.element == Element::kU8    ? 1
-                              : target.element == Element::kF64 ? 8
-                                                                : 4;
+  const std::uint64_t width = target.element == Element::kU8 ? 1 : target.element == Element::kF64 ? 8 : 4;
   std::vector<std::byte> result;
   POPRUN_TRY(scope.resize(result, header.elements * width, name));
   std::uint64_t bad = header.elements;
@@ -356,10 +335,9 @@ Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector
     }
   });
   if (bad != header.elements) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: item {}: needed numbers that fit {}, had one that does not", name,
-                            bad / (header.elements / header.shape[0]),
-                            target.element == Element::kI32 ? "32 bits" : "float32"));
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed numbers that fit {}, had one that does not", name,
+                                              bad / (header.elements / header.shape[0]),
+                                              target.element == Element::kI32 ? "32 bits" : "float32"));
   }
   return result;
 }

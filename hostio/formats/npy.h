@@ -12,8 +12,7 @@
 
 /// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
 ///
-/// Any input results in a value, or in one line that names the file, what was needed and what was
-/// there.
+/// Any input results in a value, or in one line that names the file, what was needed and what was there.
 namespace poprun::hostio {
 
 /// Size of a file's beginning that is certain to hold its header.
@@ -31,8 +30,7 @@ struct NpyHeader {
   [[nodiscard]] std::uint64_t bytes() const { return elements * width; }
 };
 
-/// Parses the header in a file's first bytes: kNpyPrefix of them, or all. `name` is the file's name
-/// in messages.
+/// Parses the header in a file's first bytes: kNpyPrefix of them, or all. `name` is the file's name in messages.
 ///
 /// Errors
 ///   kData  not an array file, damaged, or its elements are not numbers.
@@ -49,8 +47,8 @@ struct NpyTarget {
   bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
 };
 
-/// Checks that an array's file, or its member of an archive, is as large as its header says, before
-/// anything is read or inflated. `bytes` is the size after the header.
+/// Checks that an array's file, or its member of an archive, is as large as its header says, before anything is read or
+/// inflated. `bytes` is the size after the header.
 ///
 /// Errors
 ///   kData  it is larger or smaller.

@@ -43,27 +43,25 @@ std::string_view kind_of(const struct stat& facts) {
 
 }  // namespace
 
-Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out,
-               std::string_view name) {
+Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name) {
   std::uint64_t had = 0;
   while (had < out.size()) {
-    const ssize_t got = ::pread(file.descriptor(), out.data() + had, out.size() - had,
-                                static_cast<off_t>(offset + had));
+    const ssize_t got =
+        ::pread(file.descriptor(), out.data() + had, out.size() - had, static_cast<off_t>(offset + had));
     if (got > 0) {
       had += static_cast<std::uint64_t>(got);
     } else if (got == 0 || errno != EINTR) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: needed {} bytes from byte {} on, could read "
-                              "{}{}",
-                              name, out.size(), offset, had,
-                              got == 0 ? "" : fmt::format(": {}", std::strerror(errno))));
+      return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes from byte {} on, could read "
+                                                "{}{}",
+                                                name, out.size(), offset, had,
+                                                got == 0 ? "" : fmt::format(": {}", std::strerror(errno))));
     }
   }
   return {};
 }
 
-Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope,
-                                          std::uint64_t most, std::uint64_t offset) {
+Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope, std::uint64_t most,
+                                          std::uint64_t offset) {
   constexpr std::uint64_t kPieceBytes = 16 << 20;
   POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
   const std::uint64_t begin = std::min(opened.size(), offset);
@@ -82,8 +80,8 @@ Result<FileScope> FileScope::below(const fs::path& root) {
   std::error_code failed;
   const fs::path real = fs::canonical(root, failed);
   if (failed || !fs::is_directory(real, failed)) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: needed a folder: {}", root.string(),
-                                               failed ? failed.message() : "it is not one"));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: needed a folder: {}", root.string(), failed ? failed.message() : "it is not one"));
   }
   FileScope scope;
   scope.root_ = real;
@@ -109,8 +107,7 @@ void FileScope::advance(std::uint64_t bytes) const {
 }
 
 Status FileScope::check_promise(std::uint64_t bytes, std::string_view what) const {
-  return reading_->promise(
-      bytes, [&](std::uint64_t promised) { return check_room(what, bytes, promised); });
+  return reading_->promise(bytes, [&](std::uint64_t promised) { return check_room(what, bytes, promised); });
 }
 
 Status FileScope::admits(const fs::path& file) const {
@@ -122,11 +119,10 @@ Status FileScope::admits(const fs::path& file) const {
   if (!failed && !root_->empty() && is_below(real, *root_)) {
     return {};
   }
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("{}: the data server does not serve this file; start it with --root set to a "
-                  "folder above the file, or with --source and this job's data.source",
-                  file.string()));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}: the data server does not serve this file; start it with --root set to a "
+                          "folder above the file, or with --source and this job's data.source",
+                          file.string()));
 }
 
 Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
@@ -152,8 +148,7 @@ Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
   return opened;
 }
 
-OpenFile::OpenFile(OpenFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
 
 OpenFile::~OpenFile() {
   if (descriptor_ >= 0) {
@@ -179,13 +174,12 @@ Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t prom
   if (bytes <= free) {
     return {};
   }
-  return fail(
-      ErrorCode::kData,
-      fmt::format("{}: needed {} of memory, but only {} is free ({}); use a smaller dataset or a "
-                  "host with more memory",
-                  what, mebibytes_text(bytes), mebibytes_text(free), memory->source),
-      {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
-                            .had = Bytes{static_cast<std::int64_t>(free)}}});
+  return fail(ErrorCode::kData,
+              fmt::format("{}: needed {} of memory, but only {} is free ({}); use a smaller dataset or a "
+                          "host with more memory",
+                          what, mebibytes_text(bytes), mebibytes_text(free), memory->source),
+              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 }  // namespace poprun::hostio

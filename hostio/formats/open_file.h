@@ -17,8 +17,8 @@
 /// Opens the files of datasets so that neither a link nor a pipe in their place does harm.
 namespace poprun::hostio {
 
-/// Checks that this host has memory for `bytes` more, in addition to those `promised` to others. A
-/// small number of bytes is always accepted.
+/// Checks that this host has memory for `bytes` more, in addition to those `promised` to others. A small number of
+/// bytes is always accepted.
 ///
 /// Errors
 ///   kData  it does not, with the shortage; the message says that `what` needs them.
@@ -49,8 +49,7 @@ class FileScope {
   /// Records work done (Reading::advance).
   void advance(std::uint64_t bytes) const;
 
-  /// Resizes a vector of bytes for `what`. Concurrent readings do not count on the same free
-  /// memory.
+  /// Resizes a vector of bytes for `what`. Concurrent readings do not count on the same free memory.
   ///
   /// Errors: those of check_room.
   template <typename Byte>
@@ -71,8 +70,7 @@ class FileScope {
     }
     return {};
   }
-  /// Checks that the file or folder may be read. It need not exist, and the result does not reveal
-  /// whether it does.
+  /// Checks that the file or folder may be read. It need not exist, and the result does not reveal whether it does.
   ///
   /// Errors
   ///   kUsage  it may not be read; names it and the remedy.
@@ -88,8 +86,8 @@ class FileScope {
 /// A regular file, open for reading.
 class OpenFile {
  public:
-  /// Opens a file without ever waiting: a pipe or a device is refused, not opened. The opened file
-  /// is the one that `scope` was asked about, even if links change meanwhile.
+  /// Opens a file without ever waiting: a pipe or a device is refused, not opened. The opened file is the one that
+  /// `scope` was asked about, even if links change meanwhile.
   ///
   /// Errors
   ///   kData   it is missing, not a regular file, cannot be read, or changed during the reading of
@@ -119,16 +117,13 @@ class OpenFile {
 /// Returns `most` bytes of the file from `offset` on; fewer if it ends before.
 ///
 /// Errors: those of OpenFile::open and check_room.
-Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
-                                          const FileScope& scope = {},
-                                          std::uint64_t most = kWholeFile,
-                                          std::uint64_t offset = 0);
+Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope = {},
+                                          std::uint64_t most = kWholeFile, std::uint64_t offset = 0);
 
 /// Fills `out` from byte `offset` of the file. `name` is the file's name in messages.
 ///
 /// Errors
 ///   kData  the file ends before, or cannot be read.
-Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out,
-               std::string_view name);
+Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name);
 
 }  // namespace poprun::hostio

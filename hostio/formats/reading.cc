@@ -8,10 +8,9 @@ namespace poprun::hostio {
 namespace {
 
 Status changed(const std::filesystem::path& file) {
-  return fail(ErrorCode::kData,
-              fmt::format("{}: changed while the data server read it; start the job again once "
-                          "nobody writes to the file",
-                          file.string()));
+  return fail(ErrorCode::kData, fmt::format("{}: changed while the data server read it; start the job again once "
+                                            "nobody writes to the file",
+                                            file.string()));
 }
 
 std::int64_t nanoseconds(const struct timespec& time) {
@@ -59,11 +58,9 @@ std::vector<std::filesystem::path> Reading::files() const {
 unsigned Reading::percent() const {
   constexpr double kMost = 99;
   const auto expected = static_cast<double>(expected_);
-  const double now =
-      expected == 0 ? 0 : std::min(kMost, static_cast<double>(work_) * 100 / expected);
+  const double now = expected == 0 ? 0 : std::min(kMost, static_cast<double>(work_) * 100 / expected);
   unsigned highest = percent_;
-  while (highest < static_cast<unsigned>(now) &&
-         !percent_.compare_exchange_weak(highest, static_cast<unsigned>(now))) {
+  while (highest < static_cast<unsigned>(now) && !percent_.compare_exchange_weak(highest, static_cast<unsigned>(now))) {
   }
   return percent_;
 }

@@ -14,8 +14,8 @@
 
 namespace poprun::hostio {
 
-/// One pass over the files of a dataset: records which files it opened, refuses a file that changes
-/// meanwhile, and counts its progress.
+/// One pass over the files of a dataset: records which files it opened, refuses a file that changes meanwhile, and
+/// counts its progress.
 ///
 /// Threads: one thread reads; any thread may ask for the progress.
 class Reading {
@@ -27,8 +27,7 @@ class Reading {
     std::uint64_t promised = 0;  ///< Memory about to be taken; under the mutex.
   };
 
-  explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>())
-      : shared_(std::move(shared)) {}
+  explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>()) : shared_(std::move(shared)) {}
 
   /// Records an open file.
   ///
@@ -82,8 +81,8 @@ class Reading {
     std::uint64_t rest_;
   };
 
-  /// Adds `bytes` to the promised memory if `check`, given the memory promised before, allows it.
-  /// The caller then creates a Promise of the same size.
+  /// Adds `bytes` to the promised memory if `check`, given the memory promised before, allows it. The caller then
+  /// creates a Promise of the same size.
   template <typename Check>
   Status promise(std::uint64_t bytes, const Check& check) {
     const std::lock_guard lock(shared_->mutex);

@@ -22,8 +22,7 @@ using Archive = std::unique_ptr<zip_t, Close>;
 using Member = std::unique_ptr<zip_file_t, Close>;
 
 tl::unexpected<Error> damaged(const fs::path& archive, const std::string& what) {
-  return fail(ErrorCode::kData,
-              fmt::format("{}: not a zip archive that NumPy wrote: {}", archive.string(), what));
+  return fail(ErrorCode::kData, fmt::format("{}: not a zip archive that NumPy wrote: {}", archive.string(), what));
 }
 
 Result<Archive> open(const fs::path& file, const FileScope& scope) {
@@ -57,15 +56,14 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
   const bool encrypted = facts.encryption_method != ZIP_EM_NONE;
   if (encrypted || (facts.comp_method != ZIP_CM_STORE && facts.comp_method != ZIP_CM_DEFLATE)) {
     return damaged(file, fmt::format("needed a stored or deflated member, had one {}",
-                                     encrypted ? "that is encrypted"
-                                               : fmt::format("of method {}", facts.comp_method)));
+                                     encrypted ? "that is encrypted" : fmt::format("of method {}", facts.comp_method)));
   }
   return member;
 }
 
 /// Reads up to `count` bytes; fewer if the member ends or is damaged.
-Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count,
-                                         const std::string& name, const FileScope& scope) {
+Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count, const std::string& name,
+                                         const FileScope& scope) {
   constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
   constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
   std::vector<std::byte> bytes;
@@ -73,11 +71,9 @@ Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count
   while (had < count) {
     if (had == bytes.size()) {
       // Doubles the size, so that a false size costs at most twice the real bytes.
-      POPRUN_TRY(scope.resize(
-          bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
+      POPRUN_TRY(scope.resize(bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
     }
-    const zip_int64_t read =
-        zip_fread(member, bytes.data() + had, std::min<std::uint64_t>(kPiece, bytes.size() - had));
+    const zip_int64_t read = zip_fread(member, bytes.data() + had, std::min<std::uint64_t>(kPiece, bytes.size() - had));
     if (read <= 0) {
       break;
     }
@@ -104,27 +100,24 @@ Result<std::vector<ZipMember>> zip_members(const fs::path& file, const FileScope
   return members;
 }
 
-Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope& scope,
-                                           const ZipMember& member, std::uint64_t most) {
+Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope& scope, const ZipMember& member,
+                                           std::uint64_t most) {
   POPRUN_ASSIGN(const Archive archive, open(file, scope));
   const Member open_member(zip_fopen_index(archive.get(), member.index, 0));
   if (open_member == nullptr) {
-    return fail(ErrorCode::kData, fmt::format("{}: {}: {}; write the file again", file.string(),
-                                              member.name, zip_strerror(archive.get())));
+    return fail(ErrorCode::kData, fmt::format("{}: {}: {}; write the file again", file.string(), member.name,
+                                              zip_strerror(archive.get())));
   }
   const std::uint64_t count = std::min(member.size, most);
   POPRUN_ASSIGN(std::vector<std::byte> bytes,
-                read_from(open_member.get(), count,
-                          fmt::format("{}: {}", file.string(), member.name), scope));
+                read_from(open_member.get(), count, fmt::format("{}: {}", file.string(), member.name), scope));
   // Reading on at the end makes libzip compare the checksum.
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
   if (bytes.size() != count || more != 0) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file again", file.string(),
-                    member.name, count, bytes.size(),
-                    more > 0 ? "and more after them" : zip_file_strerror(open_member.get())));
+    return fail(ErrorCode::kData, fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file again",
+                                              file.string(), member.name, count, bytes.size(),
+                                              more > 0 ? "and more after them" : zip_file_strerror(open_member.get())));
   }
   return bytes;
 }

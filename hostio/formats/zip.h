@@ -10,11 +10,11 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// Zip archives as NumPy writes them: members stored or deflated, on one disk, with the 64-bit
-/// fields of large ones, without encryption. libzip reads them.
+/// Zip archives as NumPy writes them: members stored or deflated, on one disk, with the 64-bit fields of large ones,
+/// without encryption. libzip reads them.
 ///
-/// Any input results in a value, or in one line that names the file and what is wrong. A member's
-/// memory grows with the bytes that really exist.
+/// Any input results in a value, or in one line that names the file and what is wrong. A member's memory grows with the
+/// bytes that really exist.
 namespace poprun::hostio {
 
 struct ZipMember {
@@ -27,16 +27,15 @@ struct ZipMember {
 ///
 /// Errors: those of OpenFile::open, and
 ///   kData  not a zip archive, damaged, or of an unsupported kind.
-Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive,
-                                           const FileScope& scope = {});
+Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive, const FileScope& scope = {});
 
-/// Returns the member's first `most` bytes, or all if it has fewer. The checksum is verified if the
-/// member is read to its end.
+/// Returns the member's first `most` bytes, or all if it has fewer. The checksum is verified if the member is read to
+/// its end.
 ///
 /// Errors: those of OpenFile::open and check_room, and
 ///   kData  the archive or the member is damaged; names both.
-Result<std::vector<std::byte>> read_member(
-    const std::filesystem::path& archive, const FileScope& scope, const ZipMember& member,
-    std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
+Result<std::vector<std::byte>> read_member(const std::filesystem::path& archive, const FileScope& scope,
+                                           const ZipMember& member,
+                                           std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace poprun::hostio

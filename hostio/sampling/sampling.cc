@@ -36,15 +36,13 @@ std::uint64_t samples_at_once(const proto::Selection& selection) {
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection) {
   POPRUN_TRY(check_counts(selection));
   // Dividing twice equals dividing by the product, without its overflow.
-  const std::uint64_t steps =
-      items / selection.micro_batches_per_step() / samples_at_once(selection);
+  const std::uint64_t steps = items / selection.micro_batches_per_step() / samples_at_once(selection);
   if (steps == 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("the dataset has {} training items, fewer than one global batch of {} "
-                            "replicas x {} samples x {} micro-batches; use a smaller "
-                            "micro-batch-size, gradient-accumulation or number of replicas",
-                            items, selection.replica_count(), selection.micro_batch_size(),
-                            selection.micro_batches_per_step()));
+    return fail(ErrorCode::kUsage, fmt::format("the dataset has {} training items, fewer than one global batch of {} "
+                                               "replicas x {} samples x {} micro-batches; use a smaller "
+                                               "micro-batch-size, gradient-accumulation or number of replicas",
+                                               items, selection.replica_count(), selection.micro_batch_size(),
+                                               selection.micro_batches_per_step()));
   }
   return steps;
 }
@@ -68,11 +66,10 @@ std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std:
   return order;
 }
 
-std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items,
-                       std::uint64_t position) {
-  // A Feistel network permutes the smallest square of a power of two that holds all items; a value
-  // outside 0..items-1 is permuted again until it is inside, so the result stays a bijection. Black
-  // and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
+std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items, std::uint64_t position) {
+  // A Feistel network permutes the smallest square of a power of two that holds all items; a value outside 0..items-1
+  // is permuted again until it is inside, so the result stays a bijection. Black and Rogaway, "Ciphers with arbitrary
+  // finite domains", CT-RSA 2002.
   constexpr unsigned kRounds = 8;
   POPRUN_CHECK(position < items);
   if (items <= kShuffledMax) {
@@ -97,22 +94,20 @@ std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t ite
 Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t items) {
   POPRUN_TRY(check_counts(selection));
   if (selection.replica() >= selection.replica_count()) {
-    return fail(ErrorCode::kUsage, fmt::format("selection: needed replica < {}, had {}",
-                                               selection.replica_count(), selection.replica()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("selection: needed replica < {}, had {}", selection.replica_count(), selection.replica()));
   }
   Sampler sampler;
   if (selection.split() == proto::SPLIT_TRAIN) {
     POPRUN_ASSIGN(sampler.steps_per_epoch_, hostio::steps_per_epoch(items, selection));
     sampler.training_ = true;
     sampler.batch_count_ = kEndless;
-  } else if (selection.split() == proto::SPLIT_TEST ||
-             selection.split() == proto::SPLIT_TRAIN_ONCE) {
+  } else if (selection.split() == proto::SPLIT_TEST || selection.split() == proto::SPLIT_TRAIN_ONCE) {
     POPRUN_ASSIGN(sampler.batch_count_, evaluation_batches(items, selection));
   } else {
-    return fail(ErrorCode::kUsage,
-                fmt::format("selection: needed split SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, "
-                            "had number {}",
-                            static_cast<int>(selection.split())));
+    return fail(ErrorCode::kUsage, fmt::format("selection: needed split SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, "
+                                               "had number {}",
+                                               static_cast<int>(selection.split())));
   }
   sampler.sequential_ = selection.sequential();
   sampler.seed_ = selection.seed();
@@ -131,9 +126,7 @@ std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
 
 std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
   POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size_);
-  const auto first_of = [&](std::uint64_t slot) {
-    return (slot * replica_count_ + replica_) * micro_batch_size_;
-  };
+  const auto first_of = [&](std::uint64_t slot) { return (slot * replica_count_ + replica_) * micro_batch_size_; };
   if (!training_) {
     const std::uint64_t first = first_of(sequence);
     for (std::uint64_t j = 0; j < items.size(); ++j) {
@@ -143,8 +136,7 @@ std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> i
   }
   const std::uint64_t step = sequence / micro_batches_per_step_;
   // Micro-batches continue through the permutation after those of the epoch's earlier steps.
-  const std::uint64_t slot =
-      (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
+  const std::uint64_t slot = (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
   const bool shuffles = !sequential_ && items_ <= kShuffledMax;
   const std::vector<std::uint64_t> order =
       shuffles ? shuffled(key_, epoch_of(sequence), items_) : std::vector<std::uint64_t>{};

@@ -9,9 +9,8 @@
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 
-/// Decides which items are in batch k of replica r: a pure function of the Selection, the number of
-/// items and k (ARCHITECTURE, law 6). Without state, cache or gRPC, so that replicas can also count
-/// steps with it.
+/// Decides which items are in batch k of replica r: a pure function of the Selection, the number of items and k
+/// (ARCHITECTURE, law 6). Without state, cache or gRPC, so that replicas can also count steps with it.
 ///
 ///   one training step, 2 replicas, 2 micro-batches per step, micro-batch m of replica r:
 ///
@@ -19,14 +18,13 @@
 ///                        |<- micro-batch->                |                  |<- of this epoch ->
 ///                        |<------- global batch --------->|
 ///
-/// A sequential Selection has the items in the dataset's order instead of a permutation. With G
-/// items in a global batch and b in a micro-batch, global batch s of an epoch has the items s * G
-/// to (s + 1) * G - 1, and within it micro-batch m of replica r has the b items from (m * replicas
-/// + r) * b on.
+/// A sequential Selection has the items in the dataset's order instead of a permutation. With G items in a global batch
+/// and b in a micro-batch, global batch s of an epoch has the items s * G to (s + 1) * G - 1, and within it micro-batch
+/// m of replica r has the b items from (m * replicas + r) * b on.
 ///
-/// In an evaluation, of the test items or once of the training items, batch k of replica r has the
-/// b items from (k * replicas + r) * b on. Beyond the last item there is padding: the items from
-/// the first one on again, which do not count.
+/// In an evaluation, of the test items or once of the training items, batch k of replica r has the b items from (k *
+/// replicas + r) * b on. Beyond the last item there is padding: the items from the first one on again, which do not
+/// count.
 namespace poprun::hostio {
 
 /// Number of global batches in one epoch; items that do not fill the last one are left out.
@@ -35,27 +33,23 @@ namespace poprun::hostio {
 ///   kUsage  a count of the Selection is zero, or the items do not fill one global batch.
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection);
 
-/// Number of batches of each replica in one evaluation, so that all replicas together see each item
-/// once.
+/// Number of batches of each replica in one evaluation, so that all replicas together see each item once.
 ///
 /// Errors
 ///   kUsage  a count of the Selection is zero.
 Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection);
 
-/// Up to this many items, every order of an epoch is equally likely. Beyond, orders are drawn by a
-/// network that can produce only few of them, but shows no bias that a test of a few positions
-/// would detect.
+/// Up to this many items, every order of an epoch is equally likely. Beyond, orders are drawn by a network that can
+/// produce only few of them, but shows no bias that a test of a few positions would detect.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
-/// The permutation of 0..items-1 of one epoch, by the Fisher-Yates shuffle. Requires: items <=
-/// kShuffledMax. Cost: about 20 ns per item.
+/// The permutation of 0..items-1 of one epoch, by the Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost:
+/// about 20 ns per item.
 std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std::uint64_t items);
 
-/// The item at `position` of the permutation of 0..items-1 of one epoch. A bijection for each (key,
-/// epoch). Requires: position < items <= 2^62. Cost: that of `shuffled` for few items, else about
-/// 0.2 us, at worst 0.8 us.
-std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items,
-                       std::uint64_t position);
+/// The item at `position` of the permutation of 0..items-1 of one epoch. A bijection for each (key, epoch). Requires:
+/// position < items <= 2^62. Cost: that of `shuffled` for few items, else about 0.2 us, at worst 0.8 us.
+std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items, std::uint64_t position);
 
 /// The batches of one Selection over a split of `items` items. A value; any thread may use it.
 class Sampler {
@@ -72,13 +66,12 @@ class Sampler {
 
   [[nodiscard]] std::uint32_t micro_batch_size() const { return micro_batch_size_; }
 
-  /// The seed and epoch that the dataset needs for batch `sequence` besides its items (dataset.h,
-  /// Sample).
+  /// The seed and epoch that the dataset needs for batch `sequence` besides its items (dataset.h, Sample).
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const;
 
-  /// Writes the items of batch `sequence` and returns how many of them, from the first on, are not
-  /// padding. Requires: sequence < batch_count(), items.size() == micro_batch_size().
+  /// Writes the items of batch `sequence` and returns how many of them, from the first on, are not padding. Requires:
+  /// sequence < batch_count(), items.size() == micro_batch_size().
   std::size_t items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
 
  private:

@@ -28,8 +28,7 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// The reason why a call broke, for a log line: "Connection refused" out of gRPC's list of all
-/// attempts.
+/// The reason why a call broke, for a log line: "Connection refused" out of gRPC's list of all attempts.
 std::string reason_of(const grpc::Status& status) {
   const std::string& message = status.error_message();
   const std::size_t colon = message.rfind(": ");
@@ -48,35 +47,32 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
     return Error{ErrorCode::kUsage, status.error_message()};
   }
   if (code == UNIMPLEMENTED) {
-    return Error{ErrorCode::kUsage,
-                 fmt::format("the service at {} is not a poprun-emu data server", address)};
+    return Error{ErrorCode::kUsage, fmt::format("the service at {} is not a poprun-emu data server", address)};
   }
   return std::nullopt;
 }
 
 Error unreachable(const std::string& address, milliseconds timeout, const std::string& source,
                   const std::string& progress) {
-  return {
-      ErrorCode::kUnreachable,
-      fmt::format("data server {} did not answer for {:g} s{}; check that poprun-emu-hostio runs "
-                  "there and serves '{}', or raise --hostio-timeout",
-                  address, seconds(timeout), progress, source),
-      {.address = address}};
+  return {ErrorCode::kUnreachable,
+          fmt::format("data server {} did not answer for {:g} s{}; check that poprun-emu-hostio runs "
+                      "there and serves '{}', or raise --hostio-timeout",
+                      address, seconds(timeout), progress, source),
+          {.address = address}};
 }
 
 /// The error of a server that answers but makes no progress in reading a dataset.
 Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
             const proto::Loading& loading) {
-  return {
-      ErrorCode::kUnreachable,
-      fmt::format("data server {} reads '{}' and has got no further than {} % for {:g} s; check "
-                  "the disk it reads from, or raise --hostio-timeout",
-                  address, source, loading.percent(), seconds(timeout)),
-      {.address = address}};
+  return {ErrorCode::kUnreachable,
+          fmt::format("data server {} reads '{}' and has got no further than {} % for {:g} s; check "
+                      "the disk it reads from, or raise --hostio-timeout",
+                      address, source, loading.percent(), seconds(timeout)),
+          {.address = address}};
 }
 
-/// A thread pulls batches into a queue; next() takes them out. Batches in flight plus batches in
-/// the queue never exceed prefetch_batches.
+/// A thread pulls batches into a queue; next() takes them out. Batches in flight plus batches in the queue never exceed
+/// prefetch_batches.
 class PrefetchingStream final : public HostStream {
  public:
   explicit PrefetchingStream(const HostStreamOptions& options)
@@ -108,8 +104,8 @@ class PrefetchingStream final : public HostStream {
       options_.on_wait(false);
     }
     if (batches_.empty()) {
-      return tl::unexpected(failure_.value_or(
-          Error{ErrorCode::kInfrastructure, "the job stops before the batch that is missing"}));
+      return tl::unexpected(
+          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job stops before the batch that is missing"}));
     }
     HostBatch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -158,8 +154,7 @@ class PrefetchingStream final : public HostStream {
     return abandoned.value_or(status);
   }
 
-  /// Moves batches from the call to the queue until the call is over; returns a status if the call
-  /// must be abandoned.
+  /// Moves batches from the call to the queue until the call is over; returns a status if the call must be abandoned.
   std::optional<grpc::Status> receive(PullCall& call) {
     Clock::time_point heard = Clock::now();
     proto::Batch batch;
@@ -171,8 +166,7 @@ class PrefetchingStream final : public HostStream {
         heard = last_success_ = Clock::now();  // Until now, no request to the server was open.
       }
       grant_room(call);
-      const auto deadline =
-          std::min(heard + options_.timeout / 4, last_success_ + options_.timeout);
+      const auto deadline = std::min(heard + options_.timeout / 4, last_success_ + options_.timeout);
       switch (call.wait(deadline, batch)) {
         case PullCall::Event::kOver:
           return std::nullopt;
@@ -194,8 +188,7 @@ class PrefetchingStream final : public HostStream {
       }
       if (batch.sequence() != next_sequence_) {
         return grpc::Status(grpc::StatusCode::INTERNAL,
-                            fmt::format("batch {} arrived where {} was expected", batch.sequence(),
-                                        next_sequence_));
+                            fmt::format("batch {} arrived where {} was expected", batch.sequence(), next_sequence_));
       }
       heard = last_success_ = Clock::now();
       loading_.reset();
@@ -232,8 +225,8 @@ class PrefetchingStream final : public HostStream {
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Grants half the prefetch at a time: this halves the messages, and at least half is always in
-  /// flight or in the queue.
+  /// Grants half the prefetch at a time: this halves the messages, and at least half is always in flight or in the
+  /// queue.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;
     if (2 * free >= options_.prefetch_batches) {
@@ -245,8 +238,7 @@ class PrefetchingStream final : public HostStream {
   /// Waits for our own replica to take batches. Returns false if the stream is being destroyed.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [&] { return stopping_ || 2 * batches_.size() <= options_.prefetch_batches; });
+    changed_.wait(lock, [&] { return stopping_ || 2 * batches_.size() <= options_.prefetch_batches; });
     return !stopping_;
   }
 
@@ -262,10 +254,8 @@ class PrefetchingStream final : public HostStream {
   /// The reason why the stream ends, if it does.
   std::optional<Error> verdict(const grpc::Status& status) const {
     if (status.ok()) {
-      return Error{
-          ErrorCode::kBug,
-          fmt::format("batch {} was requested, but the stream of replica {} ends before it",
-                      next_sequence_, options_.selection.replica())};
+      return Error{ErrorCode::kBug, fmt::format("batch {} was requested, but the stream of replica {} ends before it",
+                                                next_sequence_, options_.selection.replica())};
     }
     if (std::optional<Error> error = final_error(status, options_.address)) {
       return error;
@@ -292,20 +282,18 @@ class PrefetchingStream final : public HostStream {
     lost_since_ = last_success_;
     log::write(log::Level::kWarning, options_.log_source,
                next_sequence_ == options_.first_sequence
-                   ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s",
-                                 options_.address, reason_of(status), seconds(options_.timeout))
-                   : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s",
-                                 options_.address, next_sequence_ - 1, reason_of(status),
-                                 seconds(options_.timeout)));
+                   ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s", options_.address,
+                                 reason_of(status), seconds(options_.timeout))
+                   : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s", options_.address,
+                                 next_sequence_ - 1, reason_of(status), seconds(options_.timeout)));
   }
 
   void note_back() {
     backoff_ = kBackoffFirst;
     if (lost_since_) {
-      log::write(
-          log::Level::kInfo, options_.log_source,
-          fmt::format("data server {} is back after {:.1f} s; continuing with batch {}",
-                      options_.address, seconds(Clock::now() - *lost_since_), next_sequence_));
+      log::write(log::Level::kInfo, options_.log_source,
+                 fmt::format("data server {} is back after {:.1f} s; continuing with batch {}", options_.address,
+                             seconds(Clock::now() - *lost_since_), next_sequence_));
       lost_since_.reset();
     }
   }

@@ -33,13 +33,13 @@ struct HostStreamOptions {
   std::function<bool()> is_needed = [] { return true; };
 };
 
-/// Opens a stream that prefetches from now on, on a thread of its own. It tries to reconnect to a
-/// lost server every 50 ms at first and every second at last; no batch is lost or repeated, because
-/// batches are numbered. One log line reports that the server is lost, another that it is back.
+/// Opens a stream that prefetches from now on, on a thread of its own. It tries to reconnect to a lost server every 50
+/// ms at first and every second at last; no batch is lost or repeated, because batches are numbered. One log line
+/// reports that the server is lost, another that it is back.
 ///
-/// A server that accepts and never answers counts as lost after a quarter of the timeout. One that
-/// is reading the dataset reports it, and counts as alive as long as it makes progress. Destruction
-/// takes milliseconds, whatever the server does.
+/// A server that accepts and never answers counts as lost after a quarter of the timeout. One that is reading the
+/// dataset reports it, and counts as alive as long as it makes progress. Destruction takes milliseconds, whatever the
+/// server does.
 ///
 /// Errors, from next()
 ///   kUnreachable  no server answered or made progress with the dataset for the whole timeout;

@@ -46,8 +46,8 @@ DatasetStore::DatasetStore(StoreLimits limits)
 
 FileScope DatasetStore::scope_of(const std::string& source) const {
   const std::string text = text_of(source);
-  const bool named = std::ranges::any_of(
-      limits_.sources, [&](const std::string& allowed) { return text_of(allowed) == text; });
+  const bool named =
+      std::ranges::any_of(limits_.sources, [&](const std::string& allowed) { return text_of(allowed) == text; });
   return named ? FileScope{} : limits_.files;
 }
 
@@ -55,16 +55,13 @@ void DatasetStore::describe_then(const std::string& source, bool with_fingerprin
   const auto reading = std::make_shared<Reading>(readings_);
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(descriptions_under_way_,
-                  [](const auto& entry) { return entry.second.expired(); });
+    std::erase_if(descriptions_under_way_, [](const auto& entry) { return entry.second.expired(); });
     descriptions_under_way_[source] = reading;
   }
-  if (!descriptions_.add([this, source, with_fingerprint, reading, done] {
-        done(describe_now(source, with_fingerprint, reading));
-      })) {
+  if (!descriptions_.add(
+          [this, source, with_fingerprint, reading, done] { done(describe_now(source, with_fingerprint, reading)); })) {
     done(fail(ErrorCode::kHostResources,
-              fmt::format("{} requests for descriptions of datasets wait already",
-                          limits_.descriptions_max)));
+              fmt::format("{} requests for descriptions of datasets wait already", limits_.descriptions_max)));
   }
 }
 
@@ -79,15 +76,13 @@ Result<proto::Dataset> DatasetStore::describe_now(const std::string& source, boo
                                                   const std::shared_ptr<Reading>& reading) const {
   reading->begin();
   POPRUN_ASSIGN(proto::Dataset description, within_memory(source, [&] {
-                  return describe_dataset(source, scope_of(source).during(reading),
-                                          with_fingerprint);
+                  return describe_dataset(source, scope_of(source).during(reading), with_fingerprint);
                 }));
   if (description.ByteSizeLong() > kDescriptionBytesMax) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: the names and shapes of its {} arrays take {} B; the limit is {} "
-                            "B: use fewer arrays or shorter names",
-                            source, grouped(description.tensors_size()),
-                            grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
+    return fail(ErrorCode::kData, fmt::format("{}: the names and shapes of its {} arrays take {} B; the limit is {} "
+                                              "B: use fewer arrays or shorter names",
+                                              source, grouped(description.tensors_size()),
+                                              grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
   }
   return description;
 }
@@ -109,13 +104,11 @@ void DatasetStore::load_then(const std::string& source, const std::string& finge
         POPRUN_CHECK(loads_.add([this, name] { load_now(name); }));
       }
       ++requests_waiting_;
-      load->second.requests.push_back(
-          {source, fingerprint, std::move(done), load->second.reading->has_begun()});
+      load->second.requests.push_back({source, fingerprint, std::move(done), load->second.reading->has_begun()});
     }
   }
   if (is_refused) {
-    done(fail(ErrorCode::kHostResources,
-              fmt::format("{} requests for datasets wait already", limits_.requests_max)));
+    done(fail(ErrorCode::kHostResources, fmt::format("{} requests for datasets wait already", limits_.requests_max)));
   }
 }
 
@@ -126,11 +119,9 @@ void DatasetStore::load_soon(const std::string& source, const std::string& finge
   }
 }
 
-Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source,
-                                                const std::string& fingerprint) {
+Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source, const std::string& fingerprint) {
   std::promise<Result<Loaded>> answer;
-  load_then(source, fingerprint,
-            [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
+  load_then(source, fingerprint, [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
   return answer.get_future().get();
 }
 
@@ -158,8 +149,7 @@ proto::Loading DatasetStore::loading(const std::string& source) {
 }
 
 /// The dataset if it is stored, else null. Errors: those of view_dataset.
-Result<DatasetStore::Loaded> DatasetStore::find(const std::string& source,
-                                                const std::string& fingerprint) {
+Result<DatasetStore::Loaded> DatasetStore::find(const std::string& source, const std::string& fingerprint) {
   const std::string name = stored_name(source);
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
@@ -186,9 +176,7 @@ void DatasetStore::load_now(const std::string& name) {
     reading->begin();
   }
   std::optional<Result<ReadDataset>> read =
-      read_now(source, reading).and_then([&](ReadDataset fresh) {
-        return keep(name, std::move(fresh));
-      });
+      read_now(source, reading).and_then([&](ReadDataset fresh) { return keep(name, std::move(fresh)); });
   std::vector<Request> requests;
   {
     const std::lock_guard lock(mutex_);
@@ -197,9 +185,8 @@ void DatasetStore::load_now(const std::string& name) {
   }
   std::vector<Result<Loaded>> views;
   for (const Request& request : requests) {
-    views.push_back(read->and_then([&](const ReadDataset& fresh) -> Result<Loaded> {
-      return view_dataset(fresh, request.source);
-    }));
+    views.push_back(read->and_then(
+        [&](const ReadDataset& fresh) -> Result<Loaded> { return view_dataset(fresh, request.source); }));
   }
   read.reset();  // From the answer on, only the requesters hold the dataset.
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -208,28 +195,25 @@ void DatasetStore::load_now(const std::string& name) {
 }
 
 void DatasetStore::answer(const Request& request, Result<Loaded> view) {
-  const bool is_asked_for = !view || request.fingerprint.empty() ||
-                            (*view)->description().fingerprint() == request.fingerprint;
+  const bool is_asked_for =
+      !view || request.fingerprint.empty() || (*view)->description().fingerprint() == request.fingerprint;
   if (is_asked_for && (view || !request.came_late)) {
     request.done(std::move(view));
   } else if (request.came_late) {
     load_then(request.source, request.fingerprint, request.done);
   } else {
-    request.done(fail(
-        ErrorCode::kData,
-        fmt::format("{}: its files changed after the job had begun, so the data server does not "
-                    "have the data that was described to it; put the old files back and go on "
-                    "from a checkpoint, or start the job anew",
-                    text_of(request.source))));
+    request.done(
+        fail(ErrorCode::kData, fmt::format("{}: its files changed after the job had begun, so the data server does not "
+                                           "have the data that was described to it; put the old files back and go on "
+                                           "from a checkpoint, or start the job anew",
+                                           text_of(request.source))));
   }
 }
 
 /// Reads the files, and tries again if memory is short at first.
-Result<ReadDataset> DatasetStore::read_now(const std::string& source,
-                                           const std::shared_ptr<Reading>& reading) {
+Result<ReadDataset> DatasetStore::read_now(const std::string& source, const std::shared_ptr<Reading>& reading) {
   const auto read = [&] {
-    return within_memory(source,
-                         [&] { return read_dataset(source, scope_of(source).during(reading)); });
+    return within_memory(source, [&] { return read_dataset(source, scope_of(source).during(reading)); });
   };
   Result<ReadDataset> fresh = read();
   if (!fresh && fresh.error().facts.shortage && let_idle_go()) {
@@ -254,8 +238,7 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
     return fail(ErrorCode::kHostResources,
                 fmt::format("{}: no room for it beside the {} that are being read from; this "
                             "server keeps at most {} of datasets",
-                            text_of(name), counted(entries_.size(), "dataset"),
-                            mebibytes_text(limits_.bytes_max)));
+                            text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
   }
   return read;
 }

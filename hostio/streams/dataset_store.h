@@ -19,8 +19,7 @@ namespace poprun::hostio {
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
   std::vector<std::string> sources;  ///< Exempt from `files`, with any parameters.
-  /// Bytes of all stored data together. A single dataset is always admitted, however large it is
-  /// for its host.
+  /// Bytes of all stored data together. A single dataset is always admitted, however large it is for its host.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
   std::size_t datasets_max = 64;         ///< Limit on stored datasets.
   std::size_t requests_max = 16'384;     ///< Limit on requests that wait for a load.
@@ -29,15 +28,15 @@ struct StoreLimits {
   std::size_t descriptions_at_once = 4;  ///< and of datasets described at a time.
 };
 
-/// The data that a server keeps from the files of datasets. It is identified by the contents of the
-/// files, not only by their names: a job gets the data that was described to it, or an error. Files
-/// that were replaced are read again and stored in addition to their earlier contents.
+/// The data that a server keeps from the files of datasets. It is identified by the contents of the files, not only by
+/// their names: a job gets the data that was described to it, or an error. Files that were replaced are read again and
+/// stored in addition to their earlier contents.
 ///
-/// The least recently requested datasets are dropped first, but never one in use; a load that lacks
-/// memory drops all idle ones. A load that failed is retried at the next request.
+/// The least recently requested datasets are dropped first, but never one in use; a load that lacks memory drops all
+/// idle ones. A load that failed is retried at the next request.
 ///
-/// Threads: any. Loads and descriptions run on threads of the store's own, a few at a time, so that
-/// a large dataset does not hold up the others. Each first checks that this host has memory for it.
+/// Threads: any. Loads and descriptions run on threads of the store's own, a few at a time, so that a large dataset
+/// does not hold up the others. Each first checks that this host has memory for it.
 class DatasetStore {
  public:
   /// Shared, because a stream may go on reading from a dataset that the store has dropped.
@@ -54,8 +53,8 @@ class DatasetStore {
   /// Waits for the running tasks; drops those that have not begun.
   ~DatasetStore() = default;
 
-  /// Passes the current description of the dataset, as from describe_dataset, to `done`: later, and
-  /// on a thread for descriptions. Never blocks.
+  /// Passes the current description of the dataset, as from describe_dataset, to `done`: later, and on a thread for
+  /// descriptions. Never blocks.
   ///
   /// Errors: those of describe_dataset, and
   ///   kData           its description is larger than a message.
@@ -65,9 +64,8 @@ class DatasetStore {
   /// Blocking form of `describe_then`, with the fingerprint.
   Result<proto::Dataset> describe(const std::string& source);
 
-  /// Passes the dataset that was described with this fingerprint to `done`: at once and on this
-  /// thread if it is stored, else later and on a thread for loads. Never blocks. Without a
-  /// fingerprint, passes what its files hold now.
+  /// Passes the dataset that was described with this fingerprint to `done`: at once and on this thread if it is stored,
+  /// else later and on a thread for loads. Never blocks. Without a fingerprint, passes what its files hold now.
   ///
   /// Errors: those of load_dataset, and
   ///   kData           the files do not hold what was described.
@@ -105,8 +103,7 @@ class DatasetStore {
     std::vector<Request> requests;
   };
 
-  [[nodiscard]] Result<proto::Dataset> describe_now(const std::string& source,
-                                                    bool with_fingerprint,
+  [[nodiscard]] Result<proto::Dataset> describe_now(const std::string& source, bool with_fingerprint,
                                                     const std::shared_ptr<Reading>& reading) const;
   Result<Loaded> find(const std::string& source, const std::string& fingerprint);
   void load_now(const std::string& name);

@@ -13,10 +13,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Opens a channel that shares no state with earlier ones, so that a returning server is found at
-/// once, and that never uses a web proxy.
-std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
-                                             const std::optional<TlsIdentity>& identity) {
+/// Opens a channel that shares no state with earlier ones, so that a returning server is found at once, and that never
+/// uses a web proxy.
+std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -28,14 +27,13 @@ std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
 
 gpr_timespec on_grpc_clock(Clock::time_point deadline) {
   const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::now());
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_micros(rest.count(), GPR_TIMESPAN));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_micros(rest.count(), GPR_TIMESPAN));
 }
 
 }  // namespace
 
-PullCall::PullCall(const std::string& address, const std::optional<TlsIdentity>& identity,
-                   const std::string& token, const proto::Open& open)
+PullCall::PullCall(const std::string& address, const std::optional<TlsIdentity>& identity, const std::string& token,
+                   const proto::Open& open)
     : stub_(fresh_channel(address, identity)) {
   if (!token.empty()) {
     context_.AddMetadata(kTokenKey, token);
@@ -49,13 +47,12 @@ PullCall::Event PullCall::wait(Clock::time_point deadline, proto::Batch& batch) 
   while (true) {
     void* which = nullptr;
     bool ok = false;
-    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
-        grpc::CompletionQueue::GOT_EVENT) {
+    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) != grpc::CompletionQueue::GOT_EVENT) {
       return Event::kSilence;
     }
     --pending_;
-    // A failed write of a credit means only that the server has ended the call: batches that it
-    // sent before may still arrive. A failed read is the end.
+    // A failed write of a credit means only that the server has ended the call: batches that it sent before may still
+    // arrive. A failed read is the end.
     if (!ok && which == tag(kWritten)) {
       continue;  // writing_ stays set, so nothing more is written.
     }
@@ -108,8 +105,7 @@ bool PullCall::drain(Clock::time_point deadline) {
   while (pending_ > 0) {
     void* which = nullptr;
     bool ok = false;
-    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
-        grpc::CompletionQueue::GOT_EVENT) {
+    if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) != grpc::CompletionQueue::GOT_EVENT) {
       return false;
     }
     --pending_;

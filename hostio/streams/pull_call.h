@@ -23,14 +23,14 @@ class PullCall {
  public:
   enum class Event : std::uint8_t { kBatch, kOver, kSilence };
 
-  PullCall(const std::string& address, const std::optional<TlsIdentity>& identity,
-           const std::string& token, const proto::Open& open);
+  PullCall(const std::string& address, const std::optional<TlsIdentity>& identity, const std::string& token,
+           const proto::Open& open);
   PullCall(const PullCall&) = delete;
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or
-  /// broke; close() says how.
+  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or broke; close() says
+  /// how.
   Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
 
   /// Allows the server to send this many more batches.

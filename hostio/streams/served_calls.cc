@@ -22,8 +22,7 @@ namespace {
 constexpr std::uint64_t kCreditsMax = 1 << 20;
 
 grpc::Status source_too_long() {
-  return {grpc::StatusCode::INVALID_ARGUMENT,
-          fmt::format("a source takes at most {} B", kSourceBytesMax)};
+  return {grpc::StatusCode::INVALID_ARGUMENT, fmt::format("a source takes at most {} B", kSourceBytesMax)};
 }
 
 grpc::Status status_of(const Error& error) {
@@ -42,27 +41,25 @@ grpc::Status status_of(const Error& error) {
   return {grpc::StatusCode::INTERNAL, error.message};
 }
 
-/// One replica's stream. Lives until both gRPC has finished with it and the dataset store has
-/// answered, in either order: hence a shared_ptr, held by the stream itself until OnDone, and by
-/// the request to the store.
+/// One replica's stream. Lives until both gRPC has finished with it and the dataset store has answered, in either
+/// order: hence a shared_ptr, held by the stream itself until OnDone, and by the request to the store.
 ///
-/// One read is always pending until the end, so the stream notices a client that goes away. At most
-/// one write is pending, and the end waits for it.
+/// One read is always pending until the end, so the stream notices a client that goes away. At most one write is
+/// pending, and the end waits for it.
 class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Waiting,
                          public std::enable_shared_from_this<ServedPull> {
  public:
-  static ServedPull* start(DatasetStore& datasets, NewsThread& news,
-                           const std::shared_ptr<Room>& room, grpc::Status admission) {
+  static ServedPull* start(DatasetStore& datasets, NewsThread& news, const std::shared_ptr<Room>& room,
+                           grpc::Status admission) {
     const auto call = std::make_shared<ServedPull>(datasets, news);
     call->self_ = call;
     if (admission.ok()) {
       if (room->enter()) {
         call->room_ = room;
       } else {
-        admission = {
-            grpc::StatusCode::RESOURCE_EXHAUSTED,
-            fmt::format("the data server has {} streams, as many as it can", Room::kStreamsMax)};
+        admission = {grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     fmt::format("the data server has {} streams, as many as it can", Room::kStreamsMax)};
       }
     }
     if (admission.ok()) {
@@ -89,8 +86,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       return;
     }
     proto::PullRequest request;
-    const bool parsed =
-        grpc::SerializationTraits<proto::PullRequest>::Deserialize(&request_, &request).ok();
+    const bool parsed = grpc::SerializationTraits<proto::PullRequest>::Deserialize(&request_, &request).ok();
     if (parsed && request.has_open() && !opened_) {
       opened_ = true;
       open(request.open());
@@ -156,22 +152,20 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
            "selection: needed the fingerprint that Describe gave; is the job of another version?"});
       return;
     }
-    datasets_.load_then(selection_.source(), selection_.fingerprint(),
-                        [self = shared_from_this()](const Result<DatasetStore::Loaded>& dataset) {
-                          self->begin(dataset);
-                        });
+    datasets_.load_then(
+        selection_.source(), selection_.fingerprint(),
+        [self = shared_from_this()](const Result<DatasetStore::Loaded>& dataset) { self->begin(dataset); });
     news_.add(weak_from_this());
   }
 
   void begin(const Result<DatasetStore::Loaded>& dataset) {
-    const Result<Sampler> sampler = dataset.and_then(
-        [&](const DatasetStore::Loaded& loaded) { return sampler_for(loaded->description()); });
+    const Result<Sampler> sampler =
+        dataset.and_then([&](const DatasetStore::Loaded& loaded) { return sampler_for(loaded->description()); });
     if (!sampler) {
       end(status_of(sampler.error()));
       return;
     }
-    const std::uint64_t bytes =
-        batch_bytes((*dataset)->description(), selection_.micro_batch_size());
+    const std::uint64_t bytes = batch_bytes((*dataset)->description(), selection_.micro_batch_size());
     if (!room_->take(bytes)) {
       end({grpc::StatusCode::RESOURCE_EXHAUSTED,
            fmt::format("the batches of all streams take as much as the data server has for them; "
@@ -189,15 +183,13 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   }
 
   [[nodiscard]] Result<Sampler> sampler_for(const proto::Dataset& description) const {
-    POPRUN_ASSIGN(Sampler sampler,
-                  Sampler::make(selection_, items_of(description, selection_.split())));
+    POPRUN_ASSIGN(Sampler sampler, Sampler::make(selection_, items_of(description, selection_.split())));
     const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
     if (bytes > kBatchBytesMax) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("a micro-batch of {} samples of \"{}\" takes {}, but a host stream "
-                              "message holds at most {}; use a smaller data.micro-batch-size",
-                              grouped(selection_.micro_batch_size()), selection_.source(),
-                              mebibytes_text(bytes), mebibytes_text(kBatchBytesMax)));
+      return fail(ErrorCode::kUsage, fmt::format("a micro-batch of {} samples of \"{}\" takes {}, but a host stream "
+                                                 "message holds at most {}; use a smaller data.micro-batch-size",
+                                                 grouped(selection_.micro_batch_size()), selection_.source(),
+                                                 mebibytes_text(bytes), mebibytes_text(kBatchBytesMax)));
     }
     return sampler;
   }
@@ -213,8 +205,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     advance();
   }
 
-  /// Starts the next write, or the end, when it is time. Decides under the lock and acts outside
-  /// it; `writing_` and `finished_` keep other threads away meanwhile.
+  /// Starts the next write, or the end, when it is time. Decides under the lock and acts outside it; `writing_` and
+  /// `finished_` keep other threads away meanwhile.
   void advance() {
     {
       const std::lock_guard lock(mutex_);
@@ -262,14 +254,14 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   bool finished_ = false;
 };
 
-/// A request for a description. Lives until both gRPC has finished with it and the dataset store
-/// has answered, like a ServedPull; a cancelled one does not wait for the answer.
+/// A request for a description. Lives until both gRPC has finished with it and the dataset store has answered, like a
+/// ServedPull; a cancelled one does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {
  public:
-  static DescribeCall* start(DatasetStore& datasets, NewsThread& news,
-                             const grpc::Status& admission, const proto::DescribeRequest& request) {
+  static DescribeCall* start(DatasetStore& datasets, NewsThread& news, const grpc::Status& admission,
+                             const proto::DescribeRequest& request) {
     const auto call = std::make_shared<DescribeCall>(datasets, request.source());
     call->self_ = call;
     if (!admission.ok()) {
@@ -277,21 +269,18 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
       return call.get();
     }
     const bool will_pull = !request.only_describe();
-    datasets.describe_then(request.source(), will_pull,
-                           [call, will_pull](const Result<proto::Dataset>& description) {
-                             if (description && will_pull) {
-                               // The client will pull soon, so the load starts now. An error shows
-                               // again at the pull.
-                               call->datasets_.load_soon(call->source_, description->fingerprint());
-                             }
-                             call->end(description);
-                           });
+    datasets.describe_then(request.source(), will_pull, [call, will_pull](const Result<proto::Dataset>& description) {
+      if (description && will_pull) {
+        // The client will pull soon, so the load starts now. An error shows again at the pull.
+        call->datasets_.load_soon(call->source_, description->fingerprint());
+      }
+      call->end(description);
+    });
     news.add(call);
     return call.get();
   }
 
-  DescribeCall(DatasetStore& datasets, std::string source)
-      : datasets_(datasets), source_(std::move(source)) {}
+  DescribeCall(DatasetStore& datasets, std::string source) : datasets_(datasets), source_(std::move(source)) {}
 
   void OnWriteDone(bool ok) override {
     {
@@ -374,16 +363,16 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
 
 }  // namespace
 
-grpc::ServerWriteReactor<proto::DescribeReply>* serve_describe(
-    DatasetStore& datasets, NewsThread& news, const grpc::Status& admission,
-    const proto::DescribeRequest& request) {
+grpc::ServerWriteReactor<proto::DescribeReply>* serve_describe(DatasetStore& datasets, NewsThread& news,
+                                                               const grpc::Status& admission,
+                                                               const proto::DescribeRequest& request) {
   const bool too_long = admission.ok() && request.source().size() > kSourceBytesMax;
   return DescribeCall::start(datasets, news, too_long ? source_too_long() : admission, request);
 }
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* serve_pull(
-    DatasetStore& datasets, NewsThread& news, const std::shared_ptr<Room>& room,
-    const grpc::Status& admission) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* serve_pull(DatasetStore& datasets, NewsThread& news,
+                                                                        const std::shared_ptr<Room>& room,
+                                                                        const grpc::Status& admission) {
   return ServedPull::start(datasets, news, room, admission);
 }
 

@@ -127,13 +127,13 @@ class NewsThread {
 inline constexpr std::size_t kSourceBytesMax = std::size_t{8} * 1024;
 
 /// Serves a description of `request`'s source, or refuses it with `admission` if that is not OK.
-grpc::ServerWriteReactor<proto::DescribeReply>* serve_describe(
-    DatasetStore& datasets, NewsThread& news, const grpc::Status& admission,
-    const proto::DescribeRequest& request);
+grpc::ServerWriteReactor<proto::DescribeReply>* serve_describe(DatasetStore& datasets, NewsThread& news,
+                                                               const grpc::Status& admission,
+                                                               const proto::DescribeRequest& request);
 
 /// Serves batches to one replica, or refuses the call with `admission` if that is not OK.
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* serve_pull(
-    DatasetStore& datasets, NewsThread& news, const std::shared_ptr<Room>& room,
-    const grpc::Status& admission);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* serve_pull(DatasetStore& datasets, NewsThread& news,
+                                                                        const std::shared_ptr<Room>& room,
+                                                                        const grpc::Status& admission);
 
 }  // namespace poprun::hostio

@@ -34,17 +34,14 @@ using ServiceBase = proto::HostStreams::WithCallbackMethod_Describe<
 class Service final : public ServiceBase {
  public:
   Service(const ServerOptions& options, DatasetStore& datasets)
-      : token_(options.token),
-        datasets_(datasets),
-        room_(std::make_shared<Room>(options.batch_bytes_max)) {}
+      : token_(options.token), datasets_(datasets), room_(std::make_shared<Room>(options.batch_bytes_max)) {}
 
-  grpc::ServerWriteReactor<proto::DescribeReply>* Describe(
-      grpc::CallbackServerContext* context, const proto::DescribeRequest* request) override {
+  grpc::ServerWriteReactor<proto::DescribeReply>* Describe(grpc::CallbackServerContext* context,
+                                                           const proto::DescribeRequest* request) override {
     return serve_describe(datasets_, news_, admit(*context), *request);
   }
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
-      grpc::CallbackServerContext* context) override {
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context) override {
     return serve_pull(datasets_, news_, room_, admit(*context));
   }
 
@@ -81,15 +78,14 @@ Error not_an_address(const std::string& bind, std::string_view reason) {
                                          bind, reason)};
 }
 
-/// Finds out why gRPC could not listen, which it does not say, by trying the same with a plain
-/// socket.
+/// Finds out why gRPC could not listen, which it does not say, by trying the same with a plain socket.
 Error why_not_listening(const ServerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(without_brackets(options.bind).c_str(),
-                               std::to_string(options.port).c_str(), &hints, &found);
+  const int code =
+      getaddrinfo(without_brackets(options.bind).c_str(), std::to_string(options.port).c_str(), &hints, &found);
   if (code != 0) {
     return not_an_address(options.bind, gai_strerror(code));
   }
@@ -102,18 +98,16 @@ Error why_not_listening(const ServerOptions& options) {
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {
     return {ErrorCode::kHostResources,
-            fmt::format("port {} on {} is in use; choose another with --port (0: any free one)",
-                        options.port, options.bind)};
+            fmt::format("port {} on {} is in use; choose another with --port (0: any free one)", options.port,
+                        options.bind)};
   }
-  return {ErrorCode::kUsage,
-          fmt::format("cannot listen on {}:{}: {}; choose others with --bind and --port",
-                      options.bind, options.port, std::strerror(reason))};
+  return {ErrorCode::kUsage, fmt::format("cannot listen on {}:{}: {}; choose others with --bind and --port",
+                                         options.bind, options.port, std::strerror(reason))};
 }
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity,
-             DatasetStore& datasets)
+  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity, DatasetStore& datasets)
       : service_(options, datasets) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -121,8 +115,7 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
     bound_clients(builder);
-    builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port),
-                             server_credentials(identity), &port_);
+    builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port), server_credentials(identity), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
@@ -151,20 +144,17 @@ class GrpcServer final : public Server {
 }  // namespace
 
 std::uint64_t batch_bytes_max_of(Bytes free_memory) {
-  return std::min(ServerOptions{}.batch_bytes_max,
-                  static_cast<std::uint64_t>(free_memory.count()) / 4);
+  return std::min(ServerOptions{}.batch_bytes_max, static_cast<std::uint64_t>(free_memory.count()) / 4);
 }
 
-Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
-                                              DatasetStore& datasets) {
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, DatasetStore& datasets) {
   POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
     return not_an_address(options.bind, error.message);
   }));
   if (options.token.empty() && !local) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--bind {} lets other hosts in, which needs a job token; set "
-                            "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
-                            options.bind));
+    return fail(ErrorCode::kUsage, fmt::format("--bind {} lets other hosts in, which needs a job token; set "
+                                               "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
+                                               options.bind));
   }
   std::optional<TlsIdentity> identity = options.identity;
   if (!identity && !local) {

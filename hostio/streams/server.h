@@ -18,23 +18,21 @@ struct ServerOptions {
   std::string token;               ///< Empty: none is required; only on a loopback address.
   /// None: plain text on a loopback address, the token's identity on any other.
   std::optional<TlsIdentity> identity{};
-  std::uint64_t batch_bytes_max = std::uint64_t{4}
-                                  << 30;  ///< All streams; one batch is always admitted.
+  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< All streams; one batch is always admitted.
 };
 
-/// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4
-/// GiB. Datasets get half (StoreLimits), and a description or load needs some temporarily.
+/// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4 GiB. Datasets get
+/// half (StoreLimits), and a description or load needs some temporarily.
 std::uint64_t batch_bytes_max_of(Bytes free_memory);
 
-/// The data server: proto/host_streams.proto along with gRPC's health service. It keeps no progress
-/// (law 6); a stream costs no thread and at most one batch of memory. Calls that wait for a dataset
-/// to be read get progress messages four times per second.
+/// The data server: proto/host_streams.proto along with gRPC's health service. It keeps no progress (law 6); a stream
+/// costs no thread and at most one batch of memory. Calls that wait for a dataset to be read get progress messages four
+/// times per second.
 ///
-/// A client without a token can use only the resources that bound_clients allows. A client with the
-/// token may send 64 KiB per message, sources of 8 KiB and 2^20 credits per stream. The server
-/// serves 8,192 streams and `batch_bytes_max` of batches at once; calls beyond that get
-/// RESOURCE_EXHAUSTED and are retried. StoreLimits bounds the datasets and the descriptions that
-/// wait.
+/// A client without a token can use only the resources that bound_clients allows. A client with the token may send 64
+/// KiB per message, sources of 8 KiB and 2^20 credits per stream. The server serves 8,192 streams and `batch_bytes_max`
+/// of batches at once; calls beyond that get RESOURCE_EXHAUSTED and are retried. StoreLimits bounds the datasets and
+/// the descriptions that wait.
 ///
 /// Threads: gRPC's own. Start only one server at a time in a process.
 class Server {
@@ -45,8 +43,7 @@ class Server {
   ///   kHostResources  the port is in use; names it and the remedy.
   ///   kUsage          not an address of this host; or other hosts can reach it, and there is no
   ///                   token, or one that is easy to guess.
-  static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
-                                               DatasetStore& datasets);
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options, DatasetStore& datasets);
 
   Server() = default;
   Server(const Server&) = delete;
@@ -55,8 +52,8 @@ class Server {
 
   [[nodiscard]] virtual int port() const = 0;
 
-  /// Sets the health service to NOT_SERVING, and cuts streams after a tenth of a second. Their
-  /// clients reconnect to the next server. The destructor does the same.
+  /// Sets the health service to NOT_SERVING, and cuts streams after a tenth of a second. Their clients reconnect to the
+  /// next server. The destructor does the same.
   virtual void stop() = 0;
 };
 

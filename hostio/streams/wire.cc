@@ -18,11 +18,11 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr std::uint32_t kSequenceTag =
     WireFormatLite::MakeTag(proto::Batch::kSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
-constexpr std::uint32_t kTensorTag = WireFormatLite::MakeTag(
-    proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr std::uint32_t kTensorTag =
+    WireFormatLite::MakeTag(proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-constexpr std::uint32_t kFingerprintTag = WireFormatLite::MakeTag(
-    proto::Batch::kFingerprintFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr std::uint32_t kFingerprintTag =
+    WireFormatLite::MakeTag(proto::Batch::kFingerprintFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 bool is_label(const proto::StreamTensor& tensor) {
   return tensor.name() == "labels" || tensor.name() == "next_sentence";
@@ -48,15 +48,13 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
   std::vector<std::uint64_t> items(sampler.micro_batch_size());
   const std::size_t counted = sampler.items_of(sequence, items);
 
-  std::size_t size =
-      CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
+  std::size_t size = CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
   const std::string& fingerprint = description.fingerprint();
-  size += CodedOutputStream::VarintSize32(kFingerprintTag) +
-          CodedOutputStream::VarintSize64(fingerprint.size()) + fingerprint.size();
+  size += CodedOutputStream::VarintSize32(kFingerprintTag) + CodedOutputStream::VarintSize64(fingerprint.size()) +
+          fingerprint.size();
   for (const proto::StreamTensor& tensor : description.tensors()) {
     const std::uint64_t bytes = sample_bytes(tensor) * items.size();
-    size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) +
-            bytes;
+    size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) + bytes;
   }
 
   grpc_slice slice = grpc_slice_malloc(size);
@@ -75,11 +73,8 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
       if (j >= counted && is_label(description.tensors(t))) {
         std::ranges::fill(sample, std::byte{0xFF});
       } else {
-        dataset.read({.split = split,
-                      .item = items[j],
-                      .seed = sampler.seed(),
-                      .epoch = sampler.epoch_of(sequence)},
-                     t, sample);
+        dataset.read({.split = split, .item = items[j], .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)}, t,
+                     sample);
       }
       at += bytes;
     }

@@ -13,9 +13,8 @@ namespace poprun::hostio {
 /// Metadata key of the job token.
 inline constexpr const char* kTokenKey = "poprun-token";
 
-/// Largest sum of tensor bytes in a batch: more than any IPU's memory holds, so that a batch that
-/// does not fit is reported as out of memory, and below the 2 GiB of a gRPC message. Bounds the
-/// cost of a wrong Selection.
+/// Largest sum of tensor bytes in a batch: more than any IPU's memory holds, so that a batch that does not fit is
+/// reported as out of memory, and below the 2 GiB of a gRPC message. Bounds the cost of a wrong Selection.
 inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{1} << 30;
 
 /// gRPC's message limit on the client: a batch and the few bytes around its tensors.
@@ -24,11 +23,10 @@ inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
 /// Bytes of the tensors of one batch.
 std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);
 
-/// Returns a serialised proto::Batch with the dataset's own fingerprint. The samples are written
-/// straight into the outgoing message, which is the only copy on this side. Padding consists of
-/// items with labels of -1, or NaN if labels are floats, so anything that is finite for real items
-/// is finite for padding, too. Determinism: a pure function of its arguments. Requires: sequence <
-/// sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
+/// Returns a serialised proto::Batch with the dataset's own fingerprint. The samples are written straight into the
+/// outgoing message, which is the only copy on this side. Padding consists of items with labels of -1, or NaN if labels
+/// are floats, so anything that is finite for real items is finite for padding, too. Determinism: a pure function of
+/// its arguments. Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
 grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
                               std::uint64_t sequence);
 

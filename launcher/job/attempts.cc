@@ -20,11 +20,10 @@ constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
 constexpr double kLeastSeconds = 0.001;  // Like --timeout, where 0 means no limit.
 
-/// Whether a restart may help: what died may come back, and an unreachable host can be left out. A
-/// first attempt that reaches no host never ran and is not repeated.
+/// Whether a restart may help: what died may come back, and an unreachable host can be left out. A first attempt that
+/// reaches no host never ran and is not repeated.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
-  return end.may_pass &&
-         (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
+  return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
 
 /// Pauses, and returns the signal that ended the pause early; 0: none.
@@ -46,17 +45,15 @@ int pause(double seconds) {
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
   if (placement.hosts.size() < options.hosts_min) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} left, but --hosts-min is {}",
-                            counted(placement.hosts.size(), "host"), options.hosts_min));
+    return fail(ErrorCode::kUsage, fmt::format("{} left, but --hosts-min is {}",
+                                               counted(placement.hosts.size(), "host"), options.hosts_min));
   }
   return placement;
 }
 
 }  // namespace
 
-JobEnd run_attempts(const Options& options, const Placement& placement, Console& console,
-                    double launched_at) {
+JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at) {
   if (options.restarts > 0 && placement.hosts.size() < options.hosts_min) {
     console.say(
         fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower "
@@ -86,16 +83,14 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       return end;
     }
     where = std::move(*left);
-    const double wait = std::min(
-        kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
-    console.say(
-        fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
-                    lost.empty() ? "" : fmt::format(", without {}", fmt::join(lost, ", "))));
+    const double wait =
+        std::min(kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
+    console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
+                            lost.empty() ? "" : fmt::format(", without {}", fmt::join(lost, ", "))));
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has a checkpoint of its own, it restarts as the user requested, over its own
-    // leftovers.
+    // Until the job has a checkpoint of its own, it restarts as the user requested, over its own leftovers.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
       attempt.resume = "auto";
@@ -104,8 +99,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     }
     const double now = monotonic_seconds();
     if (attempt.timeout_seconds > 0) {
-      attempt.timeout_seconds =
-          std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
+      attempt.timeout_seconds = std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
     }
     launched_at = now;
   }

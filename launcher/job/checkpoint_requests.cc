@@ -20,8 +20,8 @@ double CheckpointRequests::steps_in(double seconds, std::uint64_t step, double n
   return elapsed > 0 ? static_cast<double>(step - first_->step) / elapsed * seconds : 0;
 }
 
-std::optional<std::uint64_t> CheckpointRequests::due(std::uint64_t step, std::uint64_t steps,
-                                                     std::uint64_t begun, double now) {
+std::optional<std::uint64_t> CheckpointRequests::due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun,
+                                                     double now) {
   const double notice = steps_in(kNoticeSeconds, step, now);
   if (every_seconds_ > 0) {
     due_at_ = due_at_.value_or(now + every_seconds_);
@@ -35,8 +35,7 @@ std::optional<std::uint64_t> CheckpointRequests::due(std::uint64_t step, std::ui
   if (request_ ? !missed : !wished_) {
     return std::nullopt;
   }
-  const std::uint64_t after =
-      std::min(steps, step + 1 + static_cast<std::uint64_t>(std::ceil(notice)));
+  const std::uint64_t after = std::min(steps, step + 1 + static_cast<std::uint64_t>(std::ceil(notice)));
   if (!request_) {
     wished_ = false;
     request_ = Request{.first_step = after};

@@ -5,9 +5,9 @@
 
 namespace poprun::launcher {
 
-/// Decides when replicas are asked for a checkpoint, in addition to those that they take by
-/// themselves every few steps: at intervals of time, and when the user requests one. Only one
-/// request is open at a time. A pure policy: times are passed in as seconds of one clock.
+/// Decides when replicas are asked for a checkpoint, in addition to those that they take by themselves every few steps:
+/// at intervals of time, and when the user requests one. Only one request is open at a time. A pure policy: times are
+/// passed in as seconds of one clock.
 class CheckpointRequests {
  public:
   /// `every_seconds` is the time between two checkpoints; 0: only those that the user requests.
@@ -15,18 +15,16 @@ class CheckpointRequests {
 
   void wish() { wished_ = true; }
 
-  /// Returns the step after which all replicas shall take a checkpoint, if one is due and not
-  /// requested yet. Call often while the job trains. The step lies a few steps ahead, so that every
-  /// replica hears of it in time; if one does not and the checkpoint lacks its part, the request is
-  /// repeated.
+  /// Returns the step after which all replicas shall take a checkpoint, if one is due and not requested yet. Call often
+  /// while the job trains. The step lies a few steps ahead, so that every replica hears of it in time; if one does not
+  /// and the checkpoint lacks its part, the request is repeated.
   ///
-  /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step
-  /// of the checkpoint in progress, once all of its parts have begun to arrive; 0: none.
-  std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun,
-                                   double now);
+  /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step of the checkpoint in
+  /// progress, once all of its parts have begun to arrive; 0: none.
+  std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
-  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it.
-  /// Returns whether that answers a request.
+  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it. Returns whether that
+  /// answers a request.
   bool came(std::uint64_t step);
 
  private:

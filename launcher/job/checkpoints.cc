@@ -23,14 +23,12 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// The checkpoints that `--resume DIR` may mean, in the order to try: DIR itself and those before
-/// it, or those in it.
+/// The checkpoints that `--resume DIR` may mean, in the order to try: DIR itself and those before it, or those in it.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
   std::error_code unused;
-  if (const fs::path meant = fs::canonical(named, unused);
-      step_of(named) == 0 && step_of(meant) > 0) {
+  if (const fs::path meant = fs::canonical(named, unused); step_of(named) == 0 && step_of(meant) > 0) {
     named = meant;  // Resolves latest -> step-20.
   }
   const std::uint64_t step = step_of(named);
@@ -84,17 +82,14 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
   has_earlier_ = !earlier.empty();
   std::error_code error;
   goes_on_ = options_.resume == kAuto ||
-             (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(),
-                                         options_.checkpoint_dir, error));
+             (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(), options_.checkpoint_dir, error));
   if (goes_on_) {
     writer_.go_on();
   } else if (!options_.overwrite && has_earlier_) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
-                    "on from them, add --overwrite to replace them, or choose another "
-                    "folder",
-                    options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
+    return fail(ErrorCode::kUsage, fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
+                                               "on from them, add --overwrite to replace them, or choose another "
+                                               "folder",
+                                               options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
   }
   return {};
 }
@@ -125,18 +120,16 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   const bool is_auto = options_.resume == kAuto;
   const std::string& folder = is_auto ? options_.checkpoint_dir : options_.resume;
   POPRUN_TRY(check_can_list(folder));
-  const std::vector<std::string> all =
-      is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
+  const std::vector<std::string> all = is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
   if (all.empty() && is_auto) {
-    console_.say(fmt::format("note: --resume auto: no checkpoint in {}, so the job starts anew",
-                             options_.checkpoint_dir));
+    console_.say(
+        fmt::format("note: --resume auto: no checkpoint in {}, so the job starts anew", options_.checkpoint_dir));
     return std::nullopt;
   }
   if (all.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: no checkpoint there; needed a folder step-N, or one with "
-                            "such folders",
-                            folder));
+    return fail(ErrorCode::kUsage, fmt::format("--resume {}: no checkpoint there; needed a folder step-N, or one with "
+                                               "such folders",
+                                               folder));
   }
   std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
@@ -147,29 +140,26 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     // A checkpoint that cannot be read now may be intact, so it keeps its name.
     const bool is_damaged = read.error().code == ErrorCode::kData;
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
-    console_.say(fmt::format("note: this checkpoint {}: {}{}",
-                             is_damaged ? "is damaged" : "cannot be read", read.error().message,
-                             candidate == all.back() ? "" : "; trying the one before it"));
+    console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
+                             read.error().message, candidate == all.back() ? "" : "; trying the one before it"));
   }
   if (!unreadable.empty()) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("--resume {}: {} there, and none could be taken: {} cannot be read{}; "
-                            "see why above, make {} readable, and run this again",
-                            options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
-                            damaged_.empty() ? "" : ", and the others are damaged",
-                            unreadable.size() == 1 ? "it" : "them"));
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("--resume {}: {} there, and none could be taken: {} cannot be read{}; "
+                    "see why above, make {} readable, and run this again",
+                    options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
+                    damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
-  return fail(ErrorCode::kData,
-              fmt::format("--resume {}: {} there, and none is whole; remove them to start anew",
-                          options_.resume, counted(all.size(), "checkpoint")));
+  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, and none is whole; remove them to start anew",
+                                            options_.resume, counted(all.size(), "checkpoint")));
 }
 
 Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
   if (resumed_ && resumed_->manifest.dataset_fingerprint() != dataset.fingerprint()) {
-    return fail(ErrorCode::kData,
-                fmt::format("--resume {}: the files of data.source {} are not those of the "
-                            "checkpoint; put the old ones back, or start anew",
-                            resumed_->folder, options_.config.data().source()));
+    return fail(ErrorCode::kData, fmt::format("--resume {}: the files of data.source {} are not those of the "
+                                              "checkpoint; put the old ones back, or start anew",
+                                              resumed_->folder, options_.config.data().source()));
   }
   identity_.set_dataset_fingerprint(dataset.fingerprint());
   has_data_ = true;
@@ -195,8 +185,7 @@ void JobCheckpoints::identify() {
   }
 }
 
-std::optional<std::uint64_t> JobCheckpoints::due(std::uint64_t step, std::uint64_t steps,
-                                                 double now) {
+std::optional<std::uint64_t> JobCheckpoints::due(std::uint64_t step, std::uint64_t steps, double now) {
   step_ = step;
   return requests_.due(step, steps, writer_.begun(), now);
 }
@@ -210,17 +199,16 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
     last_step_ = step;
     last_at_ = now;
     if (was_wished || told_at_ || options_.verbosity > 0) {
-      console_.say(fmt::format("checkpoint after step {}: {} in {:.2f} s", step,
-                               mebibytes_text(news->bytes), news->seconds));
+      console_.say(
+          fmt::format("checkpoint after step {}: {} in {:.2f} s", step, mebibytes_text(news->bytes), news->seconds));
     }
     told_at_.reset();
     tell_of_slowness(*news);
   } else if (now - told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     told_at_ = now;
-    console_.say(fmt::format(
-        "note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
-        last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none",
-        news.error().code == ErrorCode::kUsage ? "" : ", and it is tried again"));
+    console_.say(fmt::format("note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
+                             last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none",
+                             news.error().code == ErrorCode::kUsage ? "" : ", and it is tried again"));
   }
 }
 
@@ -228,19 +216,19 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoint_every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
-    console_.say(fmt::format(
-        "note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by "
-        "then; "
-        "replicas wait, or leave one out; a --checkpoint-every of more than {} steps avoids that",
-        stored.step, stored.seconds, every));
+    console_.say(
+        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by "
+                    "then; "
+                    "replicas wait, or leave one out; a --checkpoint-every of more than {} steps avoids that",
+                    stored.step, stored.seconds, every));
   }
 }
 
 std::string JobCheckpoints::summary() const {
-  return stored_ == 0 ? ""
-                      : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s",
-                                    grouped(stored_), options_.checkpoint_dir, grouped(last_.step),
-                                    mebibytes_text(last_.bytes), last_.seconds);
+  return stored_ == 0
+             ? ""
+             : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s", grouped(stored_),
+                           options_.checkpoint_dir, grouped(last_.step), mebibytes_text(last_.bytes), last_.seconds);
 }
 
 }  // namespace poprun::launcher

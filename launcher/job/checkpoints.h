@@ -17,16 +17,14 @@
 
 namespace poprun::launcher {
 
-/// Manages the checkpoints of one job: which one it resumes from, when the next one is due, and
-/// whether each was stored. Belongs to the loop's thread; its writer belongs to the thread that
-/// waits for the disk.
+/// Manages the checkpoints of one job: which one it resumes from, when the next one is due, and whether each was
+/// stored. Belongs to the loop's thread; its writer belongs to the thread that waits for the disk.
 class JobCheckpoints {
  public:
   /// All references must outlive this.
   JobCheckpoints(asio::io_context& loop, const Options& options, Console& console);
 
-  /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file,
-  /// if it has one.
+  /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file, if it has one.
   ///
   /// Errors
   ///   kUsage  there is none; it belongs to another job; or the folder holds checkpoints of an
@@ -40,17 +38,13 @@ class JobCheckpoints {
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
   /// Whether the contents of the job's folders are its own, from before an interruption.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
-  [[nodiscard]] std::uint64_t resumed_step() const {
-    return resumed_ ? resumed_->manifest.host().step() : 0;
-  }
+  [[nodiscard]] std::uint64_t resumed_step() const { return resumed_ ? resumed_->manifest.host().step() : 0; }
   /// Path of the checkpoint's variables; empty if the job does not resume.
-  [[nodiscard]] std::string resumed_state() const {
-    return resumed_ ? resumed_->folder + "/" + kStateFile : "";
-  }
+  [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
-  /// Record, once each, what every checkpoint states about the job's data and the numerics of its
-  /// instances. Errors: kData, kHostResources: they differ from those of the resumed checkpoint.
+  /// Record, once each, what every checkpoint states about the job's data and the numerics of its instances. Errors:
+  /// kData, kHostResources: they differ from those of the resumed checkpoint.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 

@@ -7,8 +7,8 @@
 
 namespace poprun::launcher {
 
-/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of its
-/// files. The question asks for no output. Errors: those of dataset_of and read_inputs.
+/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of its files. The question
+/// asks for no output. Errors: those of dataset_of and read_inputs.
 Result<proto::CompileQuestion> compile_question(const Options& options, Console& console);
 
 }  // namespace poprun::launcher

@@ -28,15 +28,14 @@ int listening_port(std::string_view line) {
 /// Strips the tag from a data server's line: `[poprun-emu-hostio] E message`.
 std::string_view untagged(std::string_view line) {
   const std::size_t close = line.find("] ");
-  return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size()
-             ? line.substr(close + 4)
-             : line;
+  return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size() ? line.substr(close + 4)
+                                                                                              : line;
 }
 
 /// The reason why a data server ended, as far as its exit code shows.
 ErrorCode code_of(int status) {
-  constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug,
-                                ErrorCode::kInfrastructure, ErrorCode::kOutOfMemory};
+  constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
+                                ErrorCode::kOutOfMemory};
   for (const ErrorCode code : kTold) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == exit_code_of(code)) {
       return code;
@@ -47,8 +46,8 @@ ErrorCode code_of(int status) {
 
 }  // namespace
 
-DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
-                         const Options& options, Setup setup, Events events)
+DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console& console, const Options& options,
+                         Setup setup, Events events)
     : loop_(loop),
       supervisor_(supervisor),
       console_(console),
@@ -62,21 +61,15 @@ Status DataService::start() {
     return {};
   }
   const std::string bind = listening_address(setup_.own_address);
-  std::vector<std::string> words = {"poprun-emu-hostio",
-                                    "--bind",
-                                    bind,
-                                    "--port",
-                                    "0",
-                                    "--source",
-                                    options_.config.data().source()};
+  std::vector<std::string> words = {
+      "poprun-emu-hostio", "--bind", bind, "--port", "0", "--source", options_.config.data().source()};
   for (const auto& [option, file] : tls_options()) {
     words.insert(words.end(), {option, file});
   }
-  const Child::Program program{
-      setup_.program, words, {{"POPRUN_EMU_TOKEN", setup_.security.token}}, SIGKILL};
+  const Child::Program program{setup_.program, words, {{"POPRUN_EMU_TOKEN", setup_.security.token}}, SIGKILL};
   return supervisor_.start_data_server(
-      program, [this](std::string_view line) { on_stdout(line); },
-      [this](std::string_view line) { on_stderr(line); }, [this](int status) { on_exit(status); });
+      program, [this](std::string_view line) { on_stdout(line); }, [this](std::string_view line) { on_stderr(line); },
+      [this](int status) { on_exit(status); });
 }
 
 std::vector<std::pair<std::string, std::string>> DataService::tls_options() const {
@@ -84,8 +77,7 @@ std::vector<std::pair<std::string, std::string>> DataService::tls_options() cons
   if (!files.any()) {
     return {};
   }
-  return {
-      {"--tls-cert", files.certificate}, {"--tls-key", files.key}, {"--tls-ca", files.authorities}};
+  return {{"--tls-cert", files.certificate}, {"--tls-key", files.key}, {"--tls-ca", files.authorities}};
 }
 
 void DataService::ask(const std::string& address, bool leaves_loopback) {
@@ -113,18 +105,16 @@ void DataService::tell(const proto::Loading& loading) {
   next_note_ = next_note_.value_or(now + kFirst);
   if (now >= *next_note_) {
     next_note_ = now + kBetween;
-    console_.say(loading.waits()
-                     ? "note: the data server reads other datasets first; this job waits"
-                     : fmt::format("note: the data server reads {}, {} % done",
-                                   options_.config.data().source(), loading.percent()));
+    console_.say(loading.waits() ? "note: the data server reads other datasets first; this job waits"
+                                 : fmt::format("note: the data server reads {}, {} % done",
+                                               options_.config.data().source(), loading.percent()));
   }
 }
 
 void DataService::on_stdout(std::string_view line) {
   if (const int port = listening_port(line); port != 0) {
     port_ = port;
-    ask(fmt::format("{}:{}", setup_.own_address, port),
-        leaves_loopback(listening_address(setup_.own_address) + ":"));
+    ask(fmt::format("{}:{}", setup_.own_address, port), leaves_loopback(listening_address(setup_.own_address) + ":"));
   }
 }
 
@@ -142,16 +132,15 @@ void DataService::on_exit(int status) {
     return;
   }
   forget();
-  const Error error{code_of(status),
-                    fmt::format("the data server {} before it was ready{}{}", exit_text(status),
-                                last_line_.empty() ? "" : ": ", untagged(last_line_))};
+  const Error error{code_of(status), fmt::format("the data server {} before it was ready{}{}", exit_text(status),
+                                                 last_line_.empty() ? "" : ": ", untagged(last_line_))};
   events_.on_dataset(tl::unexpected<Error>{error});
 }
 
 std::string DataService::restart_command() const {
-  std::string line = fmt::format("{} --bind {} --port {} --source {}", setup_.program,
-                                 listening_address(setup_.own_address), port_,
-                                 quote_shell_word(options_.config.data().source()));
+  std::string line =
+      fmt::format("{} --bind {} --port {} --source {}", setup_.program, listening_address(setup_.own_address), port_,
+                  quote_shell_word(options_.config.data().source()));
   for (const auto& [option, file] : tls_options()) {
     line += fmt::format(" {} {}", option, quote_shell_word(file));
   }

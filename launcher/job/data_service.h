@@ -28,30 +28,28 @@ struct ServedDataset {
   bool tls = false;  ///< The server is beyond loopback, or uses TLS anyway.
 };
 
-/// The data server of a job, started here or provided by the user, from which the job learns what
-/// its dataset holds. Belongs to the loop's thread.
+/// The data server of a job, started here or provided by the user, from which the job learns what its dataset holds.
+/// Belongs to the loop's thread.
 class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// Host name or address at which this machine is reached; a server of ours listens there, or at
-    /// listening_address. This decides whether it uses TLS, since the machine's name may resolve to
-    /// loopback here.
+    /// Host name or address at which this machine is reached; a server of ours listens there, or at listening_address.
+    /// This decides whether it uses TLS, since the machine's name may resolve to loopback here.
     std::string own_address;
     Security security;
     bool only_describe = false;  ///< Only the description is needed; nobody will read the data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery; if our server ends before it could be asked, its
-    /// reason.
+    /// Called once. Errors: those of DatasetQuery; if our server ends before it could be asked, its reason.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
     /// Our server ended after `on_dataset`. `status` is that of waitpid.
     std::function<void(int status)> on_end;
   };
 
   /// All references must outlive this.
-  DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
-              const Options& options, Setup setup, Events events);
+  DataService(asio::io_context& loop, Supervisor& supervisor, Console& console, const Options& options, Setup setup,
+              Events events);
 
   /// Starts a server, unless the options name one, and queries it.
   Status start();

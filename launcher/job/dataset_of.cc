@@ -11,8 +11,7 @@
 namespace poprun::launcher {
 
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
-  POPRUN_ASSIGN(const Security security,
-                job_security(options.tls_files, /*leaves_loopback=*/false));
+  POPRUN_ASSIGN(const Security security, job_security(options.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
   asio::io_context loop;
   Supervisor supervisor(loop);

@@ -7,8 +7,8 @@
 
 namespace poprun::launcher {
 
-/// Returns what the dataset of a job holds, according to the user's data server or one that is
-/// started for this query. Blocks until the answer. Errors: those of DataService.
+/// Returns what the dataset of a job holds, according to the user's data server or one that is started for this query.
+/// Blocks until the answer. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console);
 
 }  // namespace poprun::launcher

@@ -15,14 +15,12 @@ namespace poprun::launcher {
 namespace {
 
 void print_plan(Console& console, const Options& options, const Placement& placement) {
-  const MpirunCommand command =
-      mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
+  const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
   console.out(topology_table(placement));
   console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
   console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
   for (std::size_t i = 0; i < command.instances.size(); ++i) {
-    console.out(
-        fmt::format("# instance {} on {}", i, placement.host_of(static_cast<std::uint32_t>(i))));
+    console.out(fmt::format("# instance {} on {}", i, placement.host_of(static_cast<std::uint32_t>(i))));
     for (const auto& [name, value] : command.instances[i]) {
       console.out(fmt::format("{}={}", name, value));
     }

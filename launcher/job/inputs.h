@@ -9,8 +9,8 @@
 
 namespace poprun::launcher {
 
-/// The files that a model starts from, as far as its configuration names any. Replicas read no
-/// files: the launcher sends them what they need of these.
+/// The files that a model starts from, as far as its configuration names any. Replicas read no files: the launcher
+/// sends them what they need of these.
 struct ModelInputs {
   std::vector<Tensor> initial_weights;
   OnnxFile onnx;

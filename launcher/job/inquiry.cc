@@ -12,12 +12,10 @@
 
 namespace poprun::launcher {
 
-Status Inquiry::start(const std::vector<std::string>& command, const std::string& input,
-                      OnExit on_exit) {
+Status Inquiry::start(const std::vector<std::string>& command, const std::string& input, OnExit on_exit) {
   const Child::Program program{path_beside_us(command[0]), command, {}, SIGKILL, input};
   return supervisor_.start_inquiry(
-      program, [this](std::string_view line) { console_.out(line); },
-      [this](std::string_view line) { complain(line); },
+      program, [this](std::string_view line) { console_.out(line); }, [this](std::string_view line) { complain(line); },
       [this, name = command[0], on_exit = std::move(on_exit)](int status) {
         if (!WIFEXITED(status)) {
           complain(fmt::format("{} {}", name, exit_text(status)));

@@ -9,8 +9,8 @@
 #include "launcher/screen/console.h"
 #include "replica/base/error.h"
 
-/// Questions about models. The launcher itself knows no models: poprun-emu-replica (see
-/// replica/answers/inquiry.h) or a tool answers, as a plain child process without mpirun.
+/// Questions about models. The launcher itself knows no models: poprun-emu-replica (see replica/answers/inquiry.h) or a
+/// tool answers, as a plain child process without mpirun.
 namespace poprun::launcher {
 
 /// One question in progress. Belongs to the loop's thread.
@@ -22,8 +22,8 @@ class Inquiry {
   /// All references must outlive this.
   Inquiry(Supervisor& supervisor, Console& console) : supervisor_(supervisor), console_(console) {}
 
-  /// Starts a program from our own folder, by its name and arguments, with `input` on its stdin.
-  /// Its stdout is printed as it arrives, its complaints in the launcher's name.
+  /// Starts a program from our own folder, by its name and arguments, with `input` on its stdin. Its stdout is printed
+  /// as it arrives, its complaints in the launcher's name.
   ///
   /// Errors
   ///   kHostResources  it cannot be started.
@@ -37,8 +37,7 @@ class Inquiry {
   bool complained_ = false;
 };
 
-/// Runs a whole inquiry and returns the exit code for the shell. A signal ends it with 128 + the
-/// signal's number.
+/// Runs a whole inquiry and returns the exit code for the shell. A signal ends it with 128 + the signal's number.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console);
 
 }  // namespace poprun::launcher

@@ -40,8 +40,8 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
-         double launched_at, std::uint32_t restarts)
+Job::Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
+         std::uint32_t restarts)
     : options_(options),
       placement_(placement),
       console_(console),
@@ -51,8 +51,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, O
       timer_(loop_),
       end_timer_(loop_),
       processes_(loop_, options, placement, console, security_,
-                 {.on_mpirun_line = [this](std::string_view line,
-                                           bool is_stderr) { on_mpirun_line(line, is_stderr); },
+                 {.on_mpirun_line = [this](std::string_view line, bool is_stderr) { on_mpirun_line(line, is_stderr); },
                   .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
                   .on_dataset = [this](const auto& served) { on_dataset(served); },
                   .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
@@ -108,8 +107,8 @@ Status Job::prepare() {
   return processes_.start(coordinator_->port());
 }
 
-/// Refuses a model that no replica could read before anything is started. Returns the exit code,
-/// with the reason already printed, or 0. Costs the start of one process.
+/// Refuses a model that no replica could read before anything is started. Returns the exit code, with the reason
+/// already printed, or 0. Costs the start of one process.
 int Job::check_model() {
   if (inputs_.onnx.bytes.empty()) {
     return 0;
@@ -130,18 +129,16 @@ bool Job::services_leave_loopback() const {
 }
 
 Status Job::start_coordinator() {
-  POPRUN_ASSIGN(
-      coordinator_,
-      Coordinator::start(loop_, *this,
-                         {.bind_host = processes_.listens_at(),
-                          .token = security_.token,
-                          .identity = security_.identity(services_leave_loopback()),
-                          .job = {placement_.num_instances, placement_.replicas_per_instance()},
-                          .launched_at = launched_at_,
-                          .initial_weights = inputs_.initial_weights,
-                          .onnx_model = inputs_.onnx,
-                          .checkpoints = checkpoints_.writer(),
-                          .resumed_state = checkpoints_.resumed_state()}));
+  POPRUN_ASSIGN(coordinator_, Coordinator::start(loop_, *this,
+                                                 {.bind_host = processes_.listens_at(),
+                                                  .token = security_.token,
+                                                  .identity = security_.identity(services_leave_loopback()),
+                                                  .job = {placement_.num_instances, placement_.replicas_per_instance()},
+                                                  .launched_at = launched_at_,
+                                                  .initial_weights = inputs_.initial_weights,
+                                                  .onnx_model = inputs_.onnx,
+                                                  .checkpoints = checkpoints_.writer(),
+                                                  .resumed_state = checkpoints_.resumed_state()}));
   return {};
 }
 
@@ -212,8 +209,8 @@ void Job::on_failure(const proto::Failure& failure) {
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
-  // If a NaN or infinity ends a step, replica 0 ends there, too, or waits: until then it sends its
-  // dumps of the step, and no instance exits before we have decided.
+  // If a NaN or infinity ends a step, replica 0 ends there, too, or waits: until then it sends its dumps of the step,
+  // and no instance exits before we have decided.
   const bool dumps_come = has_code(ErrorCode::kData) && dumps_may_come();
   awaits_dumps_ = awaits_dumps_ || dumps_come;
   const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
@@ -223,12 +220,10 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  if (const std::uint64_t done = checkpoints_.resumed_step();
-      item.has_shape() && item.shape().total_steps() < done) {
-    const Error error{ErrorCode::kUsage,
-                      fmt::format("--resume: the checkpoint is from after step {}, but this job "
-                                  "has {}; give it more",
-                                  done, counted(item.shape().total_steps(), "step"))};
+  if (const std::uint64_t done = checkpoints_.resumed_step(); item.has_shape() && item.shape().total_steps() < done) {
+    const Error error{ErrorCode::kUsage, fmt::format("--resume: the checkpoint is from after step {}, but this job "
+                                                     "has {}; give it more",
+                                                     done, counted(item.shape().total_steps(), "step"))};
     give_error(error);
     return tl::unexpected<Error>{error};
   }
@@ -268,8 +263,8 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   }
 }
 
-/// Decides about a start at which mpirun ended without starting anything or waits for a daemon that
-/// will not come. Before the verdict, hosts whose daemon did not start are probed.
+/// Decides about a start at which mpirun ended without starting anything or waits for a daemon that will not come.
+/// Before the verdict, hosts whose daemon did not start are probed.
 void Job::conclude_start(int status) {
   if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
     return;
@@ -277,15 +272,13 @@ void Job::conclude_start(int status) {
   const MpirunNotices& notices = record_.mpirun_output().notices();
   const auto conclude = [this, status, &notices](std::vector<std::string> silent) {
     state_.hosts_do_not_answer(std::move(silent));
-    give_verdict(unless_settings(state_,
-                                 mpirun_verdict(state_, status, notices, record_.logs_folder()),
-                                 component_variables()));
+    give_verdict(
+        unless_settings(state_, mpirun_verdict(state_, status, notices, record_.logs_folder()), component_variables()));
   };
   std::vector<std::string> others;
   for (std::size_t h = 0; h < placement_.hosts.size(); ++h) {
-    const bool asked = lacks_daemon(state_)
-                           ? same_host(state_.mpirun().start_failure->node, placement_.hosts[h])
-                           : notices.misses_a_daemon();
+    const bool asked = lacks_daemon(state_) ? same_host(state_.mpirun().start_failure->node, placement_.hosts[h])
+                                            : notices.misses_a_daemon();
     if (asked && !placement_.is_local[h] && placement_.slurm_job.empty()) {
       others.push_back(placement_.hosts[h]);
     }
@@ -329,9 +322,8 @@ void Job::on_data_server_exit(int status) {
   if (ending() || record_.results().reported()) {
     return;
   }
-  console_.say(fmt::format(
-      "the data server {}; replicas keep trying for {} s and lose nothing if you restart it: {}",
-      exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
+  console_.say(fmt::format("the data server {}; replicas keep trying for {} s and lose nothing if you restart it: {}",
+                           exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
 }
 
 /// Records trouble, and waits a little for messages that explain it.
@@ -346,16 +338,14 @@ void Job::trouble(Deadlines::Trouble kind) {
   }
 }
 
-/// A replica is at most one step ahead of replica 0, whose metrics of the previous step may still
-/// be in transit.
+/// A replica is at most one step ahead of replica 0, whose metrics of the previous step may still be in transit.
 bool Job::dumps_may_come() const {
   return record_.results().awaits_dumps(record_.steps() + 2);
 }
 
 void Job::decide() {
   deadlines_.judged();
-  if (std::optional<Verdict> verdict =
-          name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
+  if (std::optional<Verdict> verdict = name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
     if (awaits_dumps_ && dumps_may_come()) {
       verdict->more.emplace_back("  replica 0 did not send all of its dump");
     }
@@ -416,8 +406,7 @@ void Job::finish() {
   }
 }
 
-/// Waits for a checkpoint that may be on its way to a slow or hanging disk: the write cannot be
-/// cancelled.
+/// Waits for a checkpoint that may be on its way to a slow or hanging disk: the write cannot be cancelled.
 void Job::wait_for_disk() {
   end_timer_.expires_after(waits_for_disk_ ? kDiskTimeMax : kDiskTimeUntold);
   end_timer_.async_wait([this](const asio::error_code& error) {
@@ -436,8 +425,7 @@ void Job::wait_for_disk() {
 }
 
 void Job::end_without_disk() {
-  console_.say(fmt::format("ending without the checkpoint that is being written to {}",
-                           options_.checkpoint_dir));
+  console_.say(fmt::format("ending without the checkpoint that is being written to {}", options_.checkpoint_dir));
   std::_Exit(exit_code_);
 }
 

@@ -33,23 +33,21 @@
 
 namespace poprun::launcher {
 
-/// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the
-/// whole state; gRPC, child processes and the thread that writes the results only post to the loop
-/// or are polled.
+/// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the whole state; gRPC,
+/// child processes and the thread that writes the results only post to the loop or are polled.
 ///
 ///     running --> draining --> stopping --> over
 ///        |  a signal   |  results safe, mpirun gone
 ///        '-------------+--> a verdict, or a second signal
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt;
-  /// `restarts` counts the attempts before it; `folder` holds the parts of the output folder that
-  /// those attempts locked, and this attempt locks them too. All references must outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
-      double launched_at, std::uint32_t restarts);
+  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt; `restarts` counts the
+  /// attempts before it; `folder` holds the parts of the output folder that those attempts locked, and this attempt
+  /// locks them too. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
+      std::uint32_t restarts);
 
-  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have
-  /// been printed by then.
+  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have been printed by then.
   JobEnd run();
 
  private:

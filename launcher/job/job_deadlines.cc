@@ -34,10 +34,10 @@ void Job::notice_own_silence(double now) {
     state_.forgive_silence(now);
   }
   if (slept.is_worth_telling) {
-    console_.say(fmt::format(
-        "note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); "
-        "replicas assume that a launcher silent for too long has died",
-        slept.seconds));
+    console_.say(
+        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); "
+                    "replicas assume that a launcher silent for too long has died",
+                    slept.seconds));
   }
 }
 
@@ -56,8 +56,7 @@ void Job::wake() {
     if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
       console_.say(*news);
     }
-    // mpirun's messages about a failure may arrive before any other sign of it, so they wait for
-    // the root cause.
+    // mpirun's messages about a failure may arrive before any other sign of it, so they wait for the root cause.
     if (deadlines_.shows_mpirun_lines(now)) {
       record_.mpirun_output().release_mpirun_lines();
     }
@@ -82,8 +81,7 @@ void Job::do_what_is_due(double now) {
       return decide();
     case Deadlines::Due::kSilence:
       // Instances of one host fall silent together, but not at the same moment.
-      return give_verdict(
-          silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
+      return give_verdict(silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
     case Deadlines::Due::kAbsence:
       state_.end_joining();
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now), address()));
@@ -119,13 +117,12 @@ std::string Job::how_far() const {
   if (options_.config.has_check()) {
     const proto::CheckReport& check = record_.results().check();
     const std::uint32_t runs = check.plan().runs();
-    return runs == 0
-               ? "had not finished planning"
-               : fmt::format("had finished {} of {}", check.runs_size(), counted(runs, "run"));
+    return runs == 0 ? "had not finished planning"
+                     : fmt::format("had finished {} of {}", check.runs_size(), counted(runs, "run"));
   }
-  return state_.step() == 0 ? "had not completed a step"
-                            : fmt::format("was at step {} of {} at its last heartbeats",
-                                          state_.step(), record_.total_steps());
+  return state_.step() == 0
+             ? "had not completed a step"
+             : fmt::format("was at step {} of {} at its last heartbeats", state_.step(), record_.total_steps());
 }
 
 void Job::tell_of_straggler() {
@@ -134,15 +131,13 @@ void Job::tell_of_straggler() {
     return;
   }
   const std::uint32_t instance = found->replica / placement_.replicas_per_instance();
-  const std::string others =
-      found->others > 0 ? fmt::format(", as are {}", counted(found->others, "other")) : "";
-  console_.say(fmt::format(
-      "note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} "
-      "against "
-      "{} in operators per step, over {} steps; all replicas wait for it at each exchange",
-      found->replica, state_.instances()[instance].host,
-      found->seconds_per_step / found->usual_seconds, others,
-      duration_text(found->seconds_per_step), duration_text(found->usual_seconds), found->steps));
+  const std::string others = found->others > 0 ? fmt::format(", as are {}", counted(found->others, "other")) : "";
+  console_.say(
+      fmt::format("note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} "
+                  "against "
+                  "{} in operators per step, over {} steps; all replicas wait for it at each exchange",
+                  found->replica, state_.instances()[instance].host, found->seconds_per_step / found->usual_seconds,
+                  others, duration_text(found->seconds_per_step), duration_text(found->usual_seconds), found->steps));
 }
 
 }  // namespace poprun::launcher

@@ -42,10 +42,9 @@ void Job::on_signal(int number) {
   signal_ = number;
   if (record_.steps() == 0 && !record_.results().reported()) {
     console_.say(fmt::format("SIG{}: ending the {}", sigabbrev_np(number),
-                             options_.config.has_check() ? "check"
-                             : options_.config.inference()
-                                 ? "job; outputs are kept only if they are complete"
-                                 : "job, which has not completed a step yet"));
+                             options_.config.has_check()   ? "check"
+                             : options_.config.inference() ? "job; outputs are kept only if they are complete"
+                                                           : "job, which has not completed a step yet"));
     stop(128 + number, false);
     return;
   }
@@ -58,16 +57,14 @@ void Job::drain(int number) {
   deadlines_.draining(monotonic_seconds());
   needs_nobody_ = record_.results().reported();
   const bool trained = record_.steps() == record_.total_steps();
-  const std::string limit =
-      options_.drain_timeout_seconds > 0
-          ? fmt::format(", {} s at most (--drain-timeout)", options_.drain_timeout_seconds)
-          : "";
-  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights",
-                           sigabbrev_np(number),
+  const std::string limit = options_.drain_timeout_seconds > 0
+                                ? fmt::format(", {} s at most (--drain-timeout)", options_.drain_timeout_seconds)
+                                : "";
+  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights", sigabbrev_np(number),
                            needs_nobody_ ? "the training is done, and its results are being written"
-                           : trained ? "the training is done; saving its weights, without waiting "
-                                       "for an evaluation to end"
-                                     : "stopping at the next micro-batch and saving the weights",
+                           : trained     ? "the training is done; saving its weights, without waiting "
+                                           "for an evaluation to end"
+                                         : "stopping at the next micro-batch and saving the weights",
                            limit));
   coordinator_->request_drain();
 }
@@ -82,8 +79,8 @@ void Job::tell_where_to_stop() {
   }
 }
 
-/// The signal's code tells a script that training did not run to its end; a technique that changes
-/// results is a bug of ours. Requires: the results are complete.
+/// The signal's code tells a script that training did not run to its end; a technique that changes results is a bug of
+/// ours. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -100,22 +97,20 @@ void Job::end_drain() {
     give_results_up(*failure, " before --drain-timeout expired");
     return;
   }
-  console_.say(fmt::format(
-      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without "
-      "its weights",
-      options_.drain_timeout_seconds, doing_now(monotonic_seconds())));
+  console_.say(
+      fmt::format("the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without "
+                  "its weights",
+                  options_.drain_timeout_seconds, doing_now(monotonic_seconds())));
   stop(128 + signal_, /*at_once=*/false);
 }
 
-/// The activity that a drained job waits for. Replica 0 stands for the others: they stop with it,
-/// and it saves.
+/// The activity that a drained job waits for. Replica 0 stands for the others: they stop with it, and it saves.
 std::string Job::doing_now(double now) const {
   if (record_.results().reported()) {
     return "writing the results";
   }
   const ReplicaView& first = state_.instances()[0].replicas[0];
-  return fmt::format("replica 0: {} for {:.0f} s",
-                     first.activity.empty() ? "computing" : first.activity,
+  return fmt::format("replica 0: {} for {:.0f} s", first.activity.empty() ? "computing" : first.activity,
                      std::max(0.0, now - first.since));
 }
 
@@ -144,9 +139,8 @@ void Job::look_after_results(double now) {
     give_results_up(*failure, "");
   } else if (!std::exchange(no_room_told_, true)) {
     deadlines_.no_room(now);
-    console_.say(fmt::format("{}; {}the job tries again for {} s, then ends without it",
-                             failure->message, failure->facts.shortage ? "make room: " : "",
-                             Deadlines::kRoomSeconds));
+    console_.say(fmt::format("{}; {}the job tries again for {} s, then ends without it", failure->message,
+                             failure->facts.shortage ? "make room: " : "", Deadlines::kRoomSeconds));
   }
 }
 

@@ -23,8 +23,7 @@ Status Job::start_metrics() {
   if (options_.metrics_port == 0) {
     return {};
   }
-  const std::string address =
-      options_.metrics_address.empty() ? processes_.listens_at() : options_.metrics_address;
+  const std::string address = options_.metrics_address.empty() ? processes_.listens_at() : options_.metrics_address;
   // Computed once: a later change of the clock must not move it.
   const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
   const auto page = [this, launched] {
@@ -52,8 +51,7 @@ JobMetrics Job::metrics(double now) const {
   add_training(metrics);
   metrics.restarts = restarts_;
   if (checkpoints_.last_step() > 0) {
-    metrics.checkpoint = {.step = checkpoints_.last_step(),
-                          .age_seconds = now - checkpoints_.last_at()};
+    metrics.checkpoint = {.step = checkpoints_.last_step(), .age_seconds = now - checkpoints_.last_at()};
   }
   return metrics;
 }
@@ -69,8 +67,7 @@ JobPhase Job::phase_told() const {
       break;
   }
   const bool started = dataset_known_ && state_.all_joined();
-  const bool compiled =
-      record_.progress().shape_known() || record_.results().check().plan().runs() > 0;
+  const bool compiled = record_.progress().shape_known() || record_.results().check().plan().runs() > 0;
   return record_.results().reported() ? JobPhase::kSaving
          : compiled                   ? JobPhase::kRunning
          : started                    ? JobPhase::kCompiling

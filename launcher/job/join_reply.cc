@@ -4,8 +4,8 @@
 
 namespace poprun::launcher {
 
-proto::JoinReply join_reply(const Options& options, const Placement& placement,
-                            const ServedDataset& served, const std::optional<Checkpoint>& resumed) {
+proto::JoinReply join_reply(const Options& options, const Placement& placement, const ServedDataset& served,
+                            const std::optional<Checkpoint>& resumed) {
   proto::JoinReply reply;
   proto::RunConfig& config = *reply.mutable_config();
   config = options.config;
@@ -19,8 +19,7 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement,
   reply.set_hostio_address(served.address);
   reply.set_hostio_tls(served.tls);
   reply.set_hostio_timeout_seconds(options.hostio_timeout_seconds);
-  reply.set_heartbeat_interval_ms(
-      static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));
+  reply.set_heartbeat_interval_ms(static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));
   reply.set_collective_timeout_seconds(options.collective_timeout_seconds);
   reply.mutable_command()->Assign(options.command.begin(), options.command.end());
   reply.set_takes_checkpoints(!config.inference() && !config.has_check() && !config.has_profile());

@@ -12,9 +12,9 @@ namespace poprun::launcher {
 struct JobEnd {
   int exit_code = 0;
   std::optional<proto::Profile> profile = {};  ///< Set if the job is complete.
-  bool may_pass = false;                     ///< The failure may be transient: a restart may help.
-  bool has_checkpoint = false;               ///< The job stored a checkpoint of its own.
-  std::vector<std::string> lost_hosts = {};  ///< Hosts known to be down or cut off.
+  bool may_pass = false;                       ///< The failure may be transient: a restart may help.
+  bool has_checkpoint = false;                 ///< The job stored a checkpoint of its own.
+  std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
 }  // namespace poprun::launcher

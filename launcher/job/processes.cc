@@ -16,9 +16,8 @@ constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open 
 
 }  // namespace
 
-JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
-                           const Placement& placement, Console& console, const Security& security,
-                           Events events)
+JobProcesses::JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
+                           const Security& security, Events events)
     : loop_(loop),
       options_(options),
       placement_(placement),
@@ -48,27 +47,23 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
   // The folder is found and removed later even if no process survives to do it.
-  program.environment.emplace_back(
-      std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR", folder_->path());
-  program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
-                                   fmt::format("{}:{}", own_address_, coordinator_port));
+  program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
+                                   folder_->path());
+  program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
-  program.environment.emplace_back("POPRUN_EMU_TLS",
-                                   security_.variable(leaves_loopback(listens_at() + ":")));
+  program.environment.emplace_back("POPRUN_EMU_TLS", security_.variable(leaves_loopback(listens_at() + ":")));
   if (options_.verbosity > 0) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }
   return supervisor_.start_mpirun(
       program, *folder_, [this](std::string_view line) { events_.on_mpirun_line(line, false); },
-      [this](std::string_view line) { events_.on_mpirun_line(line, true); },
-      events_.on_mpirun_exit);
+      [this](std::string_view line) { events_.on_mpirun_line(line, true); }, events_.on_mpirun_exit);
 }
 
 Status JobProcesses::start_data_service() {
   data_.emplace(
       loop_, supervisor_, console_, options_,
-      DataService::Setup{
-          .program = programs_.data_server, .own_address = own_address_, .security = security_},
+      DataService::Setup{.program = programs_.data_server, .own_address = own_address_, .security = security_},
       DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }
@@ -77,9 +72,8 @@ std::string JobProcesses::restart_command() const {
   if (token_is_users()) {
     return data_->restart_command();
   }
-  return fmt::format(
-      "POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
-      supervisor_.mpirun_pid(), data_->restart_command());
+  return fmt::format("POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
+                     supervisor_.mpirun_pid(), data_->restart_command());
 }
 
 void JobProcesses::terminate() {

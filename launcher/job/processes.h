@@ -17,8 +17,8 @@
 
 namespace poprun::launcher {
 
-/// The processes of a job on this machine: mpirun, and the data server unless it runs elsewhere.
-/// Belongs to the loop's thread.
+/// The processes of a job on this machine: mpirun, and the data server unless it runs elsewhere. Belongs to the loop's
+/// thread.
 class JobProcesses {
  public:
   struct Events {
@@ -30,22 +30,21 @@ class JobProcesses {
   };
 
   /// All references must outlive this.
-  JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
-               Console& console, const Security& security, Events events);
+  JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
+               const Security& security, Events events);
 
   /// Removes what dead jobs left on this machine, and checks that it has what the job needs.
   ///
   /// Errors: those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
-  /// Starts both concurrently: the dataset is usually known before mpirun's ranks ask for it.
-  /// Requires: `check` passed.
+  /// Starts both concurrently: the dataset is usually known before mpirun's ranks ask for it. Requires: `check` passed.
   ///
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Whether this mpirun is a version that we can use. Called only after it has failed to start
-  /// anything, since the check costs the start of a program. Errors: those of check_mpirun_program.
+  /// Whether this mpirun is a version that we can use. Called only after it has failed to start anything, since the
+  /// check costs the start of a program. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
   /// The address at which other hosts reach this machine.
@@ -54,15 +53,14 @@ class JobProcesses {
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
-  /// Called once a replica has joined: by then mpirun has created its session, and the folder
-  /// records what to remove at the end.
+  /// Called once a replica has joined: by then mpirun has created its session, and the folder records what to remove at
+  /// the end.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
-  /// The command line that restarts our data server at its address. It reads the token from where
-  /// nobody else can, since a printed token would end up in logs. Requires: our own server was
-  /// queried.
+  /// The command line that restarts our data server at its address. It reads the token from where nobody else can,
+  /// since a printed token would end up in logs. Requires: our own server was queried.
   [[nodiscard]] std::string restart_command() const;
 
   /// Terminates both processes and cancels the dataset query.

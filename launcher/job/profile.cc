@@ -71,8 +71,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
 
 /// Writes the profile in place of an earlier run's results, which a run of this job has removed.
 Status write(const proto::Profile& profile, const Options& options) {
-  POPRUN_ASSIGN(const OutputFolder folder,
-                OutputFolder::take(options.output_dir, /*overwrite=*/true));
+  POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output_dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
     POPRUN_TRY(clear_results(options.output_dir, options.config.model().initial_weights()));
   }
@@ -97,8 +96,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   }
   const AnswerFile answer(options.output_dir);
   question->set_answer_file(answer.path());
-  const int asked =
-      ask({"poprun-emu-replica", "--profile"}, question->SerializeAsString(), console);
+  const int asked = ask({"poprun-emu-replica", "--profile"}, question->SerializeAsString(), console);
   if (asked != 0) {
     return asked;
   }
@@ -118,8 +116,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (const Status written = write(*profile, options); !written) {
     return end_with(written.error(), console);
   }
-  console.out(profile_screen(*profile,
-                             {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.out(profile_screen(*profile, {.width = console.page_width(), .everything = options.verbosity > 0}));
   console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output_dir));
   if (may_run) {
     return 0;
@@ -136,9 +133,8 @@ int compare_profiles(const Options& options, Console& console) {
     }
     profiles.push_back(*std::move(profile));
   }
-  console.out(profile_comparison(
-      {options.profile.compared[0], profiles[0]}, {options.profile.compared[1], profiles[1]},
-      {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.out(profile_comparison({options.profile.compared[0], profiles[0]}, {options.profile.compared[1], profiles[1]},
+                                 {.width = console.page_width(), .everything = options.verbosity > 0}));
   return 0;
 }
 

@@ -17,8 +17,8 @@ namespace poprun::launcher {
 /// Runs the job with these options.
 using RunJob = std::function<JobEnd(const Options&)>;
 
-/// Profiles the job; `run` executes its few steps. Returns the exit code: that of kOutOfMemory for
-/// a job that does not fit, once its profile is printed; that of the run, if it failed.
+/// Profiles the job; `run` executes its few steps. Returns the exit code: that of kOutOfMemory for a job that does not
+/// fit, once its profile is printed; that of the run, if it failed.
 int profile(const Options& options, Console& console, const RunJob& run);
 
 /// Shows two stored profiles side by side. Returns the exit code.

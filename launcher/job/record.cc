@@ -11,8 +11,7 @@
 
 namespace poprun::launcher {
 
-JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console,
-                     OutputFolder& folder)
+JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder)
     : options_(options),
       placement_(placement),
       console_(console),
@@ -25,15 +24,12 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
                .show_mpirun = options.verbosity > 0,
                .show_info = options.verbosity > 0}) {}
 
-Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on,
-                              bool is_restart) {
+Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
   // The leftovers of an attempt that never reached its first checkpoint are not results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
-  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir,
-                                            options_.overwrite || leaves_results_alone || is_own,
-                                            traces_of(options_.config).logs, is_own || is_restart,
-                                            std::move(folder_)));
+  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone || is_own,
+                                            traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }
@@ -43,8 +39,7 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
 void JobRecord::begin_logs(std::uint32_t instance, const InstanceView& view) {
   const std::uint32_t local = placement_.replicas_per_instance();
   for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
-    logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance, view.host,
-                               view.pid));
+    logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance, view.host, view.pid));
   }
 }
 
@@ -73,22 +68,20 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
     if (std::exchange(disk_full_, false)) {
       console_.say(fmt::format("note: the files in {} can be written again", options_.output_dir));
     }
-  } else if (!disk_full_ &&
-             now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
+  } else if (!disk_full_ && now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     disk_full_ = true;
     disk_told_at_ = now;
-    console_.say(fmt::format("note: {}; the job goes on, and unwritten results wait in memory",
-                             written.error().message));
+    console_.say(
+        fmt::format("note: {}; the job goes on, and unwritten results wait in memory", written.error().message));
   }
 }
 
 void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {
   // Mentions the log only if it contains more than its own first line.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
-  console_.say(has_lines
-                   ? fmt::format("{}; last lines in {}", verdict.first_line,
-                                 logs_.path(*verdict.instance * placement_.replicas_per_instance()))
-                   : verdict.first_line);
+  console_.say(has_lines ? fmt::format("{}; last lines in {}", verdict.first_line,
+                                       logs_.path(*verdict.instance * placement_.replicas_per_instance()))
+                         : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }
@@ -108,15 +101,13 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
   }
   const std::string path = results_.path(traces_of(options_.config).failure);
   const Status written = write_whole_file(path, {failure_report(state, verdict, now)});
-  console_.err(written ? fmt::format("  what each replica did: {}", path)
-                       : written.error().message);
+  console_.err(written ? fmt::format("  what each replica did: {}", path) : written.error().message);
 }
 
 void JobRecord::close(bool ended_early, const std::string& checkpoints) {
   router_.release_mpirun_lines();
   const bool ran = ended_early || steps() > 0;
-  for (const std::string& line :
-       results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
+  for (const std::string& line : results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
     console_.say(line);
   }
   if (results_.check().runs_size() > 0) {

@@ -19,18 +19,17 @@
 
 namespace poprun::launcher {
 
-/// Everything that a job shows and leaves behind: its lines on the screen, the logs of its
-/// replicas, its results, and the reason of its failure. Belongs to the loop's thread.
+/// Everything that a job shows and leaves behind: its lines on the screen, the logs of its replicas, its results, and
+/// the reason of its failure. Belongs to the loop's thread.
 class JobRecord {
  public:
-  /// `folder` holds the parts of the output folder that earlier attempts locked, and this one
-  /// locks. All references must outlive this.
-  JobRecord(const Options& options, const Placement& placement, Console& console,
-            OutputFolder& folder);
+  /// `folder` holds the parts of the output folder that earlier attempts locked, and this one locks. All references
+  /// must outlive this.
+  JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder);
 
-  /// Locks the output folder for this job, which resumes from `resumed` or starts anew. `goes_on`:
-  /// the contents are the job's own, from before an interruption. In that case and after a restart,
-  /// the logs and traces of the earlier attempt are set aside. Errors: those of OutputFolder::take.
+  /// Locks the output folder for this job, which resumes from `resumed` or starts anew. `goes_on`: the contents are the
+  /// job's own, from before an interruption. In that case and after a restart, the logs and traces of the earlier
+  /// attempt are set aside. Errors: those of OutputFolder::take.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Begins a log for every replica of the instance, whose first line says where it ran.
@@ -44,9 +43,7 @@ class JobRecord {
 
   /// Receives mpirun's lines; holds some of them back until it is clear whether something failed.
   OutputRouter& mpirun_output() { return router_; }
-  [[nodiscard]] std::string logs_folder() const {
-    return results_.path(traces_of(options_.config).logs);
-  }
+  [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
   /// Shows, at intervals, what a job that was asked to stop is still doing.
   void tell_stopping(const std::string& doing, double now) { display_.stopping(doing, now); }
@@ -58,13 +55,11 @@ class JobRecord {
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
-  /// Prints why the job failed and, if the job ever began, writes failure.txt. Nothing is written
-  /// for a usage error.
+  /// Prints why the job failed and, if the job ever began, writes failure.txt. Nothing is written for a usage error.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
-  /// Settles all files once nothing more will arrive, and prints the summary of a complete job, or
-  /// of a check as far as it came. `ended_early`: the job was asked to end. `checkpoints`: the
-  /// checkpoints' line of the summary.
+  /// Settles all files once nothing more will arrive, and prints the summary of a complete job, or of a check as far as
+  /// it came. `ended_early`: the job was asked to end. `checkpoints`: the checkpoints' line of the summary.
   void close(bool ended_early, const std::string& checkpoints);
 
  private:

@@ -17,13 +17,8 @@ constexpr const char* kPortOfSsh = "22";
 /// Lives until the last of its connections has ended.
 class Knocks : public std::enable_shared_from_this<Knocks> {
  public:
-  Knocks(asio::io_context& loop, std::vector<std::string> hosts,
-         std::function<void(std::vector<std::string>)> then)
-      : loop_(loop),
-        timer_(loop),
-        resolver_(loop),
-        silent_(std::move(hosts)),
-        then_(std::move(then)) {}
+  Knocks(asio::io_context& loop, std::vector<std::string> hosts, std::function<void(std::vector<std::string>)> then)
+      : loop_(loop), timer_(loop), resolver_(loop), silent_(std::move(hosts)), then_(std::move(then)) {}
 
   void start(std::chrono::milliseconds patience) {
     timer_.expires_after(silent_.empty() ? std::chrono::milliseconds(0) : patience);
@@ -31,8 +26,7 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
     for (const std::string& host : silent_) {
       resolver_.async_resolve(
           tcp::v4(), host, kPortOfSsh,
-          [self = shared_from_this(), host](const asio::error_code& error,
-                                            const tcp::resolver::results_type& found) {
+          [self = shared_from_this(), host](const asio::error_code& error, const tcp::resolver::results_type& found) {
             if (!error && !self->silent_.empty()) {
               self->connect(host, *found.begin());
             }
@@ -42,12 +36,12 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
 
  private:
   void connect(const std::string& host, const tcp::endpoint& endpoint) {
-    sockets_.emplace_back(loop_).async_connect(
-        endpoint, [self = shared_from_this(), host](const asio::error_code& error) {
-          if (!error || error == asio::error::connection_refused) {
-            self->heard(host);
-          }
-        });
+    sockets_.emplace_back(loop_).async_connect(endpoint,
+                                               [self = shared_from_this(), host](const asio::error_code& error) {
+                                                 if (!error || error == asio::error::connection_refused) {
+                                                   self->heard(host);
+                                                 }
+                                               });
   }
 
   void heard(const std::string& host) {
@@ -73,8 +67,7 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
 
 }  // namespace
 
-void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts,
-                       std::chrono::milliseconds patience,
+void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts, std::chrono::milliseconds patience,
                        std::function<void(std::vector<std::string> silent)> then) {
   std::make_shared<Knocks>(loop, std::move(hosts), std::move(then))->start(patience);
 }

@@ -37,18 +37,16 @@ std::string number_text(double value) {
   return fmt::format("{}", value);
 }
 
-constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{
-    {{JobPhase::kStarting, "starting"},
-     {JobPhase::kCompiling, "compiling"},
-     {JobPhase::kRunning, "running"},
-     {JobPhase::kSaving, "saving"},
-     {JobPhase::kDraining, "draining"},
-     {JobPhase::kStopping, "stopping"}}};
+constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{{{JobPhase::kStarting, "starting"},
+                                                                   {JobPhase::kCompiling, "compiling"},
+                                                                   {JobPhase::kRunning, "running"},
+                                                                   {JobPhase::kSaving, "saving"},
+                                                                   {JobPhase::kDraining, "draining"},
+                                                                   {JobPhase::kStopping, "stopping"}}};
 
 /// Adds a gauge without labels, if it has a value.
 template <typename Number>
-void gauge(Exposition& page, std::string_view name, std::string_view help,
-           const std::optional<Number>& value) {
+void gauge(Exposition& page, std::string_view name, std::string_view help, const std::optional<Number>& value) {
   if (value) {
     page.gauge(name, help);
     page.sample(static_cast<double>(*value));
@@ -73,22 +71,18 @@ void add_job(Exposition& page, const JobMetrics& metrics) {
   gauge(page, "poprun_emu_instances_joined", "Processes that have joined and are still there.",
         metrics.instances_joined);
   gauge(page, "poprun_emu_heartbeat_age_seconds",
-        "Time since the last heartbeat of the instance that is silent for longest.",
-        metrics.heartbeat_age_seconds);
+        "Time since the last heartbeat of the instance that is silent for longest.", metrics.heartbeat_age_seconds);
 }
 
 void add_training(Exposition& page, const JobMetrics& metrics) {
-  gauge(page, "poprun_emu_step",
-        "Training steps completed; falls where a job goes on from a checkpoint.", metrics.step);
-  gauge(page, "poprun_emu_last_step", "The training step with which the job is done.",
-        metrics.last_step);
+  gauge(page, "poprun_emu_step", "Training steps completed; falls where a job goes on from a checkpoint.",
+        metrics.step);
+  gauge(page, "poprun_emu_last_step", "The training step with which the job is done.", metrics.last_step);
   gauge(page, "poprun_emu_epoch", "Epoch of the last step, from 1.", metrics.epoch);
   gauge(page, "poprun_emu_loss", "Mean loss over the global batch of the last step.", metrics.loss);
-  gauge(page, "poprun_emu_accuracy_ratio", "Accuracy over the global batch of the last step.",
-        metrics.accuracy);
+  gauge(page, "poprun_emu_accuracy_ratio", "Accuracy over the global batch of the last step.", metrics.accuracy);
   if (metrics.evaluation) {
-    gauge(page, "poprun_emu_evaluation_loss", "Loss of the last evaluation.",
-          metrics.evaluation->loss);
+    gauge(page, "poprun_emu_evaluation_loss", "Loss of the last evaluation.", metrics.evaluation->loss);
     gauge(page, "poprun_emu_evaluation_accuracy_ratio", "Accuracy of the last evaluation.",
           metrics.evaluation->accuracy);
   }
@@ -99,11 +93,10 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
   if (metrics.slowest) {
     gauge(page, "poprun_emu_slowest_replica", "Number of the replica that computes most slowly.",
           metrics.slowest->replica);
-    gauge(page, "poprun_emu_slowest_replica_step_seconds",
-          "Wall time in operators per step of the slowest replica.", metrics.slowest->step_seconds);
+    gauge(page, "poprun_emu_slowest_replica_step_seconds", "Wall time in operators per step of the slowest replica.",
+          metrics.slowest->step_seconds);
     gauge(page, "poprun_emu_other_replicas_step_seconds",
-          "Wall time in operators per step of the other replicas, their median.",
-          metrics.slowest->others_step_seconds);
+          "Wall time in operators per step of the other replicas, their median.", metrics.slowest->others_step_seconds);
   }
 }
 
@@ -115,8 +108,8 @@ void add_survival(Exposition& page, const JobMetrics& metrics) {
   if (metrics.checkpoint) {
     gauge(page, "poprun_emu_checkpoint_step", "Training step of the last whole checkpoint.",
           std::optional(metrics.checkpoint->step));
-    gauge(page, "poprun_emu_checkpoint_age_seconds",
-          "Time since the last whole checkpoint was written.", metrics.checkpoint->age_seconds);
+    gauge(page, "poprun_emu_checkpoint_age_seconds", "Time since the last whole checkpoint was written.",
+          metrics.checkpoint->age_seconds);
   }
 }
 
@@ -124,8 +117,7 @@ void add_survival(Exposition& page, const JobMetrics& metrics) {
 
 void Exposition::begin(std::string_view name, std::string_view help, std::string_view type) {
   name_ = name;
-  text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, escaped(help, /*quotes=*/false), name,
-                       type);
+  text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, escaped(help, /*quotes=*/false), name, type);
 }
 
 void Exposition::sample(double value, std::initializer_list<Label> labels) {

@@ -22,8 +22,8 @@ class Exposition {
     std::string_view value;  ///< Any UTF-8.
   };
 
-  /// Begin a metric, whose samples follow. `name` consists of letters, digits, `_` and `:`, and
-  /// does not begin with a digit; the name of a counter ends in `_total`. `help` is any UTF-8 text.
+  /// Begin a metric, whose samples follow. `name` consists of letters, digits, `_` and `:`, and does not begin with a
+  /// digit; the name of a counter ends in `_total`. `help` is any UTF-8 text.
   void counter(std::string_view name, std::string_view help) { begin(name, help, "counter"); }
   void gauge(std::string_view name, std::string_view help) { begin(name, help, "gauge"); }
 
@@ -48,8 +48,8 @@ enum class JobPhase : std::uint8_t {
   kStopping,  ///< The outcome is decided; the processes are ending.
 };
 
-/// The state of a job that a monitoring system reads, at one moment. A number that is not known
-/// yet, or that does not apply to this kind of job, is left out of the page rather than shown as 0.
+/// The state of a job that a monitoring system reads, at one moment. A number that is not known yet, or that does not
+/// apply to this kind of job, is left out of the page rather than shown as 0.
 struct JobMetrics {
   struct Evaluation {
     double loss = 0;
@@ -75,8 +75,7 @@ struct JobMetrics {
   std::uint32_t instances_joined = 0;                ///< Joined and still connected.
   std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
 
-  std::optional<std::uint64_t> step =
-      {};  ///< Steps completed; falls when the job resumes from a checkpoint.
+  std::optional<std::uint64_t> step = {};  ///< Steps completed; falls when the job resumes from a checkpoint.
   std::optional<std::uint64_t> last_step = {};
   std::optional<std::uint32_t> epoch = {};  ///< Counted from 1.
   std::optional<double> loss = {};          ///< Loss of the last step.

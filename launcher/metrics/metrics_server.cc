@@ -56,17 +56,14 @@ void close_on_exec(int descriptor) {
 }
 
 Error why_not_listening(const tcp::endpoint& endpoint, const asio::error_code& code) {
-  const std::string where =
-      fmt::format("port {} on {}", endpoint.port(), endpoint.address().to_string());
+  const std::string where = fmt::format("port {} on {}", endpoint.port(), endpoint.address().to_string());
   if (code == asio::error::address_in_use) {
     return {ErrorCode::kHostResources,
-            fmt::format("cannot serve metrics: {} is in use; choose another with --metrics-port",
-                        where)};
+            fmt::format("cannot serve metrics: {} is in use; choose another with --metrics-port", where)};
   }
-  return {ErrorCode::kUsage,
-          fmt::format("cannot serve metrics on {}: {}; choose others with --metrics-address and "
-                      "--metrics-port",
-                      where, code.message())};
+  return {ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: {}; choose others with --metrics-address and "
+                                         "--metrics-port",
+                                         where, code.message())};
 }
 
 HttpAnswer page_of(const std::string& path, const MetricsServer::Page& metrics) {
@@ -82,8 +79,7 @@ HttpAnswer page_of(const std::string& path, const MetricsServer::Page& metrics) 
 }  // namespace
 
 bool ends_head(std::string_view received) {
-  return received.find("\r\n\r\n") != std::string_view::npos ||
-         received.find("\n\n") != std::string_view::npos;
+  return received.find("\r\n\r\n") != std::string_view::npos || received.find("\n\n") != std::string_view::npos;
 }
 
 tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head) {
@@ -99,8 +95,7 @@ tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head) {
   const std::string_view method = line.substr(0, first);
   const std::string_view target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);
-  if (!is_method(method) || !target.starts_with('/') || !is_printable(target) ||
-      !version.starts_with("HTTP/")) {
+  if (!is_method(method) || !target.starts_with('/') || !is_printable(target) || !version.starts_with("HTTP/")) {
     return tl::unexpected(400);
   }
   if (version != "HTTP/1.0" && version != "HTTP/1.1") {
@@ -109,16 +104,14 @@ tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head) {
   if (method != "GET" && method != "HEAD") {
     return tl::unexpected(405);
   }
-  return HttpRequest{.path = std::string(target.substr(0, target.find('?'))),
-                     .wants_body = method == "GET"};
+  return HttpRequest{.path = std::string(target.substr(0, target.find('?'))), .wants_body = method == "GET"};
 }
 
 std::string http_text(const HttpAnswer& answer, bool with_body) {
   const std::string_view allow = answer.status == 405 ? "Allow: GET, HEAD\r\n" : "";
-  return fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n{}",
-      answer.status, reason_of(answer.status), answer.content_type, answer.body.size(), allow,
-      with_body ? std::string_view(answer.body) : "");
+  return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n{}",
+                     answer.status, reason_of(answer.status), answer.content_type, answer.body.size(), allow,
+                     with_body ? std::string_view(answer.body) : "");
 }
 
 HttpAnswer refusal(HttpRefusal status) {
@@ -132,10 +125,7 @@ HttpAnswer refusal(HttpRefusal status) {
 class MetricsServer::Connection final : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const Page& metrics, const Limits& limits)
-      : socket_(std::move(socket)),
-        deadline_(socket_.get_executor()),
-        metrics_(metrics),
-        limits_(limits) {}
+      : socket_(std::move(socket)), deadline_(socket_.get_executor()), metrics_(metrics), limits_(limits) {}
 
   void begin() {
     deadline_.expires_after(limits_.time);
@@ -159,15 +149,14 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
   /// Reads into piece_; `then` gets the number of bytes if the connection is still open.
   template <typename Then>
   void read_some(Then then) {
-    socket_.async_read_some(
-        asio::buffer(piece_),
-        [self = shared_from_this(), then](const asio::error_code& error, std::size_t bytes) {
-          if (error || !self->is_open()) {
-            self->close();
-            return;
-          }
-          then(*self, bytes);
-        });
+    socket_.async_read_some(asio::buffer(piece_),
+                            [self = shared_from_this(), then](const asio::error_code& error, std::size_t bytes) {
+                              if (error || !self->is_open()) {
+                                self->close();
+                                return;
+                              }
+                              then(*self, bytes);
+                            });
   }
 
   void read() {
@@ -195,21 +184,20 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
 
   void write(std::string text) {
     answer_ = std::move(text);
-    asio::async_write(
-        socket_, asio::buffer(answer_),
-        [self = shared_from_this()](const asio::error_code& error, std::size_t /*bytes*/) {
-          if (error || !self->is_open()) {
-            self->close();
-            return;
-          }
-          asio::error_code ignored;
-          self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
-          self->let_go();
-        });
+    asio::async_write(socket_, asio::buffer(answer_),
+                      [self = shared_from_this()](const asio::error_code& error, std::size_t /*bytes*/) {
+                        if (error || !self->is_open()) {
+                          self->close();
+                          return;
+                        }
+                        asio::error_code ignored;
+                        self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
+                        self->let_go();
+                      });
   }
 
-  /// Drops further bytes until the client closes or the time is over: closing with unread bytes
-  /// would reset the connection, and lose the answer.
+  /// Drops further bytes until the client closes or the time is over: closing with unread bytes would reset the
+  /// connection, and lose the answer.
   void let_go() {
     read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
   }
@@ -232,10 +220,8 @@ MetricsServer::~MetricsServer() {
   }
 }
 
-Result<std::unique_ptr<MetricsServer>> MetricsServer::start(asio::io_context& loop,
-                                                            const std::string& address,
-                                                            std::uint16_t port, Page metrics,
-                                                            Limits limits) {
+Result<std::unique_ptr<MetricsServer>> MetricsServer::start(asio::io_context& loop, const std::string& address,
+                                                            std::uint16_t port, Page metrics, Limits limits) {
   std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(metrics), limits));
   POPRUN_TRY(server->listen(address, port));
   server->accept();
@@ -246,10 +232,9 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
   asio::error_code error;
   const asio::ip::address parsed = asio::ip::make_address(address, error);
   if (error) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("cannot serve metrics on {}: it is no IP address; choose another with "
-                            "--metrics-address",
-                            address));
+    return fail(ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: it is no IP address; choose another with "
+                                               "--metrics-address",
+                                               address));
   }
   const tcp::endpoint endpoint(parsed, port);
   acceptor_.open(endpoint.protocol(), error);

@@ -16,8 +16,8 @@
 
 #include "replica/base/error.h"
 
-/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only and never
-/// crashes, whatever the text.
+/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only and never crashes, whatever the
+/// text.
 namespace poprun::launcher {
 
 struct HttpRequest {
@@ -53,9 +53,8 @@ struct MetricsLimits {
   std::chrono::milliseconds time{5000};  ///< Lifetime of a connection.
 };
 
-/// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows
-/// that the loop is running. It requires no token and shows no secret; nothing that a client sends
-/// has a side effect.
+/// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop is
+/// running. It requires no token and shows no secret; nothing that a client sends has a side effect.
 ///
 /// A connection serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
@@ -66,16 +65,14 @@ class MetricsServer {
   /// Returns the page of `/metrics`.
   using Page = std::function<std::string()>;
 
-  /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any free port. `loop` must outlive
-  /// this and not run after this is destroyed. Child processes do not inherit its sockets.
+  /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any free port. `loop` must outlive this and not run after
+  /// this is destroyed. Child processes do not inherit its sockets.
   ///
   /// Errors
   ///   kUsage          not an address of this machine, or a port that only root may use.
   ///   kHostResources  the port is in use.
-  static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop,
-                                                      const std::string& address,
-                                                      std::uint16_t port, Page metrics,
-                                                      Limits limits = kLimits);
+  static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
+                                                      std::uint16_t port, Page metrics, Limits limits = kLimits);
 
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;

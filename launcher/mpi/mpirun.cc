@@ -20,22 +20,20 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Whether mpirun should distinguish hosts by their domains, too. It must not if the command has
-/// only short names: it would not recognise its own host, whose name may have a domain.
+/// Whether mpirun should distinguish hosts by their domains, too. It must not if the command has only short names: it
+/// would not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
-    only_short_names = only_short_names &&
-                       (placement.is_local[h] || placement.hosts[h].find('.') == std::string::npos);
+    only_short_names = only_short_names && (placement.is_local[h] || placement.hosts[h].find('.') == std::string::npos);
   }
   return !only_short_names;
 }
 
-/// Settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores
-/// spin, a cut link hangs the job for eight minutes, and start-up probes networks that do not
-/// exist. Values of oob_*: idle 5 s, then 3 probes 2 s apart.
-std::vector<Variable> mpi_settings(const Options& options, const Placement& placement,
-                                   bool as_root) {
+/// Settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores spin, a cut link hangs
+/// the job for eight minutes, and start-up probes networks that do not exist. Values of oob_*: idle 5 s, then 3 probes
+/// 2 s apart.
+std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
@@ -51,8 +49,8 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Signals are for the launcher (process/signals.h). If Open MPI forwarded them, replicas
-      // would receive SIGUSR1 until they ignore it.
+      // Signals are for the launcher (process/signals.h). If Open MPI forwarded them, replicas would receive SIGUSR1
+      // until they ignore it.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
@@ -71,11 +69,9 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
   return settings;
 }
 
-std::vector<Variable> instance_variables(const Options& options, const Placement& placement,
-                                         std::uint32_t instance) {
+std::vector<Variable> instance_variables(const Options& options, const Placement& placement, std::uint32_t instance) {
   std::uint32_t first_on_host = instance;
-  while (first_on_host > 0 &&
-         placement.instance_host[first_on_host - 1] == placement.instance_host[instance]) {
+  while (first_on_host > 0 && placement.instance_host[first_on_host - 1] == placement.instance_host[instance]) {
     --first_on_host;
   }
   const std::uint32_t local = placement.replicas_per_instance();
@@ -87,8 +83,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       {"POPDIST_REPLICA_INDEX_OFFSET", std::to_string(instance * local)},
       {"POPDIST_LOCAL_INSTANCE_INDEX", std::to_string(instance - first_on_host)},
       {"POPRUN_EMU_LOG_LEVEL", options.verbosity >= 2 ? "debug" : "info"},
-      // Part of the promise of bit-identical results: one thread per replica, whatever the user's
-      // environment says.
+      // Part of the promise of bit-identical results: one thread per replica, whatever the user's environment says.
       {"OMP_NUM_THREADS", "1"},
   };
   if (!options.cpu_isa.empty()) {
@@ -117,8 +112,7 @@ std::string srun_line(const std::string& job) {
       job);
 }
 
-/// The command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job,
-/// else ssh.
+/// The command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
 std::string remote_shell(const Options& options, const Placement& placement) {
   if (const auto users = mca_parameter(kRemoteShellParameters, options.mpi_global_args)) {
     return *users;
@@ -128,10 +122,8 @@ std::string remote_shell(const Options& options, const Placement& placement) {
 
 /// The user's global arguments without those that the launcher handles itself.
 std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
-  std::vector<std::string> arguments =
-      without_mca_argument(kHostfileParameter, options.mpi_global_args);
-  return placement.all_local ? arguments
-                             : without_mca_argument(kRemoteShellParameters, std::move(arguments));
+  std::vector<std::string> arguments = without_mca_argument(kHostfileParameter, options.mpi_global_args);
+  return placement.all_local ? arguments : without_mca_argument(kRemoteShellParameters, std::move(arguments));
 }
 
 }  // namespace
@@ -148,17 +140,16 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
   if (free >= needed) {
     return {};
   }
-  return fail(
-      ErrorCode::kHostResources,
-      fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set "
-                  "TMPDIR to another folder",
-                  mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
-                  mebibytes_text(static_cast<std::uint64_t>(free.count()))),
-      {.shortage = Shortage{.needed = needed, .had = free}});
+  return fail(ErrorCode::kHostResources,
+              fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set "
+                          "TMPDIR to another folder",
+                          mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
+                          mebibytes_text(static_cast<std::uint64_t>(free.count()))),
+              {.shortage = Shortage{.needed = needed, .had = free}});
 }
 
-MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
-                             const std::string& replica_program, bool as_root) {
+MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
+                             bool as_root) {
   MpirunCommand command{.arguments = {"mpirun", "--tag-output"},
                         .environment = mpi_settings(options, placement, as_root),
                         .without = {},
@@ -173,8 +164,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     line.insert(line.end(), {"-np", "1"});
     if (placement.hosts_given) {
       // mpirun always recognises its own machine by this name.
-      line.insert(line.end(),
-                  {"--host", placement.runs_here(i) ? "localhost" : placement.host_of(i)});
+      line.insert(line.end(), {"--host", placement.runs_here(i) ? "localhost" : placement.host_of(i)});
     }
     command.instances.push_back(instance_variables(options, placement, i));
     for (const auto& [name, value] : command.instances.back()) {
@@ -183,8 +173,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     // Secrets are left out: mpirun sends variables named by -x to its daemons in plain text.
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
-    if (const auto own = options.instance_mpi_local_args.find(i);
-        own != options.instance_mpi_local_args.end()) {
+    if (const auto own = options.instance_mpi_local_args.find(i); own != options.instance_mpi_local_args.end()) {
       line.insert(line.end(), own->second.begin(), own->second.end());
     }
     line.push_back(replica_program);
@@ -192,11 +181,9 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
   return command;
 }
 
-MpirunCommand mpirun_here(const Options& options, const Placement& placement,
-                          const std::string& replica_program) {
+MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program) {
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
-  std::erase_if(command.environment,
-                [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
+  std::erase_if(command.environment, [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
   // Overrides the user's setting: the launcher has already read its hosts from there.
   command.environment.emplace_back("OMPI_MCA_orte_default_hostfile", "none");
   if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
@@ -211,8 +198,7 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
     if (has_blanks) {  // mpirun takes a blank as the end of the agent's path, and searches PATH.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
-      command.environment.emplace_back(
-          "PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));
+      command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));
     }
     command.without.emplace_back("OMPI_MCA_orte_rsh_agent");
     command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", remote_shell(options, placement));

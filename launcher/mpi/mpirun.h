@@ -12,17 +12,16 @@
 
 /// Composes the mpirun command of a job: a pure function from the options to the command.
 ///
-/// It has one application context per instance, as poprun composes it, so that rank r is instance r
-/// and each has its own POPDIST_* variables. The address of the coordinator differs from run to run
-/// and appears only on the command line.
+/// It has one application context per instance, as poprun composes it, so that rank r is instance r and each has its
+/// own POPDIST_* variables. The address of the coordinator differs from run to run and appears only on the command
+/// line.
 ///
-/// Secrets (token, certificates) are in mpirun's environment, which processes on this machine
-/// inherit. mpirun would forward them in plain text, so they reach other hosts through the remote
-/// shell (remote_shell.sh), which sits between mpirun and ssh, or srun in a Slurm job, or the
-/// user's own remote shell.
+/// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
+/// forward them in plain text, so they reach other hosts through the remote shell (remote_shell.sh), which sits between
+/// mpirun and ssh, or srun in a Slurm job, or the user's own remote shell.
 ///
-/// mpirun sees only the hosts of the command: it looks neither for an allocation nor for a default
-/// hostfile, because `job_hosts` has already done so.
+/// mpirun sees only the hosts of the command: it looks neither for an allocation nor for a default hostfile, because
+/// `job_hosts` has already done so.
 namespace poprun::launcher {
 
 /// Errors
@@ -33,23 +32,20 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
 using Variable = std::pair<std::string, std::string>;
 
 struct MpirunCommand {
-  std::vector<std::string> arguments;  ///< Begins with "mpirun".
-  std::vector<Variable>
-      environment;  ///< For mpirun itself, unless the user's environment sets them.
-  std::vector<std::string> without;  ///< Variables of the user that mpirun does not get.
-  std::vector<std::vector<Variable>>
-      instances;  ///< [num_instances] additional variables of each instance.
+  std::vector<std::string> arguments;            ///< Begins with "mpirun".
+  std::vector<Variable> environment;             ///< For mpirun itself, unless the user's environment sets them.
+  std::vector<std::string> without;              ///< Variables of the user that mpirun does not get.
+  std::vector<std::vector<Variable>> instances;  ///< [num_instances] additional variables of each instance.
 };
 
-/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0,
-/// which mpirun refuses by default.
-MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
-                             const std::string& replica_program, bool as_root);
+/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0, which mpirun refuses
+/// by default.
+MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
+                             bool as_root);
 
-/// Calls `compose_mpirun` for the current user and leaves out variables that our own environment
-/// sets: a user who tunes Open MPI by its environment gets exactly these settings.
-MpirunCommand mpirun_here(const Options& options, const Placement& placement,
-                          const std::string& replica_program);
+/// Calls `compose_mpirun` for the current user and leaves out variables that our own environment sets: a user who tunes
+/// Open MPI by its environment gets exactly these settings.
+MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
 /// Formats the command as a line for a shell, with the environment in front.
 std::string shell_line(const MpirunCommand& command);

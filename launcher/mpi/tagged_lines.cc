@@ -14,8 +14,8 @@ constexpr std::size_t kLinesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
 constexpr const char* kNoDaemon = "unable to reliably start";
 /// Texts in notices after which mpirun continues.
-constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"),
-                                  std::string_view("WARNING:"), std::string_view("Warning:")};
+constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"), std::string_view("WARNING:"),
+                                  std::string_view("Warning:")};
 
 /// Removes an unsigned integer from the front of `text` and returns it.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
@@ -61,9 +61,8 @@ std::optional<Tag> parse_tag(std::string_view text) {
 
 std::string_view stripped(std::string_view line) {
   const std::size_t first = line.find_first_not_of(" \t\r");
-  return first == std::string_view::npos
-             ? std::string_view{}
-             : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
+  return first == std::string_view::npos ? std::string_view{}
+                                         : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
 /// The number after `name` in a line, if the line contains the name.
@@ -110,9 +109,8 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text) {
   }
   const std::optional<std::uint32_t> replica = take_number(text);
   const std::size_t close = text.find("] ");
-  if (!replica || !text.starts_with(" @ ") || close == std::string_view::npos ||
-      close + 3 >= text.size() || text[close + 3] != ' ' ||
-      std::string_view("DIWE").find(text[close + 2]) == std::string_view::npos) {
+  if (!replica || !text.starts_with(" @ ") || close == std::string_view::npos || close + 3 >= text.size() ||
+      text[close + 3] != ' ' || std::string_view("DIWE").find(text[close + 2]) == std::string_view::npos) {
     return std::nullopt;
   }
   return ReplicaLine{*replica, text[close + 2]};
@@ -130,11 +128,10 @@ void MpirunNotices::take(std::string_view line) {
   if (std::string_view rest = line; take_prefix(rest, "poprun-emu: no start on host ")) {
     const std::size_t colon = std::min(rest.find(": "), rest.size());
     if (!findings_.start_failure) {
-      findings_.start_failure =
-          StartFailure{.node = std::string(rest.substr(0, colon)),
-                       .lacks = "",
-                       .problem = std::string(rest.substr(std::min(colon + 2, rest.size()))),
-                       .no_daemon = true};
+      findings_.start_failure = StartFailure{.node = std::string(rest.substr(0, colon)),
+                                             .lacks = "",
+                                             .problem = std::string(rest.substr(std::min(colon + 2, rest.size()))),
+                                             .no_daemon = true};
     }
     return;
   }
@@ -171,14 +168,13 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
     return;
   }
   const bool continues = notices_.back().by_host;
-  keep(continues || text.find(host) != std::string_view::npos
-           ? std::string(text)
-           : fmt::format("host {}: {}", host, text),
+  keep(continues || text.find(host) != std::string_view::npos ? std::string(text)
+                                                              : fmt::format("host {}: {}", host, text),
        /*by_host=*/true);
 }
 
-/// Parses "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on
-/// ...", with "Node: node2" before or after it.
+/// Parses "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...", with "Node:
+/// node2" before or after it.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
@@ -189,8 +185,7 @@ void MpirunNotices::read_start_failure(std::string_view line) {
   take_value("Working directory:", being_read_.lacks);
   take_value("Error:", being_read_.problem);
   take_value("Node:", being_read_.node);
-  const bool complete =
-      !being_read_.node.empty() && !(being_read_.lacks.empty() && being_read_.problem.empty());
+  const bool complete = !being_read_.node.empty() && !(being_read_.lacks.empty() && being_read_.problem.empty());
   if (complete && !findings_.start_failure) {
     findings_.start_failure = being_read_;
   }
@@ -236,9 +231,8 @@ std::string MpirunNotices::known_reason() const {
         orted);
   }
   for (const char* telling :
-       {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
-        "Permission denied", "Host key verification failed", "unrecognized", kUnknownOption,
-        ": Error:"}) {
+       {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused", "Permission denied",
+        "Host key verification failed", "unrecognized", kUnknownOption, ": Error:"}) {
     // A notice that mentions the folder in another line begins in this way.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
@@ -261,17 +255,15 @@ std::string MpirunNotices::essential() const {
     }
     return text;
   };
-  const auto last_by_host =
-      std::ranges::find_if(notices_.rbegin(), notices_.rend(), &Notice::by_host);
+  const auto last_by_host = std::ranges::find_if(notices_.rbegin(), notices_.rend(), &Notice::by_host);
   if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
     return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
   }
   // Warnings come first, and a host's message may be one.
   const auto is_cause = [](const Notice& notice) {
-    return !notice.lines.empty() && !notice.by_host &&
-           std::ranges::none_of(kWarnings, [&](std::string_view warning) {
-             return notice.lines.front().find(warning) != std::string::npos;
-           });
+    return !notice.lines.empty() && !notice.by_host && std::ranges::none_of(kWarnings, [&](std::string_view warning) {
+      return notice.lines.front().find(warning) != std::string::npos;
+    });
   };
   // A program's message between rulers has priority over a line outside of them.
   auto cause = std::ranges::find_if(notices_.begin() + 1, notices_.end(), is_cause);

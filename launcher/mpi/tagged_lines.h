@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of
-/// mpirun and ssh. Those exist only as English text, so this is the one place that searches for
-/// words: errors of our own programs arrive as Facts (replica/base/error.h).
+/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Those
+/// exist only as English text, so this is the one place that searches for words: errors of our own programs arrive as
+/// Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -21,9 +21,8 @@ struct TaggedLine {
   friend bool operator==(const TaggedLine&, const TaggedLine&) = default;
 };
 
-/// Reassembles the lines of many ranks from `mpirun --tag-output`, which writes
-/// `[jobid,rank]<stdout>:` in front of every piece it reads, even in the middle of a long line or
-/// between the half lines of two ranks.
+/// Reassembles the lines of many ranks from `mpirun --tag-output`, which writes `[jobid,rank]<stdout>:` in front of
+/// every piece it reads, even in the middle of a long line or between the half lines of two ranks.
 class TagReader {
  public:
   struct Output {
@@ -35,8 +34,7 @@ class TagReader {
   Output take(std::string_view line);
 
  private:
-  std::map<std::pair<std::uint32_t, bool>, std::string>
-      pieces_;  ///< Incomplete lines by rank and stream.
+  std::map<std::pair<std::uint32_t, bool>, std::string> pieces_;  ///< Incomplete lines by rank and stream.
 };
 
 /// A line that a replica tagged at its source: `[replica 3 @ host] I message` (replica/base/log.h).
@@ -59,9 +57,9 @@ struct RankEnd {
 
 /// mpirun's report on a rank that it could not start.
 struct StartFailure {
-  std::string node;     ///< Host, as mpirun names it.
-  std::string lacks;    ///< Path of the program or folder that could not be used there; or empty.
-  std::string problem;  ///< Message of mpirun or our remote shell, if `lacks` is empty.
+  std::string node;        ///< Host, as mpirun names it.
+  std::string lacks;       ///< Path of the program or folder that could not be used there; or empty.
+  std::string problem;     ///< Message of mpirun or our remote shell, if `lacks` is empty.
   bool no_daemon = false;  ///< The remote shell did not start Open MPI's daemon on the host.
 
   friend bool operator==(const StartFailure&, const StartFailure&) = default;
@@ -86,8 +84,8 @@ class MpirunNotices {
   /// The reason why nothing could be started, in one line; empty if mpirun gave none.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave
-  /// a reason that we recognise: the host may be down.
+  /// Whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave a reason that we
+  /// recognise: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Whether mpirun failed because it does not know arguments on its own command line.

@@ -32,16 +32,14 @@ Status resolve_precision(Options& options) {
       {"training.stochastic-rounding = true", training.stochastic_rounding()}};
   for (const auto& [what, given] : need_half) {
     if (given && !half) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{} needs model.precision = half, but it is float", what));
+      return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half, but it is float", what));
     }
   }
   training.set_loss_scaling(options.loss_scaling.value_or(half ? 0.0 : 1.0));
   return {};
 }
 
-/// Refuses to scale the learning rate for sums: they grow with the batch by themselves, so it would
-/// count twice.
+/// Refuses to scale the learning rate for sums: they grow with the batch by themselves, so it would count twice.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -49,31 +47,27 @@ Status check_learning_rate_scaling(const Options& options) {
       {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
   for (const auto& [name, is_sum] : sums) {
     if (is_sum && training.loss_mean() != "tokens" && options.learning_rate_base_batch > 0) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
-                              "but {} is sum; remove one of the two",
-                              options.learning_rate_base_batch, name));
+      return fail(ErrorCode::kUsage, fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
+                                                 "but {} is sum; remove one of the two",
+                                                 options.learning_rate_base_batch, name));
     }
   }
   return {};
 }
 
-/// Applies linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section
-/// 2.1.
+/// Applies linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
 void scale_learning_rate(Options& options) {
   if (options.learning_rate_base_batch == 0) {
     return;
   }
   proto::TrainingConfig& training = *options.config.mutable_training();
   const std::uint64_t batch = std::uint64_t{options.config.topology().num_replicas()} *
-                              options.config.data().micro_batch_size() *
-                              training.gradient_accumulation();
+                              options.config.data().micro_batch_size() * training.gradient_accumulation();
   const double given = training.learning_rate();
   training.set_learning_rate(given * static_cast<double>(batch) /
                              static_cast<double>(options.learning_rate_base_batch));
-  options.notes.push_back(
-      fmt::format("learning rate {} x global batch {} / {} = {} (training.scale-learning-rate)",
-                  given, batch, options.learning_rate_base_batch, training.learning_rate()));
+  options.notes.push_back(fmt::format("learning rate {} x global batch {} / {} = {} (training.scale-learning-rate)",
+                                      given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
 /// An ONNX model has neither the name nor the sizes of a built-in model.
@@ -81,8 +75,7 @@ Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
     if (!model.trained_constants().empty()) {
-      return fail(ErrorCode::kUsage,
-                  "model.trained-constants is for model.onnx; built-in models say what they train");
+      return fail(ErrorCode::kUsage, "model.trained-constants is for model.onnx; built-in models say what they train");
     }
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
@@ -92,13 +85,12 @@ Status check_model(Options& options) {
   Setting& name = setting_of(options, "model.name");
   const Origin onnx_from = setting_of(options, "model.onnx").origin;
   if (name.origin == Origin::kFile && onnx_from == Origin::kCommandLine) {
-    options.notes.push_back(fmt::format("model.onnx = {} replaces the file's model.name = {}",
-                                        model.onnx(), name.text));
+    options.notes.push_back(
+        fmt::format("model.onnx = {} replaces the file's model.name = {}", model.onnx(), name.text));
   } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
     const bool named = name.origin != Origin::kDefault;
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.onnx and model.{} cannot be combined; give only one of them",
-                            named ? "name" : model.sizes().begin()->first));
+    return fail(ErrorCode::kUsage, fmt::format("model.onnx and model.{} cannot be combined; give only one of them",
+                                               named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
     return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model takes its "
@@ -106,10 +98,9 @@ Status check_model(Options& options) {
                                                model.dropout()));
   }
   if (model.normalisation() != "batch") {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.normalisation = {}: an ONNX model has the normalisation of its "
-                            "nodes; leave it out",
-                            model.normalisation()));
+    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: an ONNX model has the normalisation of its "
+                                               "nodes; leave it out",
+                                               model.normalisation()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // --dry-run should not show the name: it is not a request for a built-in model.
@@ -120,8 +111,8 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that have no effect because of another one. Training options in inference
-/// get no note, since one train.cfg may serve both.
+/// Adds notes on options that have no effect because of another one. Training options in inference get no note, since
+/// one train.cfg may serve both.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -130,8 +121,7 @@ void note_what_has_no_effect(Options& options) {
   const bool falls = training.schedule() == "step";
   const bool accumulated = accumulates(options.config);
   // A file that sets both is unambiguous: its steps count.
-  const bool asked_for_epochs =
-      setting_of(options, "training.epochs").origin == Origin::kCommandLine;
+  const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
     const char* name;
     bool has_effect;
@@ -146,13 +136,13 @@ void note_what_has_no_effect(Options& options) {
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {
-      options.notes.push_back(fmt::format("{} = {} has no effect with {} = {}", name, setting.text,
-                                          because, setting_of(options, because).text));
+      options.notes.push_back(fmt::format("{} = {} has no effect with {} = {}", name, setting.text, because,
+                                          setting_of(options, because).text));
     }
   }
   if (static_cast<float>(training.learning_rate()) == 0) {
-    options.notes.push_back(fmt::format(
-        "a learning rate of {} is 0 in float32, so nothing is trained", training.learning_rate()));
+    options.notes.push_back(
+        fmt::format("a learning rate of {} is 0 in float32, so nothing is trained", training.learning_rate()));
   }
 }
 
@@ -167,20 +157,17 @@ Status check_inference(Options& options) {
     return {};
   }
   if (options.config.report().dump_tensors_size() > 0) {
-    return fail(
-        ErrorCode::kUsage,
-        "report.dump-tensors needs training steps, but model.mode = inference has none; remove "
-        "one of the two");
+    return fail(ErrorCode::kUsage,
+                "report.dump-tensors needs training steps, but model.mode = inference has none; remove "
+                "one of the two");
   }
   const proto::ModelConfig& model = options.config.model();
   if (model.dropout() > 0) {
     options.notes.push_back(fmt::format(
-        "model.dropout = {} has no effect with model.mode = inference: nothing is dropped",
-        model.dropout()));
+        "model.dropout = {} has no effect with model.mode = inference: nothing is dropped", model.dropout()));
   }
   if (model.initial_weights().empty() && model.onnx().empty()) {
-    options.notes.push_back(
-        "model.mode = inference without model.initial-weights: the weights are random");
+    options.notes.push_back("model.mode = inference without model.initial-weights: the weights are random");
   }
   return {};
 }
@@ -188,8 +175,7 @@ Status check_inference(Options& options) {
 void note_partial_weights(Options& options) {
   const proto::ModelConfig& model = options.config.model();
   if (model.initial_weights_partial() && model.initial_weights().empty()) {
-    options.notes.push_back(
-        "model.initial-weights-partial = true has no effect without model.initial-weights");
+    options.notes.push_back("model.initial-weights-partial = true has no effect without model.initial-weights");
   }
 }
 
@@ -203,8 +189,8 @@ std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   return from;
 }
 
-/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of
-/// all of its compute batches.
+/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of all of its compute
+/// batches.
 Status check_compute_batch(Options& options) {
   const std::uint32_t micro = options.config.data().micro_batch_size();
   const std::uint32_t compute = options.config.data().compute_batch_size();
@@ -212,10 +198,9 @@ Status check_compute_batch(Options& options) {
     return {};
   }
   if (compute > micro || micro % compute != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("data.compute-batch-size = {} does not divide data.micro-batch-size = "
-                            "{}; use {}",
-                            compute, micro, divisor(micro, std::min(compute, micro), -1)));
+    return fail(ErrorCode::kUsage, fmt::format("data.compute-batch-size = {} does not divide data.micro-batch-size = "
+                                               "{}; use {}",
+                                               compute, micro, divisor(micro, std::min(compute, micro), -1)));
   }
   if (options.config.inference() && compute < micro) {
     options.notes.push_back(
@@ -241,24 +226,19 @@ Status resolve_instances(Options& options) {
                                                instances, replicas));
   }
   if (replicas % instances != 0) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
-                    "has the same number of replicas; use {} or {} instances",
-                    replicas, instances, divisor(replicas, instances, -1),
-                    divisor(replicas, instances, 1)));
-  }
-  if (!options.instance_mpi_local_args.empty() &&
-      options.instance_mpi_local_args.rbegin()->first >= instances) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 "
-                            "to {}",
-                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
+                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
+                            "has the same number of replicas; use {} or {} instances",
+                            replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
+  }
+  if (!options.instance_mpi_local_args.empty() && options.instance_mpi_local_args.rbegin()->first >= instances) {
+    return fail(ErrorCode::kUsage, fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 "
+                                               "to {}",
+                                               options.instance_mpi_local_args.rbegin()->first, instances - 1));
   }
   if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
-                            options.only_output_from_instance, instances - 1));
+    return fail(ErrorCode::kUsage, fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
+                                               options.only_output_from_instance, instances - 1));
   }
   return {};
 }
@@ -276,9 +256,8 @@ void note_what_check_overrules(Options& options) {
     const Setting& setting = setting_of(options, name);
     if (setting.text != find_row(name)->fallback) {
       const bool is_key = setting.name.find('.') != std::string::npos;
-      overruled.push_back(fmt::format(
-          "{} ({})", is_key ? fmt::format("{} = {}", name, setting.text) : "--" + setting.name,
-          instead));
+      overruled.push_back(
+          fmt::format("{} ({})", is_key ? fmt::format("{} = {}", name, setting.text) : "--" + setting.name, instead));
     }
   }
   if (!overruled.empty()) {
@@ -334,19 +313,16 @@ Status resolve_profile(Options& options) {
   return {};
 }
 
-/// Adapts the options to a check, which runs steps of the job and leaves results of earlier jobs
-/// alone.
+/// Adapts the options to a check, which runs steps of the job and leaves results of earlier jobs alone.
 Status resolve_check(Options& options) {
   if (options.subcommand != Subcommand::kCheck) {
     return {};
   }
   if (options.config.inference()) {
-    return fail(ErrorCode::kUsage,
-                "check compares training steps, but model.mode = inference has none");
+    return fail(ErrorCode::kUsage, "check compares training steps, but model.mode = inference has none");
   }
   if (options.dry_run) {
-    return fail(ErrorCode::kUsage,
-                "--dry-run starts no replica, but check runs the job; give only one of them");
+    return fail(ErrorCode::kUsage, "--dry-run starts no replica, but check runs the job; give only one of them");
   }
   proto::CheckConfig& check = *options.config.mutable_check();
   check.set_steps(options.check_steps);
@@ -380,8 +356,7 @@ Status check_tiles(Options& options) {
 
 /// Dumps find tensors by name, which outlining would change.
 Status check_outlining(const Options& options) {
-  if (options.config.memory().outlining() == "on" &&
-      !options.config.report().dump_tensors().empty()) {
+  if (options.config.memory().outlining() == "on" && !options.config.report().dump_tensors().empty()) {
     return fail(ErrorCode::kUsage,
                 "memory.outlining = on cannot be combined with report.dump-tensors, since layers "
                 "that share a function do not keep the names of their tensors; leave one of them "
@@ -396,8 +371,7 @@ void resolve_checkpoints(Options& options) {
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
     const Setting& setting = setting_of(options, name);
     if (!trains && setting.text != find_row(name)->fallback) {
-      options.notes.push_back(
-          fmt::format("--{} has no effect: only training has checkpoints", name));
+      options.notes.push_back(fmt::format("--{} has no effect: only training has checkpoints", name));
     }
   }
   if (!trains) {
@@ -405,8 +379,7 @@ void resolve_checkpoints(Options& options) {
     options.resume.clear();
     options.restarts = 0;
   }
-  if (options.restarts > 0 && options.checkpoint_every.steps == 0 &&
-      options.checkpoint_every.seconds == 0) {
+  if (options.restarts > 0 && options.checkpoint_every.steps == 0 && options.checkpoint_every.seconds == 0) {
     options.notes.emplace_back(
         "--restarts without --checkpoint-every: where something dies, the job starts again from "
         "where it began");
@@ -442,17 +415,15 @@ Status check_together(Options& options) {
   POPRUN_TRY(resolve_instances(options));
   resolve_checkpoints(options);
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
-    return fail(ErrorCode::kUsage,
-                "--host and --hostfile cannot be combined; give only one of them");
+    return fail(ErrorCode::kUsage, "--host and --hostfile cannot be combined; give only one of them");
   }
   if (!options.metrics_address.empty() && options.metrics_port == 0) {
-    options.notes.push_back(fmt::format("--metrics-address {} has no effect without --metrics-port",
-                                        options.metrics_address));
+    options.notes.push_back(
+        fmt::format("--metrics-address {} has no effect without --metrics-port", options.metrics_address));
   }
   if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
-                            options.heartbeat_timeout_seconds, options.heartbeat_interval_seconds));
+    return fail(ErrorCode::kUsage, fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
+                                               options.heartbeat_timeout_seconds, options.heartbeat_interval_seconds));
   }
   return {};
 }

@@ -33,8 +33,7 @@ const OptionRow* named_row(std::string_view argument) {
 }
 
 bool looks_like_an_option(std::string_view argument) {
-  return argument == "-vv" || argument == "--vv" ||
-         named_row(argument.substr(0, argument.find('='))) != nullptr;
+  return argument == "-vv" || argument == "--vv" || named_row(argument.substr(0, argument.find('='))) != nullptr;
 }
 
 /// Whether `argument` is the value of the option of `row` in front of it.
@@ -46,9 +45,9 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
   return row.arity == Arity::kArguments || !looks_like_an_option(argument);
 }
 
-/// Converts poprun's habits to Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean with an
-/// optional value, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value
-/// is joined to its option: otherwise Boost would take the next option for a missing value.
+/// Converts poprun's habits to Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean with an optional value, so that
+/// `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value is joined to its option: otherwise Boost
+/// would take the next option for a missing value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -74,8 +73,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
       }
       std::string value = has_value ? args[++i] : "true";
       // A list of hosts may contain blanks: `--host a, b, c`.
-      while (row->name == "host" && i + 1 < args.size() &&
-             (value.ends_with(',') || args[i + 1].starts_with(',')) &&
+      while (row->name == "host" && i + 1 < args.size() && (value.ends_with(',') || args[i + 1].starts_with(',')) &&
              is_value_of(*row, args[i + 1])) {
         value += args[++i];
       }
@@ -87,13 +85,11 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-/// The table as Boost's options; Boost treats every value as text. A flag's value is joined to it
-/// by `=`.
+/// The table as Boost's options; Boost treats every value as text. A flag's value is joined to it by `=`.
 po::options_description described_options() {
   po::options_description all;
   for (const OptionRow& row : option_table()) {
-    const std::string names =
-        row.letter == 0 ? row.name : fmt::format("{},{}", row.name, row.letter);
+    const std::string names = row.letter == 0 ? row.name : fmt::format("{},{}", row.name, row.letter);
     if (row.arity == Arity::kFlag) {
       all.add_options()(names.c_str(), new po::untyped_value(/*zero_tokens=*/false));
     } else {
@@ -105,8 +101,7 @@ po::options_description described_options() {
 
 /// The text that the user typed for an option that Boost does not know.
 std::string typed(const po::option& option) {
-  const std::string given =
-      option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
+  const std::string given = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   return given.substr(0, given.find('='));
 }
 
@@ -126,10 +121,8 @@ constexpr Pair kInstead[] = {
     {"import-config",
      "is poprun's; here the settings of a job are in train.cfg and its placement is on the command "
      "line"},
-    {"export-config",
-     "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
-    {"overwrite-config",
-     "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"export-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"overwrite-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
     {"version-format",
      "is poprun's; here --version has one form, and profile.json lists the versions of the "
      "libraries"},
@@ -155,45 +148,44 @@ constexpr Pair kInstead[] = {
     {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
 
 /// Options of other programs with an equivalent here.
-constexpr Pair kNames[] = {
-    {"np", "num-replicas"},
-    {"n", "num-replicas"},
-    {"N", "num-replicas"},
-    {"nproc", "num-replicas"},
-    {"world-size", "num-replicas"},
-    {"num-gpus", "num-replicas"},
-    {"gpus", "num-replicas"},
-    {"devices", "num-replicas"},
-    {"x", "mpi-local-args"},
-    {"max-restarts", "restarts"},
-    {"resume-from-checkpoint", "resume"},
-    {"checkpoint", "checkpoint-every"},
-    {"save-steps", "checkpoint-every"},
-    {"save-total-limit", "checkpoint-keep"},
-    {"min-np", "hosts-min"},
-    {"machinefile", "hostfile"},
-    {"o", "output-dir"},
-    {"output", "output-dir"},
-    {"lr", "training.learning-rate"},
-    {"wd", "training.weight-decay"},
-    {"max-grad-norm", "training.clip-norm"},
-    {"stages", "pipeline.layers-per-ipu"},
-    {"num-stages", "pipeline.layers-per-ipu"},
-    {"pipeline-parallel-size", "ipus-per-replica"},
-    {"gradient-accumulation-steps", "training.gradient-accumulation"},
-    {"dataset", "data.source"},
-    {"fp16", "model.precision"},
-    {"amp", "model.precision"},
-    {"availableMemoryProportion", "memory.available-memory-proportion"},
-    {"setAvailableMemoryProportion", "memory.available-memory-proportion"},
-    {"set-available-memory", "memory.available-memory-proportion-operators"},
-    {"partialsType", "model.partials"},
-    {"embedding_serialization_factor", "model.embedding-serialisation-factor"},
-    {"serializedMatMul", "model.serialised-matmuls"},
-    {"numIOTiles", "device.io-tiles"},
-    {"num-io-tiles", "device.io-tiles"},
-    {"partials-type", "model.partials"},
-    {"dtype", "model.precision"}};
+constexpr Pair kNames[] = {{"np", "num-replicas"},
+                           {"n", "num-replicas"},
+                           {"N", "num-replicas"},
+                           {"nproc", "num-replicas"},
+                           {"world-size", "num-replicas"},
+                           {"num-gpus", "num-replicas"},
+                           {"gpus", "num-replicas"},
+                           {"devices", "num-replicas"},
+                           {"x", "mpi-local-args"},
+                           {"max-restarts", "restarts"},
+                           {"resume-from-checkpoint", "resume"},
+                           {"checkpoint", "checkpoint-every"},
+                           {"save-steps", "checkpoint-every"},
+                           {"save-total-limit", "checkpoint-keep"},
+                           {"min-np", "hosts-min"},
+                           {"machinefile", "hostfile"},
+                           {"o", "output-dir"},
+                           {"output", "output-dir"},
+                           {"lr", "training.learning-rate"},
+                           {"wd", "training.weight-decay"},
+                           {"max-grad-norm", "training.clip-norm"},
+                           {"stages", "pipeline.layers-per-ipu"},
+                           {"num-stages", "pipeline.layers-per-ipu"},
+                           {"pipeline-parallel-size", "ipus-per-replica"},
+                           {"gradient-accumulation-steps", "training.gradient-accumulation"},
+                           {"dataset", "data.source"},
+                           {"fp16", "model.precision"},
+                           {"amp", "model.precision"},
+                           {"availableMemoryProportion", "memory.available-memory-proportion"},
+                           {"setAvailableMemoryProportion", "memory.available-memory-proportion"},
+                           {"set-available-memory", "memory.available-memory-proportion-operators"},
+                           {"partialsType", "model.partials"},
+                           {"embedding_serialization_factor", "model.embedding-serialisation-factor"},
+                           {"serializedMatMul", "model.serialised-matmuls"},
+                           {"numIOTiles", "device.io-tiles"},
+                           {"num-io-tiles", "device.io-tiles"},
+                           {"partials-type", "model.partials"},
+                           {"dtype", "model.precision"}};
 
 std::string_view find(std::span<const Pair> pairs, std::string_view name) {
   const auto known = std::ranges::find(pairs, name, &Pair::first);
@@ -214,8 +206,7 @@ std::vector<std::string> meant_by(std::string_view typed) {
   const std::string close = nearest(typed, candidates);
   std::vector<std::string> meant;
   for (const OptionRow& row : option_table()) {
-    const bool ends_so =
-        close.empty() && typed.size() > 3 && row.name.ends_with(fmt::format("-{}", typed));
+    const bool ends_so = close.empty() && typed.size() > 3 && row.name.ends_with(fmt::format("-{}", typed));
     if (row.name == close || key_of(row.name) == close || ends_so) {
       meant.push_back("--" + row.name);
     }
@@ -231,8 +222,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> args) {
   POPRUN_ASSIGN(const std::vector<std::string> words, normalised(args));
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    const auto parsed =
-        po::command_line_parser(words).options(all).style(style).allow_unregistered().run();
+    const auto parsed = po::command_line_parser(words).options(all).style(style).allow_unregistered().run();
     for (const po::option& option : parsed.options) {
       if (option.string_key.empty()) {
         result.positional.insert(result.positional.end(), option.value.begin(), option.value.end());
@@ -274,8 +264,7 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
 
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
-      {Subcommand::kCheck, "check",
-       "Run a few steps plain and as every kind of pipeline; compare the bits",
+      {Subcommand::kCheck, "check", "Run a few steps plain and as every kind of pipeline; compare the bits",
        "Ends with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 "
        "or 86 if nothing could be compared (--help exit-codes)."},
       {Subcommand::kEstimate, "estimate",
@@ -283,8 +272,7 @@ std::span<const SubcommandRow> subcommands() {
        "Counts parameters by kind of block, activations and optimiser state, first by the formulas "
        "of Graphcore's Memory and Performance Optimisation, then by the job's own types. Ends with "
        "0 whether the job fits or not; --dry-run tells that."},
-      {Subcommand::kProfile, "profile",
-       "Show where the compiled job's memory and device time go, and run a few steps",
+      {Subcommand::kProfile, "profile", "Show where the compiled job's memory and device time go, and run a few steps",
        "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Ends "
        "with "
        "86 where the job does not fit, after its profile. With --compare A B, two such files are "
@@ -300,10 +288,9 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
   if (row != subcommands().end()) {
     positional.erase(positional.begin());
     if (!positional.empty() && positional[0] == row->name) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("the subcommand {0} is given twice; a file of that name would be "
-                              "./{0}; usage: {1}",
-                              row->name, usage_line(row->subcommand)));
+      return fail(ErrorCode::kUsage, fmt::format("the subcommand {0} is given twice; a file of that name would be "
+                                                 "./{0}; usage: {1}",
+                                                 row->name, usage_line(row->subcommand)));
     }
     return row->subcommand;
   }
@@ -313,14 +300,12 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
   for (const SubcommandRow& meant : subcommands()) {
     const std::string names[] = {meant.name};
     if (!nearest(positional[0], names).empty()) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("unknown subcommand '{}'; {} usage: {}", positional[0],
-                              suggestion(positional[0], names), usage_line(meant.subcommand)));
+      return fail(ErrorCode::kUsage, fmt::format("unknown subcommand '{}'; {} usage: {}", positional[0],
+                                                 suggestion(positional[0], names), usage_line(meant.subcommand)));
     }
     if (std::ranges::count(positional, meant.name) > 0) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("the subcommand {} comes before train.cfg; usage: {}", meant.name,
-                              usage_line(meant.subcommand)));
+      return fail(ErrorCode::kUsage, fmt::format("the subcommand {} comes before train.cfg; usage: {}", meant.name,
+                                                 usage_line(meant.subcommand)));
     }
   }
   return Subcommand::kRun;
@@ -328,17 +313,15 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
 
 std::string usage_line(Subcommand subcommand) {
   const auto row = std::ranges::find(subcommands(), subcommand, &SubcommandRow::subcommand);
-  return fmt::format("poprun-emu {}[options] train.cfg",
-                     row == subcommands().end() ? "" : row->name + " ");
+  return fmt::format("poprun-emu {}[options] train.cfg", row == subcommands().end() ? "" : row->name + " ");
 }
 
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written) {
   for (const Written& w : written) {
     const auto owner = std::ranges::find(subcommands(), w.row->section, &SubcommandRow::name);
     if (owner != subcommands().end() && owner->subcommand != subcommand) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
-                              usage_line(owner->subcommand)));
+      return fail(ErrorCode::kUsage, fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
+                                                 usage_line(owner->subcommand)));
     }
   }
   return {};
@@ -355,9 +338,9 @@ std::string unknown_option(std::string_view typed) {
     return fmt::format("{} {}", typed, instead);
   }
   const std::vector<std::string> meant = meant_by(bare);
-  return fmt::format("{}: unknown option; {}", typed,
-                     meant.empty() ? "see poprun-emu --help all"
-                                   : fmt::format("did you mean {}?", fmt::join(meant, " or ")));
+  return fmt::format(
+      "{}: unknown option; {}", typed,
+      meant.empty() ? "see poprun-emu --help all" : fmt::format("did you mean {}?", fmt::join(meant, " or ")));
 }
 
 }  // namespace poprun::launcher

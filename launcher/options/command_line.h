@@ -8,9 +8,9 @@
 #include "launcher/options/option_table.h"
 #include "replica/base/error.h"
 
-/// Subcommands: words before train.cfg that say what to do with the job, as `poprun-emu check
-/// train.cfg`. Without one, the job runs. A train.cfg with the name of a subcommand is still
-/// reachable as `./check`. Also the message for an unknown name.
+/// Subcommands: words before train.cfg that say what to do with the job, as `poprun-emu check train.cfg`. Without one,
+/// the job runs. A train.cfg with the name of a subcommand is still reachable as `./check`. Also the message for an
+/// unknown name.
 namespace poprun::launcher {
 
 /// One value that the user wrote, and where.
@@ -32,8 +32,7 @@ struct CommandLine {
 ///   kUsage  an unknown option, with the one that may have been meant, or a missing value.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// The words from the first one that is neither an option nor the value of one; empty if there is
-/// none.
+/// The words from the first one that is neither an option nor the value of one; empty if there is none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {
@@ -46,8 +45,8 @@ struct SubcommandRow {
 /// All subcommands in the order of the help, except Subcommand::kRun, which has no word.
 std::span<const SubcommandRow> subcommands();
 
-/// Removes the subcommand from the words that are not options. Errors: kUsage if it is misspelt or
-/// comes after train.cfg.
+/// Removes the subcommand from the words that are not options. Errors: kUsage if it is misspelt or comes after
+/// train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
 /// Returns "poprun-emu check [options] train.cfg".
@@ -56,13 +55,12 @@ std::string usage_line(Subcommand subcommand);
 /// Errors: kUsage if an option belongs to another subcommand.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 
-/// The names that other launchers and frameworks use for one of our options; empty if `typed` is
-/// not one of them.
+/// The names that other launchers and frameworks use for one of our options; empty if `typed` is not one of them.
 std::string_view called_elsewhere(std::string_view typed);
 
-/// The message about an unknown option, as it was `typed`. If it is an option of poprun, mpirun,
-/// torchrun or a framework, it says what to use instead; otherwise it lists the options with that
-/// key, with a similar name or key, or whose name ends in it: for `--seed`, --training.seed.
+/// The message about an unknown option, as it was `typed`. If it is an option of poprun, mpirun, torchrun or a
+/// framework, it says what to use instead; otherwise it lists the options with that key, with a similar name or key, or
+/// whose name ends in it: for `--seed`, --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

@@ -26,12 +26,7 @@ struct HelpTopic {
 /// A row that exists only on the command line, still without the code that reads its value.
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
               const std::string& help) {
-  return {.name = name,
-          .section = section,
-          .placeholder = placeholder,
-          .fallback = fallback,
-          .help = help,
-          .set = {}};
+  return {.name = name, .section = section, .placeholder = placeholder, .fallback = fallback, .help = help, .set = {}};
 }
 
 OptionRow flag(const char* section, const char* name, const char* help) {
@@ -70,9 +65,8 @@ Rows general() {
                           "Run a job that does not fit the memory of the IPUs as if their tiles "
                           "had what they lack, and mark its results"),
                      Boolean{}, Field("memory.allow-out-of-memory")),
-          with_value(
-              flag("general", "list-models", "List the built-in models: parameters, work, sizes"),
-              Boolean{}, nothing),
+          with_value(flag("general", "list-models", "List the built-in models: parameters, work, sizes"), Boolean{},
+                     nothing),
           with_value(row("general", "check-onnx", "DIR", "",
                          "Run every ONNX test case in or below DIR and compare the outputs"),
                      Text{}, nothing),
@@ -82,59 +76,53 @@ Rows general() {
 }
 
 Rows placement() {
-  return {
-      with_letter('n', with_value(row("placement", "num-replicas", "N", "1",
-                                      "Number of replicas in the whole job"),
-                                  Integer{1, 4096}, Field("topology.num-replicas"))),
-      with_value(row("placement", "num-instances", "N", "",
-                     "Number of processes; the replicas are divided evenly among them "
-                     "(default: one process per replica)"),
-                 Integer{1, 4096}, Field("topology.num-instances")),
-      with_value(row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica"),
-                 Integer{1, 64}, Field("topology.ipus-per-replica")),
-      with_value(flag("placement", "print-topology",
-                      "Show a table of hosts, IPU-Link domains, instances and replicas, then run "
-                      "the job; without a train.cfg, show the table only"),
-                 Boolean{}, into(&Options::print_topology))};
+  return {with_letter('n', with_value(row("placement", "num-replicas", "N", "1", "Number of replicas in the whole job"),
+                                      Integer{1, 4096}, Field("topology.num-replicas"))),
+          with_value(row("placement", "num-instances", "N", "",
+                         "Number of processes; the replicas are divided evenly among them "
+                         "(default: one process per replica)"),
+                     Integer{1, 4096}, Field("topology.num-instances")),
+          with_value(row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica"), Integer{1, 64},
+                     Field("topology.ipus-per-replica")),
+          with_value(flag("placement", "print-topology",
+                          "Show a table of hosts, IPU-Link domains, instances and replicas, then run "
+                          "the job; without a train.cfg, show the table only"),
+                     Boolean{}, into(&Options::print_topology))};
 }
 
 Rows hosts() {
-  return {
-      with_letter(
-          'H',
-          with_value(many(Arity::kRepeated,
-                          row("hosts", "host", "LIST", "",
-                              "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' "
-                              "limits a host to 4 instances, 'user@node0' logs in as user")),
-                     Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
-      with_value(row("hosts", "hostfile", "FILE", "",
-                     "File with a host per line in mpirun's format, such as 'node0 "
-                     "slots=4'; cannot be combined with --host"),
-                 Text{}, into(&Options::hostfile)),
-      with_value(row("hosts", "host-subnet", "CIDR", "",
-                     "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
-                 Subnet{}, into(&Options::host_subnet)),
-      with_value(row("hosts", "cpu-isa", "NAME", "",
-                     fmt::format("Instruction set that every replica computes with, for hosts with "
-                                 "different processors: {} (default: the best of each processor, "
-                                 "which must then be the same on all hosts)",
-                                 fmt::join(cpu_isas(), ", "))),
-                 Choice{cpu_isas()}, into(&Options::cpu_isa)),
-      with_value(many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
-                                             "Extra mpirun arguments for the whole job, such as "
-                                             "\"--mca NAME VALUE\"")),
-                 Words{}, add_words(&Options::mpi_global_args)),
-      with_value(many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
-                                             "Extra mpirun arguments for every instance, such as "
-                                             "\"-x NAME=VALUE\"")),
-                 Words{}, add_words(&Options::mpi_local_args)),
-      with_value(many(Arity::kArguments,
-                      row("hosts", "instance-mpi-local-args", "I:ARGS", "",
-                          "Extra mpirun arguments for instance I only, after those for all")),
-                 InstanceWords{}, [](Options& o, const auto& v) {
-                   auto& words = o.instance_mpi_local_args[v.first];
-                   words.insert(words.end(), v.second.begin(), v.second.end());
-                 })};
+  return {with_letter(
+              'H', with_value(many(Arity::kRepeated, row("hosts", "host", "LIST", "",
+                                                         "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' "
+                                                         "limits a host to 4 instances, 'user@node0' logs in as user")),
+                              Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
+          with_value(row("hosts", "hostfile", "FILE", "",
+                         "File with a host per line in mpirun's format, such as 'node0 "
+                         "slots=4'; cannot be combined with --host"),
+                     Text{}, into(&Options::hostfile)),
+          with_value(row("hosts", "host-subnet", "CIDR", "",
+                         "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
+                     Subnet{}, into(&Options::host_subnet)),
+          with_value(row("hosts", "cpu-isa", "NAME", "",
+                         fmt::format("Instruction set that every replica computes with, for hosts with "
+                                     "different processors: {} (default: the best of each processor, "
+                                     "which must then be the same on all hosts)",
+                                     fmt::join(cpu_isas(), ", "))),
+                     Choice{cpu_isas()}, into(&Options::cpu_isa)),
+          with_value(many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
+                                                 "Extra mpirun arguments for the whole job, such as "
+                                                 "\"--mca NAME VALUE\"")),
+                     Words{}, add_words(&Options::mpi_global_args)),
+          with_value(many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
+                                                 "Extra mpirun arguments for every instance, such as "
+                                                 "\"-x NAME=VALUE\"")),
+                     Words{}, add_words(&Options::mpi_local_args)),
+          with_value(many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
+                                                 "Extra mpirun arguments for instance I only, after those for all")),
+                     InstanceWords{}, [](Options& o, const auto& v) {
+                       auto& words = o.instance_mpi_local_args[v.first];
+                       words.insert(words.end(), v.second.begin(), v.second.end());
+                     })};
 }
 
 auto into(std::string TlsFiles::*file) {
@@ -156,8 +144,7 @@ Rows data_server() {
                          "are known by, also on one host; with --tls-key and --tls-ca (default: "
                          "made from the job's token, for connections between hosts)"),
                      Text{}, into(&TlsFiles::certificate)),
-          with_value(row("data-server", "tls-key", "FILE", "",
-                         "Private key (PEM, without a password) of --tls-cert"),
+          with_value(row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert"),
                      Text{}, into(&TlsFiles::key)),
           with_value(row("data-server", "tls-ca", "FILE", "",
                          "Certificates (PEM) of those who sign the other side's certificate"),
@@ -169,38 +156,35 @@ Rows output() {
                          "Folder for weights.safetensors, metrics.csv, profile.json and "
                          "logs/"),
                      Text{}, into(&Options::output_dir)),
-          with_value(
-              flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"),
-              Boolean{}, into(&Options::overwrite)),
+          with_value(flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"), Boolean{},
+                     into(&Options::overwrite)),
           with_value(row("output", "only-output-from-instance", "I", "",
                          "Show only the output of instance I and of any instance that fails"),
                      Integer{0, 4095}, into(&Options::only_output_from_instance))};
 }
 
 Rows checkpoints() {
-  return {
-      with_value(row("checkpoints", "checkpoint-every", "INTERVAL", "",
-                     "Take a checkpoint after so many steps, such as 500, or so much time, such as "
-                     "30s, 10min or 2h; one is also taken when a signal ends the job, and whenever "
-                     "poprun-emu gets SIGUSR1"),
-                 Interval{}, into(&Options::checkpoint_every)),
-      with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
-                 Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
-      with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
-                     "Folder for checkpoints (default: checkpoints in --output-dir)"),
-                 Text{}, into(&Options::checkpoint_dir)),
-      with_value(
-          row("checkpoints", "resume", "DIR|auto", "",
-              "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
-              "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
-              "has none"),
-          Text{}, into(&Options::resume)),
-      with_value(row("checkpoints", "restarts", "N", "0",
-                     "How often to start the job again from its last checkpoint where something "
-                     "died (exit code 75), without the hosts that were lost"),
-                 Integer{0, 1'000'000}, into(&Options::restarts)),
-      with_value(row("checkpoints", "hosts-min", "N", "1", "Number of hosts that a restart needs"),
-                 Integer{1, 4096}, into(&Options::hosts_min))};
+  return {with_value(row("checkpoints", "checkpoint-every", "INTERVAL", "",
+                         "Take a checkpoint after so many steps, such as 500, or so much time, such as "
+                         "30s, 10min or 2h; one is also taken when a signal ends the job, and whenever "
+                         "poprun-emu gets SIGUSR1"),
+                     Interval{}, into(&Options::checkpoint_every)),
+          with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
+                     Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
+          with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
+                         "Folder for checkpoints (default: checkpoints in --output-dir)"),
+                     Text{}, into(&Options::checkpoint_dir)),
+          with_value(row("checkpoints", "resume", "DIR|auto", "",
+                         "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
+                         "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
+                         "has none"),
+                     Text{}, into(&Options::resume)),
+          with_value(row("checkpoints", "restarts", "N", "0",
+                         "How often to start the job again from its last checkpoint where something "
+                         "died (exit code 75), without the hosts that were lost"),
+                     Integer{0, 1'000'000}, into(&Options::restarts)),
+          with_value(row("checkpoints", "hosts-min", "N", "1", "Number of hosts that a restart needs"),
+                     Integer{1, 4096}, into(&Options::hosts_min))};
 }
 
 Rows metrics() {
@@ -216,37 +200,35 @@ Rows metrics() {
 }
 
 Rows timeouts() {
-  return {with_value(row("timeouts", "timeout", "SECONDS", "0",
-                         "End the job with exit code 75 after this time; 0 means never"),
-                     Real{0, 1e8}, into(&Options::timeout_seconds)),
-          with_value(row("timeouts", "drain-timeout", "SECONDS", "0",
-                         "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its "
-                         "weights if it has not "
-                         "stopped and saved them within this time; 0 waits until a second signal"),
-                     Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
-          with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5",
-                         "Time between two heartbeats of an instance"),
-                     Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
-          with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
-                         "End the job when an instance has sent no heartbeat for this long, or has "
-                         "not joined this long after the last of the others"),
-                     Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
-          with_value(row("timeouts", "collective-timeout", "SECONDS", "120",
-                         "How long replicas wait for each other"),
-                     Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
+  return {
+      with_value(
+          row("timeouts", "timeout", "SECONDS", "0", "End the job with exit code 75 after this time; 0 means never"),
+          Real{0, 1e8}, into(&Options::timeout_seconds)),
+      with_value(row("timeouts", "drain-timeout", "SECONDS", "0",
+                     "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its "
+                     "weights if it has not "
+                     "stopped and saved them within this time; 0 waits until a second signal"),
+                 Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
+      with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance"),
+                 Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
+      with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
+                     "End the job when an instance has sent no heartbeat for this long, or has "
+                     "not joined this long after the last of the others"),
+                 Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
+      with_value(row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other"),
+                 Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
 }
 
 Rows check() {
-  return {
-      with_value(row("check", "check-steps", "N", "3", "Training steps of each run"),
-                 Integer{1, 1000}, into(&Options::check_steps)),
-      with_value(row("check", "check-ipus", "LIST", "",
-                     "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
-                     "--ipus-per-replica, or 2, 3 and 4 if that is 1, as far as the model has "
-                     "layers)"),
-                 Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
-                   o.check_ipus.assign(ipus.begin(), ipus.end());
-                 })};
+  return {with_value(row("check", "check-steps", "N", "3", "Training steps of each run"), Integer{1, 1000},
+                     into(&Options::check_steps)),
+          with_value(row("check", "check-ipus", "LIST", "",
+                         "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
+                         "--ipus-per-replica, or 2, 3 and 4 if that is 1, as far as the model has "
+                         "layers)"),
+                     Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
+                       o.check_ipus.assign(ipus.begin(), ipus.end());
+                     })};
 }
 
 Rows estimate() {
@@ -254,9 +236,8 @@ Rows estimate() {
                           "Also show a row for each layer; with -v also its convolutions, dense "
                           "layers and so on, with their formulas"),
                      Boolean{}, into(&Options::estimate_by_layer)),
-          with_value(
-              flag("estimate", "compile", "Also compile the job, and show what the compiler needs"),
-              Boolean{}, into(&Options::estimate_compile)),
+          with_value(flag("estimate", "compile", "Also compile the job, and show what the compiler needs"), Boolean{},
+                     into(&Options::estimate_compile)),
           with_value(row("estimate", "vary", "KEY=VALUES", "",
                          "Show a row for each value of a key of train.cfg, of num-replicas or "
                          "ipus-per-replica, as in model.layers=2,4,8; at most once"),
@@ -267,29 +248,27 @@ Rows estimate() {
 }
 
 Rows profile() {
-  return {
-      with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
-                 [](Options& o, bool v) { o.profile.run = !v; }),
-      with_value(
-          row("profile", "profile-steps", "N", "3",
-              "Training steps to execute, or in inference batches of each replica"),
-          Integer{1, 1000},
-          [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
-      with_value(many(Arity::kRepeated, row("profile", "tile", "[IPU:]TILE", "",
-                                            "Also show a tile's liveness, as in 952 for that of "
-                                            "each IPU, or 3:952")),
-                 TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
-      with_value(flag("profile", "compare",
-                      "Compare two profiles (profile.pb or profile.json), source and target, that "
-                      "are named instead of a train.cfg"),
-                 Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
+  return {with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
+                     [](Options& o, bool v) { o.profile.run = !v; }),
+          with_value(row("profile", "profile-steps", "N", "3",
+                         "Training steps to execute, or in inference batches of each replica"),
+                     Integer{1, 1000},
+                     [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
+          with_value(many(Arity::kRepeated, row("profile", "tile", "[IPU:]TILE", "",
+                                                "Also show a tile's liveness, as in 952 for that of "
+                                                "each IPU, or 3:952")),
+                     TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
+          with_value(flag("profile", "compare",
+                          "Compare two profiles (profile.pb or profile.json), source and target, that "
+                          "are named instead of a train.cfg"),
+                     Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
 }
 
 }  // namespace
 
 Rows command_rows() {
-  return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(),
-                 timeouts(), check(), estimate(), profile()});
+  return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(), timeouts(),
+                 check(), estimate(), profile()});
 }
 
 Rows compatibility_rows() {
@@ -301,27 +280,26 @@ Rows compatibility_rows() {
     bool is_flag;
     const char* why;
   };
-  const Ignored all[] = {
-      {"vipu-server-host", false, hardware},
-      {"vipu-server-port", false, hardware},
-      {"vipu-server-timeout", false, hardware},
-      {"vipu-partition", false, hardware},
-      {"vipu-partition-attempts", false, hardware},
-      {"vipu-allocation", false, hardware},
-      {"vipu-cluster", false, hardware},
-      {"update-partition", true, hardware},
-      {"reset-partition", true, hardware},
-      {"remove-partition", true, hardware},
-      {"offline-mode", true, hardware},
-      {"sync-type", false, hardware},
-      {"num-ilds", false, "IPU-Link domains follow from --ipus-per-replica and the device"},
-      {"executable-cache-path", false, "compiling is fast and is not cached"},
-      {"process-placement", false, unbound},
-      {"numa-aware", true, unbound},
-      {"allow-run-as-root", true, "root is always allowed"},
-      {"synchronise-python-venv", true, copying},
-      {"synchronise-poplar-sdk", true, copying},
-      {"distribute-ssh-key", true, copying}};
+  const Ignored all[] = {{"vipu-server-host", false, hardware},
+                         {"vipu-server-port", false, hardware},
+                         {"vipu-server-timeout", false, hardware},
+                         {"vipu-partition", false, hardware},
+                         {"vipu-partition-attempts", false, hardware},
+                         {"vipu-allocation", false, hardware},
+                         {"vipu-cluster", false, hardware},
+                         {"update-partition", true, hardware},
+                         {"reset-partition", true, hardware},
+                         {"remove-partition", true, hardware},
+                         {"offline-mode", true, hardware},
+                         {"sync-type", false, hardware},
+                         {"num-ilds", false, "IPU-Link domains follow from --ipus-per-replica and the device"},
+                         {"executable-cache-path", false, "compiling is fast and is not cached"},
+                         {"process-placement", false, unbound},
+                         {"numa-aware", true, unbound},
+                         {"allow-run-as-root", true, "root is always allowed"},
+                         {"synchronise-python-venv", true, copying},
+                         {"synchronise-poplar-sdk", true, copying},
+                         {"distribute-ssh-key", true, copying}};
   Rows rows;
   for (const auto& [name, is_flag, why] : all) {
     const auto note = [name = name, why = why](Options& options, const auto&) {
@@ -334,8 +312,7 @@ Rows compatibility_rows() {
                   .fallback = "",
                   .help = fmt::format("No effect: {}", why),
                   .set = {}};
-    rows.push_back(is_flag ? with_value(std::move(row), Boolean{}, note)
-                           : with_value(std::move(row), Text{}, note));
+    rows.push_back(is_flag ? with_value(std::move(row), Boolean{}, note) : with_value(std::move(row), Text{}, note));
   }
   return rows;
 }

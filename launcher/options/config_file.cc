@@ -42,21 +42,18 @@ std::string_view stripped(std::string_view line) {
 }
 
 /// Parses one line with Boost, so that a message can name the line; the format stays Boost's.
-Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section,
-                                std::string_view line) {
+Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section, std::string_view line) {
   try {
     std::istringstream one_line{std::string(line)};
-    const auto parsed =
-        po::parse_config_file(one_line, po::options_description{}, /*allow_unregistered=*/true);
-    if (parsed.options.size() == 1 && !parsed.options[0].string_key.empty() &&
-        parsed.options[0].value.size() == 1) {
+    const auto parsed = po::parse_config_file(one_line, po::options_description{}, /*allow_unregistered=*/true);
+    if (parsed.options.size() == 1 && !parsed.options[0].string_key.empty() && parsed.options[0].value.size() == 1) {
       return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
     }
   } catch (const std::exception&) {
     // Boost's message lacks the line number, which ours below includes.
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: neither `[section]` nor `key = value`: {}", place,
-                                             line.substr(0, 60)));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}: neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
 }
 
 /// The key with the command line's hyphens, and without the section if the user repeated it.
@@ -74,10 +71,9 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   for (const OptionRow& row : option_table()) {
     if (!row.in_file()) {
       if (row.name == key) {
-        return {ErrorCode::kUsage,
-                fmt::format("{}: {} cannot be set in a file; give the option --{} on the command "
-                            "line",
-                            place, entry.key, key)};
+        return {ErrorCode::kUsage, fmt::format("{}: {} cannot be set in a file; give the option --{} on the command "
+                                               "line",
+                                               place, entry.key, key)};
       }
       continue;
     }
@@ -95,19 +91,17 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     }
   }
   if (in_section.empty() && elsewhere.empty()) {
-    return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
-                                           suggestion(entry.section, sections))};
+    return {ErrorCode::kUsage,
+            fmt::format("{}: unknown section [{}]; {}", place, entry.section, suggestion(entry.section, sections))};
   }
   // Also recognises the names of other frameworks.
   const std::string ours{called_elsewhere(key)};
-  const std::string close = !elsewhere.empty() ? elsewhere
-                            : ours.starts_with(entry.section + ".")
-                                ? ours.substr(entry.section.size() + 1)
-                                : "";
+  const std::string close = !elsewhere.empty()                      ? elsewhere
+                            : ours.starts_with(entry.section + ".") ? ours.substr(entry.section.size() + 1)
+                                                                    : "";
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
-                      close.empty() ? suggestion(key, in_section)
-                                    : fmt::format("did you mean {}?", close))};
+                      close.empty() ? suggestion(key, in_section) : fmt::format("did you mean {}?", close))};
 }
 
 }  // namespace
@@ -155,9 +149,8 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
     }
     for (const char c : line) {
       if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: control character {:#04x}; train.cfg is plain text", place,
-                                static_cast<unsigned>(c)));
+        return fail(ErrorCode::kUsage, fmt::format("{}: control character {:#04x}; train.cfg is plain text", place,
+                                                   static_cast<unsigned>(c)));
       }
     }
     if (line.front() == '[' && line.back() == ']') {
@@ -169,11 +162,9 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
     }
     POPRUN_ASSIGN(ConfigEntry entry, parse_entry(place, section, line));
     if (section.empty()) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format(
-              "{}: {} is before the first [section]; put it under one, for example [training]",
-              place, entry.key));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} is before the first [section]; put it under one, for example [training]", place,
+                              entry.key));
     }
     entry.line = number;
     entries.push_back(std::move(entry));
@@ -192,8 +183,8 @@ Result<std::string> read_config_file(const std::string& path) {
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kConfigBytesMax) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: larger than {} B, the limit for a train.cfg",
-                                               path, kConfigBytesMax));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: larger than {} B, the limit for a train.cfg", path, kConfigBytesMax));
   }
   return text;
 }
@@ -210,9 +201,8 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);
     if (!is_new) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} was already set in line {}; remove one of the two", place,
-                              entry.key, known->second));
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set in line {}; remove one of the two", place,
+                                                 entry.key, known->second));
     }
     written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});
   }

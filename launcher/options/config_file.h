@@ -7,9 +7,8 @@
 #include "launcher/options/command_line.h"
 #include "replica/base/error.h"
 
-/// Finds the files that `cmake --install` puts beside the programs, PREFIX/share/poprun-emu,
-/// relative to the running program, so that the whole installation may be moved. Reads train.cfg,
-/// in the file format of Boost.Program_options:
+/// Finds the files that `cmake --install` puts beside the programs, PREFIX/share/poprun-emu, relative to the running
+/// program, so that the whole installation may be moved. Reads train.cfg, in the file format of Boost.Program_options:
 ///
 ///     # comment, also after a value
 ///     [section]

@@ -40,8 +40,8 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// Wraps `text` into lines of at most kWidth columns, broken at blanks and indented by `indent`
-/// blanks; the first line begins at column `at`.
+/// Wraps `text` into lines of at most kWidth columns, broken at blanks and indented by `indent` blanks; the first line
+/// begins at column `at`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;
   std::size_t column = at;
@@ -66,8 +66,7 @@ std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
 std::string entry(const std::string& term, std::string_view meaning) {
   const std::string names = "  " + term;
   const bool fits = names.size() + 2 <= kHelpColumn;
-  return fmt::format("{}{}{:{}}{}", names, fits ? "" : "\n", "",
-                     kHelpColumn - (fits ? names.size() : 0),
+  return fmt::format("{}{}{:{}}{}", names, fits ? "" : "\n", "", kHelpColumn - (fits ? names.size() : 0),
                      wrapped(meaning, kHelpColumn, kHelpColumn));
 }
 
@@ -97,8 +96,7 @@ std::string introduction() {
   std::vector<std::string> names;
   std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
   return fmt::format("Usage: {}\n", usage_line(Subcommand::kRun)) +
-         fmt::format("       poprun-emu {} [options] train.cfg (--help SUBCOMMAND)\n",
-                     fmt::join(names, "|")) +
+         fmt::format("       poprun-emu {} [options] train.cfg (--help SUBCOMMAND)\n", fmt::join(names, "|")) +
          "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }
@@ -109,8 +107,8 @@ std::string subcommand_introduction(std::string_view section) {
   if (row == subcommands().end()) {
     return "";
   }
-  return fmt::format("Usage: {}\n\n{}{}\n", usage_line(row->subcommand),
-                     wrapped(row->meaning + ".", 0, 0), wrapped(row->result, 0, 0));
+  return fmt::format("Usage: {}\n\n{}{}\n", usage_line(row->subcommand), wrapped(row->meaning + ".", 0, 0),
+                     wrapped(row->result, 0, 0));
 }
 
 std::string subcommand_text() {
@@ -128,16 +126,15 @@ std::string common_text() {
     POPRUN_CHECK(row != nullptr);
     text += entry_of(*row);
   }
-  text += "\n" + wrapped(fmt::format("More: poprun-emu --help SECTION, where SECTION is {}.",
-                                     fmt::join(help_topics(), ", ")),
-                         0, 0);
+  text += "\n" +
+          wrapped(fmt::format("More: poprun-emu --help SECTION, where SECTION is {}.", fmt::join(help_topics(), ", ")),
+                  0, 0);
   text += wrapped(
       "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below "
       "[training]. The command line wins.",
       0, 0);
   if (const std::string job = default_job(); !job.empty()) {
-    text +=
-        fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");
+    text += fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");
   }
   return text;
 }

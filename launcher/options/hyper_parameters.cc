@@ -85,13 +85,12 @@ Status resolve_hyper_parameters(Options& options) {
     const std::vector<std::string> with = owners(name);
     const bool is_flag = !find_optimizer(with.front())->find(name)->range;
     if (is_flag && values.at(name) != 0) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{} = true needs training.optimizer = {}, but it is {}", setting.name,
-                              fmt::join(with, " or "), training.optimizer()));
+      return fail(ErrorCode::kUsage, fmt::format("{} = true needs training.optimizer = {}, but it is {}", setting.name,
+                                                 fmt::join(with, " or "), training.optimizer()));
     }
     if (!is_flag && given && !options.config.inference()) {
-      options.notes.push_back(fmt::format("{} = {} has no effect with training.optimizer = {}",
-                                          setting.name, setting.text, training.optimizer()));
+      options.notes.push_back(fmt::format("{} = {} has no effect with training.optimizer = {}", setting.name,
+                                          setting.text, training.optimizer()));
     }
     values.erase(name);
   }

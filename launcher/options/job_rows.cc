@@ -33,8 +33,8 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-/// Rows for the sizes of the model. Only sizes that the user gives reach the configuration: every
-/// model has its own defaults, and refuses sizes that it does not have.
+/// Rows for the sizes of the model. Only sizes that the user gives reach the configuration: every model has its own
+/// defaults, and refuses sizes that it does not have.
 Rows model_sizes() {
   struct Size {
     std::string name;
@@ -42,8 +42,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // Bounded: compilation time grows with the square of the layers, and bytes computed from the
-      // hidden size must fit into a size.
+      // Bounded: compilation time grows with the square of the layers, and bytes computed from the hidden size must fit
+      // into a size.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
@@ -55,8 +55,7 @@ Rows model_sizes() {
     const auto store = [name = name](Options& o, std::uint64_t v) {
       (*o.config.mutable_model()->mutable_sizes())[name] = static_cast<std::int64_t>(v);
     };
-    rows.push_back(file_key("model." + name, "N", "", help + " (default: the model's own)",
-                            Integer{1, most}, store));
+    rows.push_back(file_key("model." + name, "N", "", help + " (default: the model's own)", Integer{1, most}, store));
   }
   return rows;
 }
@@ -68,8 +67,7 @@ Rows model() {
                "Type of weights, activations and gradients: float (32 bits) or half (16 "
                "bits)",
                Choice{{"float", "half"}}),
-      file_key("model.dropout", "X", "0",
-               "Fraction of the elements that gpt2 and bert drop at random during training",
+      file_key("model.dropout", "X", "0", "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", "batch",
                "Normalisation in ResNets: batch, or in its place group (32 groups of channels), "
@@ -85,44 +83,36 @@ Rows model() {
                Choice{{"training", "inference"}},
                [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
-      file_key("model.loss", "NAME", "",
-               "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
+      file_key("model.loss", "NAME", "", "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
-      file_key("model.trained-constants", "REGEX", "",
-               "Also train constants of an ONNX model whose name matches REGEX", Regex{}),
-      file_key("model.initial-weights", "FILE", "",
-               "Start from the weights in this .safetensors file", Text{}),
+      file_key("model.trained-constants", "REGEX", "", "Also train constants of an ONNX model whose name matches REGEX",
+               Regex{}),
+      file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
-               "Keep the initialisation of weights that the file lacks, such as a new head's",
-               Boolean{})};
+               "Keep the initialisation of weights that the file lacks, such as a new head's", Boolean{})};
 }
 
 Rows data() {
   const auto parameter = [](const char* key) {
     return [key](Options& o, const auto& value) {
-      std::erase_if(o.source_parameters,
-                    [&](const std::string& p) { return p.starts_with(std::string{key} + "="); });
+      std::erase_if(o.source_parameters, [&](const std::string& p) { return p.starts_with(std::string{key} + "="); });
       o.source_parameters.push_back(fmt::format("{}={}", key, value));
     };
   };
   return {
       file_key("data.source", "SOURCE", "fashion-mnist",
                fmt::format("Dataset: {}", fmt::join(hostio::dataset_forms(), ", ")), Text{}),
-      file_key("data.task", "NAME", "",
-               "Task for tokens: next-token (default), or masked-lm as in BERT",
+      file_key("data.task", "NAME", "", "Task for tokens: next-token (default), or masked-lm as in BERT",
                Choice{{"next-token", "masked-lm"}}, parameter("task")),
-      file_key("data.sequence-length", "N", "", "Tokens per sample (default: 128)",
-               Integer{1, 1 << 16}, parameter("sequence-length")),
-      file_key("data.masks", "N", "",
-               "Masked positions per masked-lm sample (default: 15% of the tokens, rounded up)",
+      file_key("data.sequence-length", "N", "", "Tokens per sample (default: 128)", Integer{1, 1 << 16},
+               parameter("sequence-length")),
+      file_key("data.masks", "N", "", "Masked positions per masked-lm sample (default: 15% of the tokens, rounded up)",
                Integer{1, 1 << 16}, parameter("masks")),
-      file_key("data.mask-token", "ID", "",
-               "Id of the mask token (default: the first id that the data does not use)",
+      file_key("data.mask-token", "ID", "", "Id of the mask token (default: the first id that the data does not use)",
                Integer{0, (1ULL << 31) - 3}, parameter("mask-token")),
-      file_key(
-          "data.channels", "NAME", "",
-          "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
-          Choice{{"first", "last"}}, parameter("channels")),
+      file_key("data.channels", "NAME", "",
+               "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
+               Choice{{"first", "last"}}, parameter("channels")),
       file_key("data.mean", "X", "",
                "Mean to subtract from npz and npy images; uint8 is divided by 255 first (default: "
                "0.5 for uint8, 0 for floats)",
@@ -131,81 +121,67 @@ Rows data() {
                "Standard deviation to divide npz and npy images by (default: 0.5 for uint8, 1 for "
                "floats)",
                Real{0, 1e9, false}, parameter("deviation")),
-      file_key("data.augment", "NAME", "",
-               "Augmentation of training images: none (default), flip, crop or flip+crop",
+      file_key("data.augment", "NAME", "", "Augmentation of training images: none (default), flip, crop or flip+crop",
                Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
-      file_key(
-          "data.order", "NAME", "shuffled",
-          "Order of the training items: shuffled anew in every epoch, or sequential, as stored",
-          Choice{{"shuffled", "sequential"}},
-          [](Options& o, const std::string& v) {
-            o.config.mutable_data()->set_sequential(v == "sequential");
-          }),
-      file_key("data.micro-batch-size", "N", "16",
-               "Samples in one forward and backward pass of a replica", Integer{1, 1 << 20}),
+      file_key("data.order", "NAME", "shuffled",
+               "Order of the training items: shuffled anew in every epoch, or sequential, as stored",
+               Choice{{"shuffled", "sequential"}},
+               [](Options& o, const std::string& v) { o.config.mutable_data()->set_sequential(v == "sequential"); }),
+      file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",
+               Integer{1, 1 << 20}),
       file_key("data.compute-batch-size", "N", "",
                "Samples that a replica computes at once in training, a divisor of "
                "data.micro-batch-size: the micro-batch is computed in pieces, whose gradients are "
                "accumulated, with fewer activations at a time (default: the micro-batch)",
                Integer{1, 1 << 20}),
-      file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica",
-               Integer{1, 1024})};
+      file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica", Integer{1, 1024})};
 }
 
 Rows training_schedule() {
   return {
       file_key("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
-      file_key("training.steps", "N", "0",
-               "Number of training steps; 0 means as many as the epochs need",
+      file_key("training.steps", "N", "0", "Number of training steps; 0 means as many as the epochs need",
                Integer{0, 1ULL << 48}),
       file_key("training.optimizer", "NAME", "momentum", "Optimiser: " + one_of(optimizer_names()),
                Choice{optimizer_names()}),
       file_key("training.learning-rate", "X", "0.05", "Learning rate", Real{0, 1e6, false}),
-      file_key(
-          "training.schedule", "NAME", "constant",
-          "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or "
-          "step (falls every training.schedule-steps)",
-          Choice{{"constant", "linear", "cosine", "step"}}),
-      file_key("training.warmup-steps", "N", "0",
-               "Steps over which the learning rate first rises to its full value",
+      file_key("training.schedule", "NAME", "constant",
+               "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or "
+               "step (falls every training.schedule-steps)",
+               Choice{{"constant", "linear", "cosine", "step"}}),
+      file_key("training.warmup-steps", "N", "0", "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-steps", "N", "0",
-               "With schedule step, number of steps between two falls of the learning rate",
-               Integer{0, 1ULL << 48}),
+               "With schedule step, number of steps between two falls of the learning rate", Integer{0, 1ULL << 48}),
       file_key("training.schedule-decay", "X", "0.1",
-               "With schedule step, factor applied to the learning rate at each fall",
-               Real{0, 1, false}),
+               "With schedule step, factor applied to the learning rate at each fall", Real{0, 1, false}),
       file_key("training.scale-learning-rate", "BASE_BATCH", "",
-               "Multiply the learning rate by the global batch size / BASE_BATCH",
-               Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
+               "Multiply the learning rate by the global batch size / BASE_BATCH", Integer{1, 1ULL << 32},
+               into(&Options::learning_rate_base_batch))};
 }
 
 Rows training_update() {
   return {
       file_key("training.clip-norm", "X", "0",
-               "Scale the gradients down to this global norm when it is exceeded; 0 means never",
-               Real{0, 1e12}),
+               "Scale the gradients down to this global norm when it is exceeded; 0 means never", Real{0, 1e12}),
       file_key("training.gradient-bucket", "MIB", "0",
                "Exchange gradients in buckets of at least this size during the backward pass; 0 "
                "means all "
                "once after it",
                Real{0, 1e6},
                [](Options& o, double v) {
-                 o.config.mutable_training()->set_gradient_bucket_bytes(
-                     static_cast<std::uint64_t>(v * 0x1p20));
+                 o.config.mutable_training()->set_gradient_bucket_bytes(static_cast<std::uint64_t>(v * 0x1p20));
                }),
-      file_key(
-          "training.weight-decay", "X", "0",
-          "Weight decay of all weights, biases and normalisations included unless "
-          "training.no-decay exempts them; added to the gradient or, by optimisers that decouple "
-          "it, to the update",
-          Real{0, 1e6}),
+      file_key("training.weight-decay", "X", "0",
+               "Weight decay of all weights, biases and normalisations included unless "
+               "training.no-decay exempts them; added to the gradient or, by optimisers that decouple "
+               "it, to the update",
+               Real{0, 1e6}),
       file_key("training.no-decay", "REGEX", "",
                "No weight decay for weights whose name matches REGEX; the word vectors stands for "
                "those of one dimension, which are biases and the scales of normalisations",
                Regex{}),
-      file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
-               Integer{1, 1 << 20}),
+      file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
                "What gradient accumulators hold: mean (a sum that the update divides by the number "
                "of micro-batches), running-mean, or sum (never divided) (default: mean, with half "
@@ -218,24 +194,20 @@ Rows training_update() {
                "Reduce gradients over the replicas to their mean or to their sum, once a step; "
                "every-micro-batch: to their mean, before they are accumulated",
                Choice{{"mean", "sum", "every-micro-batch"}}),
-      file_key(
-          "training.loss-mean", "NAME", "micro-batches",
-          "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or "
-          "over tokens (all labels of a step that count, on all replicas). With tokens the "
-          "gradient is that of the whole batch, however it is cut into micro-batches, and "
-          "whether gradients are summed or averaged",
-          Choice{{"micro-batches", "tokens"}}),
-      file_key(
-          "training.loss-scaling", "X|auto", "",
-          "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
-          "finds X and skips steps that overflow (default: auto with half precision, else 1)",
-          LossScale{}, into(&Options::loss_scaling)),
+      file_key("training.loss-mean", "NAME", "micro-batches",
+               "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or "
+               "over tokens (all labels of a step that count, on all replicas). With tokens the "
+               "gradient is that of the whole batch, however it is cut into micro-batches, and "
+               "whether gradients are summed or averaged",
+               Choice{{"micro-batches", "tokens"}}),
+      file_key("training.loss-scaling", "X|auto", "",
+               "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
+               "finds X and skips steps that overflow (default: auto with half precision, else 1)",
+               LossScale{}, into(&Options::loss_scaling)),
       file_key("training.master-weights", "BOOL", "false",
-               "With half precision, keep a float copy of the weights for the optimiser",
-               Boolean{}),
+               "With half precision, keep a float copy of the weights for the optimiser", Boolean{}),
       file_key("training.stochastic-rounding", "BOOL", "false",
-               "With half precision, round up or down at random so that the mean is preserved",
-               Boolean{}),
+               "With half precision, round up or down at random so that the mean is preserved", Boolean{}),
       file_key("training.frozen", "REGEX", "",
                "Do not train weights whose name matches REGEX; batch norms keep running statistics "
                "whose name matches",
@@ -244,43 +216,38 @@ Rows training_update() {
 
 Rows training_run() {
   return {file_key("training.check-finite", "BOOL", "true",
-                   "Stop at the first operator that produces a NaN or an infinity, and name it",
-                   Boolean{}),
+                   "Stop at the first operator that produces a NaN or an infinity, and name it", Boolean{}),
           file_key("training.seed", "N", "42", "Seed for initial weights, shuffling and dropout",
                    Integer{0, std::numeric_limits<std::uint64_t>::max()}),
           file_key("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
           file_key("training.evaluate-every-epochs", "N", "1",
-                   "Epochs between two evaluations; 0 means only after the last step",
-                   Integer{0, 1000000})};
+                   "Epochs between two evaluations; 0 means only after the last step", Integer{0, 1000000})};
 }
 
 Rows memory() {
-  return {
-      file_key("memory.poison-dead", "BOOL", "false",
-               "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
-      file_key("memory.in-place", "BOOL", "true",
-               "Let results take the bytes of operands that are not needed any more, and "
-               "reshapes, slices and concatenations the bytes of what they show, where nothing "
-               "moves; changes memory and device time, and no result",
-               Boolean{}),
-      file_key("memory.outlining", "NAME", "auto",
-               "Let equal runs of operations, such as transformer layers, share the code of "
-               "functions, into which each copies its inputs and from which it copies its "
-               "results: auto, where that saves memory and takes at most 1 % of a step's device "
-               "time, and everywhere if the job does not fit otherwise, unless tensors are "
-               "dumped; on, wherever there are any; or off",
-               Choice{{"auto", "on", "off"}}),
-      file_key(
-          "memory.tiles", "NAME", "contiguous",
-          "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
-          "addresses on the tiles (slow: for small models and devices). What fits and how long "
-          "it takes is the same",
-          Choice{{"contiguous", "exact"}})};
+  return {file_key("memory.poison-dead", "BOOL", "false",
+                   "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
+          file_key("memory.in-place", "BOOL", "true",
+                   "Let results take the bytes of operands that are not needed any more, and "
+                   "reshapes, slices and concatenations the bytes of what they show, where nothing "
+                   "moves; changes memory and device time, and no result",
+                   Boolean{}),
+          file_key("memory.outlining", "NAME", "auto",
+                   "Let equal runs of operations, such as transformer layers, share the code of "
+                   "functions, into which each copies its inputs and from which it copies its "
+                   "results: auto, where that saves memory and takes at most 1 % of a step's device "
+                   "time, and everywhere if the job does not fit otherwise, unless tensors are "
+                   "dumped; on, wherever there are any; or off",
+                   Choice{{"auto", "on", "off"}}),
+          file_key("memory.tiles", "NAME", "contiguous",
+                   "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
+                   "addresses on the tiles (slow: for small models and devices). What fits and how long "
+                   "it takes is the same",
+                   Choice{{"contiguous", "exact"}})};
 }
 
 Rows device_report() {
-  return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()),
-                   Choice{device_names()}),
+  return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
           file_key("device.tiles", "N", "",
                    "Tiles of an IPU, fewer than it has, to emulate a "
                    "small one (default: all)",
@@ -291,10 +258,8 @@ Rows device_report() {
                    "from 32 to 192",
                    Integer{0, 192}),
           file_key("device.bytes-per-tile", "N", "",
-                   "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)",
-                   Integer{1024, 1 << 24}),
-          file_key("device.streaming-bytes", "N", "",
-                   "Bytes of Streaming Memory of each IPU (default: the IPU's)",
+                   "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
+          file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory of each IPU (default: the IPU's)",
                    Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",
                       .section = "report",
@@ -313,10 +278,9 @@ Rows device_report() {
 }  // namespace
 
 Rows job_rows() {
-  return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(),
-                 training_schedule(), training_update(), training_run(), hyper_parameter_rows(),
-                 pipeline_rows(), memory(), phase_rows(), location_rows(), memory_proportion_rows(),
-                 device_report()});
+  return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(), training_schedule(),
+                 training_update(), training_run(), hyper_parameter_rows(), pipeline_rows(), memory(), phase_rows(),
+                 location_rows(), memory_proportion_rows(), device_report()});
 }
 
 }  // namespace poprun::launcher

@@ -27,10 +27,10 @@ struct ShardedKinds {
         break;
       }
       if (word != "weights" && word != "optimizer-state" && word != "accumulators") {
-        return tl::unexpected<std::string>{fmt::format(
-            "none, or one or several of weights, optimizer-state and accumulators; '{}' is not "
-            "one of them",
-            word)};
+        return tl::unexpected<std::string>{
+            fmt::format("none, or one or several of weights, optimizer-state and accumulators; '{}' is not "
+                        "one of them",
+                        word)};
       }
       kinds.push_back(word);
     }
@@ -46,8 +46,7 @@ struct ByTensor {
     for (std::string word; stream >> word;) {
       const std::size_t equals = word.rfind('=');
       const std::string storage = equals == std::string::npos ? "" : word.substr(equals + 1);
-      if (equals == 0 || (storage != "on-chip" && storage != "off-chip") ||
-          !Regex{}.read(word.substr(0, equals))) {
+      if (equals == 0 || (storage != "on-chip" && storage != "off-chip") || !Regex{}.read(word.substr(0, equals))) {
         return refused(fmt::format("; '{}' is none", word));
       }
       proto::LocationOverride& one = all.emplace_back();
@@ -83,28 +82,25 @@ std::vector<OptionRow> location_rows() {
       storage("weights", "weights"), storage("optimizer-state", "the optimiser's state"),
       storage("accumulators", "gradient accumulators"),
       storage("activations", "activations that wait for the backward pass in stashes"),
-      file_key("memory.off-chip-min-elements", "N", "2",
-               "Keep smaller tensors on the chip all the same",
+      file_key("memory.off-chip-min-elements", "N", "2", "Keep smaller tensors on the chip all the same",
                Integer{0, std::numeric_limits<std::int64_t>::max()})};
-  OptionRow by_name = file_key(
-      "memory.location", "REGEX=WHERE", "",
-      "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and size; "
-      "of several that match, the last counts",
-      ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
-        options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
-      });
+  OptionRow by_name =
+      file_key("memory.location", "REGEX=WHERE", "",
+               "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and size; "
+               "of several that match, the last counts",
+               ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
+                 options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
+               });
   by_name.arity = Arity::kRepeated;
   rows.push_back(std::move(by_name));
-  rows.push_back(
-      file_key("memory.replicated-tensor-sharding", "KINDS", "",
-               "Divide tensors that are equal on all replicas among them: none, or one or several "
-               "of weights, optimizer-state and accumulators",
-               ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
-                 auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
-                 all.Assign(kinds.begin(), kinds.end());
-               }));
-  rows.push_back(file_key("memory.sharding-min-elements", "N", "8192",
-                          "Do not divide smaller tensors",
+  rows.push_back(file_key("memory.replicated-tensor-sharding", "KINDS", "",
+                          "Divide tensors that are equal on all replicas among them: none, or one or several "
+                          "of weights, optimizer-state and accumulators",
+                          ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
+                            auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
+                            all.Assign(kinds.begin(), kinds.end());
+                          }));
+  rows.push_back(file_key("memory.sharding-min-elements", "N", "8192", "Do not divide smaller tensors",
                           Integer{1, std::numeric_limits<std::int64_t>::max()}));
   rows.push_back(file_key("memory.sharding-group", "N", "0",
                           "Divide tensors among N consecutive replicas, so that every group of N "
@@ -115,17 +111,15 @@ std::vector<OptionRow> location_rows() {
 
 namespace {
 
-/// Adds notes on sizes and groups for tensors that are neither off-chip nor sharded. A check tries
-/// both.
+/// Adds notes on sizes and groups for tensors that are neither off-chip nor sharded. A check tries both.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand == Subcommand::kCheck) {
     return;
   }
   const proto::MemoryConfig& memory = options.config.memory();
-  const bool stays =
-      std::ranges::all_of(std::array{memory.weights(), memory.optimizer_state(),
-                                     memory.accumulators(), memory.activations()},
-                          [](const std::string& where) { return where == "on-chip"; });
+  const bool stays = std::ranges::all_of(
+      std::array{memory.weights(), memory.optimizer_state(), memory.accumulators(), memory.activations()},
+      [](const std::string& where) { return where == "on-chip"; });
   const bool is_whole = memory.replicated_tensor_sharding().empty();
   struct Case {
     std::string_view name;
@@ -134,13 +128,11 @@ void note_locations_without_effect(Options& options) {
   };
   for (const auto& [name, has_no_effect, because] :
        {Case{"memory.off-chip-min-elements", stays, "nothing is off-chip or auto"},
-        Case{"memory.sharding-min-elements", is_whole,
-             "memory.replicated-tensor-sharding is empty"},
+        Case{"memory.sharding-min-elements", is_whole, "memory.replicated-tensor-sharding is empty"},
         Case{"memory.sharding-group", is_whole, "memory.replicated-tensor-sharding is empty"}}) {
     const Setting& setting = *std::ranges::find(options.settings, name, &Setting::name);
     if (has_no_effect && setting.origin != Origin::kDefault) {
-      options.notes.push_back(
-          fmt::format("{} = {} has no effect: {}", name, setting.text, because));
+      options.notes.push_back(fmt::format("{} = {} has no effect: {}", name, setting.text, because));
     }
   }
 }
@@ -149,8 +141,7 @@ void note_locations_without_effect(Options& options) {
 
 bool accumulates(const proto::RunConfig& config) {
   const std::uint32_t compute = config.data().compute_batch_size();
-  return config.training().gradient_accumulation() > 1 ||
-         (compute > 0 && compute < config.data().micro_batch_size());
+  return config.training().gradient_accumulation() > 1 || (compute > 0 && compute < config.data().micro_batch_size());
 }
 
 Status check_locations(Options& options) {
@@ -161,17 +152,15 @@ Status check_locations(Options& options) {
   const std::uint32_t group = memory.sharding_group();
   if (std::ranges::find(sharded, "accumulators") != sharded.end() && accumulates(config) &&
       config.training().gradient_reduction() != "every-micro-batch") {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "
-                            "are reduced in every micro-batch, but training.gradient-reduction = "
-                            "{}; set it to every-micro-batch",
-                            config.training().gradient_reduction()));
+    return fail(ErrorCode::kUsage, fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "
+                                               "are reduced in every micro-batch, but training.gradient-reduction = "
+                                               "{}; set it to every-micro-batch",
+                                               config.training().gradient_reduction()));
   }
   if (group > 0 && replicas % group != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                            "of {}; use a divisor of {}, or 0 for all of them",
-                            group, replicas, group, replicas));
+    return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
+                                               "of {}; use a divisor of {}, or 0 for all of them",
+                                               group, replicas, group, replicas));
   }
   note_locations_without_effect(options);
   return {};

@@ -5,9 +5,8 @@
 #include "launcher/options/option_table.h"
 
 /// Rows for the places where a job keeps its tensors: `memory.weights`, `memory.optimizer-state`,
-/// `memory.accumulators`, `memory.activations`, and `memory.location` for tensors by name; and for
-/// which of them are sharded across the replicas. Names and defaults are those of PopART's
-/// TensorLocationSettings.
+/// `memory.accumulators`, `memory.activations`, and `memory.location` for tensors by name; and for which of them are
+/// sharded across the replicas. Names and defaults are those of PopART's TensorLocationSettings.
 namespace poprun::launcher {
 
 std::vector<OptionRow> location_rows();

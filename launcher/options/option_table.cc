@@ -36,9 +36,8 @@ std::span<const Section> sections() {
 
 const OptionRow* find_row(std::string_view name) {
   const std::string key_name = fmt::format("{}.name", name);
-  const auto row = std::ranges::find_if(option_table(), [&](const OptionRow& candidate) {
-    return candidate.name == name || candidate.name == key_name;
-  });
+  const auto row = std::ranges::find_if(
+      option_table(), [&](const OptionRow& candidate) { return candidate.name == name || candidate.name == key_name; });
   return row == option_table().end() ? nullptr : &*row;
 }
 
@@ -86,8 +85,7 @@ void Field::operator()(Options& options, std::uint64_t value) const {
 }
 
 Field::Place Field::open(Options& options) const {
-  google::protobuf::Message* section =
-      options.config.GetReflection()->MutableMessage(&options.config, section_);
+  google::protobuf::Message* section = options.config.GetReflection()->MutableMessage(&options.config, section_);
   return {section, section->GetReflection()};
 }
 

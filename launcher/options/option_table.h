@@ -13,10 +13,9 @@
 
 #include "launcher/options/options.h"
 
-/// The single table of options, which parsing, help, manual page and completion read. To add an
-/// option, add one row in command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in
-/// train.cfg; a field of that name in RunConfig then gets its value. This header also has the
-/// groups of rows and the parts that rows are built from.
+/// The single table of options, which parsing, help, manual page and completion read. To add an option, add one row in
+/// command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in train.cfg; a field of that name in
+/// RunConfig then gets its value. This header also has the groups of rows and the parts that rows are built from.
 namespace poprun::launcher {
 
 enum class Arity : std::uint8_t {
@@ -26,8 +25,7 @@ enum class Arity : std::uint8_t {
   kArguments,  ///< Like kRepeated, but the value may look like one of our options.
 };
 
-/// Result of setting a row from a text: nothing if it was accepted, otherwise a description of the
-/// allowed values.
+/// Result of setting a row from a text: nothing if it was accepted, otherwise a description of the allowed values.
 using Refusal = std::optional<std::string>;
 
 struct OptionRow {
@@ -55,8 +53,8 @@ struct Section {
 /// All sections, in the order of the table.
 std::span<const Section> sections();
 
-/// The row with this full name, or the key `name` of the section with this name: `model` finds
-/// model.name. Null if there is none.
+/// The row with this full name, or the key `name` of the section with this name: `model` finds model.name. Null if
+/// there is none.
 const OptionRow* find_row(std::string_view name);
 
 /// The setting of a row. Requires: there is a row with this name.
@@ -80,8 +78,7 @@ OptionRow with_value(OptionRow row, Kind kind, Store store) {
   if constexpr (requires { kind.choices; }) {
     row.choices = kind.choices;
   }
-  row.set = [kind = std::move(kind), store = std::move(store)](Options& options,
-                                                               const std::string& text) -> Refusal {
+  row.set = [kind = std::move(kind), store = std::move(store)](Options& options, const std::string& text) -> Refusal {
     const auto value = kind.read(text);
     if (!value) {
       return value.error();
@@ -104,8 +101,8 @@ inline auto add_words(std::vector<std::string> Options::*member) {
   };
 }
 
-/// Stores a value in the field of the configuration that has the name of the row:
-/// training.learning-rate goes into RunConfig's training.learning_rate.
+/// Stores a value in the field of the configuration that has the name of the row: training.learning-rate goes into
+/// RunConfig's training.learning_rate.
 class Field {
  public:
   explicit Field(std::string name);
@@ -126,11 +123,11 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// Returns the row of a key of train.cfg, `section.key`. Its single value goes to the field of the
-/// same name, unless `store` does otherwise.
+/// Returns the row of a key of train.cfg, `section.key`. Its single value goes to the field of the same name, unless
+/// `store` does otherwise.
 template <typename Kind, typename Store>
-OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback,
-                   const std::string& help, Kind kind, Store store) {
+OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback, const std::string& help,
+                   Kind kind, Store store) {
   return with_value({.name = name,
                      .section = name.substr(0, name.find('.')),
                      .placeholder = placeholder,
@@ -141,8 +138,8 @@ OptionRow file_key(const std::string& name, const char* placeholder, const char*
 }
 
 template <typename Kind>
-OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback,
-                   const std::string& help, Kind kind) {
+OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback, const std::string& help,
+                   Kind kind) {
   return file_key(name, placeholder, fallback, help, std::move(kind), Field(name));
 }
 

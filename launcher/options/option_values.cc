@@ -41,8 +41,7 @@ std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t mo
   }
   const auto first = number<std::int64_t>(text.substr(0, hyphen));
   const auto last = number<std::int64_t>(text.substr(hyphen + 1));
-  if (!first || !last || *first < least || *last > most || *first >= *last ||
-      *last - *first >= kLongest) {
+  if (!first || !last || *first < least || *last > most || *first >= *last || *last - *first >= kLongest) {
     return "";
   }
   std::vector<std::int64_t> values;
@@ -120,8 +119,7 @@ Read<std::string> Regex::read(const std::string& text) const {
 Read<std::vector<std::string>> Words::read(const std::string& text) const {
   Result<std::vector<std::string>> words = split_shell_words(text);
   if (!words) {
-    return allowed("words separated by blanks, quoted as in a shell (" + words.error().message +
-                   ")");
+    return allowed("words separated by blanks, quoted as in a shell (" + words.error().message + ")");
   }
   return *std::move(words);
 }
@@ -151,8 +149,8 @@ Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
     values.push_back(*value);
   }
   if (values.empty()) {
-    return allowed(fmt::format("up to {} integers from {} to {}, separated by blanks{}", kMost,
-                               least, most, spelt_out(text, least, most)));
+    return allowed(fmt::format("up to {} integers from {} to {}, separated by blanks{}", kMost, least, most,
+                               spelt_out(text, least, most)));
   }
   return values;
 }
@@ -170,8 +168,7 @@ Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) cons
   return layers;
 }
 
-Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
-    const std::string& text) const {
+Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(const std::string& text) const {
   const std::size_t colon = text.find(':');
   const std::optional<std::uint32_t> instance = number<std::uint32_t>(text.substr(0, colon));
   if (colon == std::string::npos || !instance) {
@@ -210,8 +207,7 @@ Read<std::string> Subnet::read(const std::string& text) const {
 
 Read<std::string> IpAddress::read(const std::string& text) const {
   in6_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1 &&
-      inet_pton(AF_INET6, text.c_str(), &address) != 1) {
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1 && inet_pton(AF_INET6, text.c_str(), &address) != 1) {
     return allowed("an IP address, as in 127.0.0.1 or ::");
   }
   return text;
@@ -230,13 +226,9 @@ Read<std::string> HostPort::read(const std::string& text) const {
 Read<CheckpointInterval> Interval::read(const std::string& text) const {
   constexpr std::uint64_t kStepsMax = 1'000'000'000;
   const std::size_t digits = text.find_first_not_of("0123456789.");
-  const std::string_view unit =
-      std::string_view(text).substr(digits == std::string::npos ? text.size() : digits);
+  const std::string_view unit = std::string_view(text).substr(digits == std::string::npos ? text.size() : digits);
   const std::string_view count = std::string_view(text).substr(0, text.size() - unit.size());
-  const double factor = unit == "s"                    ? 1
-                        : unit == "min" || unit == "m" ? 60
-                        : unit == "h"                  ? 3600
-                                                       : 0;
+  const double factor = unit == "s" ? 1 : unit == "min" || unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   const std::optional<std::uint64_t> steps = number<std::uint64_t>(count);
   if (unit.empty() && steps && *steps > 0 && *steps <= kStepsMax) {
     return CheckpointInterval{.steps = *steps};
@@ -308,13 +300,7 @@ Read<Variation::Value> Variation::read(const std::string& text) const {
 }
 
 std::vector<std::string> cpu_isas() {
-  return {"sse41",
-          "avx",
-          "avx2",
-          "avx2_vnni",
-          "avx512_core",
-          "avx512_core_vnni",
-          "avx512_core_bf16",
+  return {"sse41",          "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni", "avx512_core_bf16",
           "avx512_core_amx"};
 }
 

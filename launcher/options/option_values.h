@@ -83,16 +83,14 @@ struct Integers {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 
-/// A number of layers per stage, one of which may be -1; or `balanced`, which reads as an empty
-/// list.
+/// A number of layers per stage, one of which may be -1; or `balanced`, which reads as an empty list.
 struct LayersPerIpu {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 
 /// INSTANCE:WORDS.
 struct InstanceWords {
-  [[nodiscard]] Read<std::pair<std::uint32_t, std::vector<std::string>>> read(
-      const std::string& text) const;
+  [[nodiscard]] Read<std::pair<std::uint32_t, std::vector<std::string>>> read(const std::string& text) const;
 };
 
 /// An IPv4 network: ADDRESS/BITS.

@@ -12,8 +12,8 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// Everything that a user can request, from one table (option_table.h) for the command line and
-/// train.cfg. Each source overrides those to its left:
+/// Everything that a user can request, from one table (option_table.h) for the command line and train.cfg. Each source
+/// overrides those to its left:
 ///
 ///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
 namespace poprun::launcher {
@@ -59,15 +59,13 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< their paths, source and target.
 };
 
-/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0:
-/// never.
+/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0: never.
 struct CheckpointInterval {
   std::uint64_t steps = 0;
   double seconds = 0;
 };
 
-/// The user's request, with each value checked by itself and against the others. Not yet placed on
-/// hosts.
+/// The user's request, with each value checked by itself and against the others. Not yet placed on hosts.
 struct Options {
   Subcommand subcommand = Subcommand::kRun;
   proto::RunConfig config;  ///< Not yet with topology.instance_host.
@@ -96,10 +94,9 @@ struct Options {
   std::int64_t only_output_from_instance = -1;  ///< -1: show all instances.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 
-  std::vector<std::string> mpi_global_args;  ///< Split into words.
-  std::vector<std::string> mpi_local_args;   ///< Split into words.
-  std::map<std::uint32_t, std::vector<std::string>>
-      instance_mpi_local_args;  ///< By instance, split into words.
+  std::vector<std::string> mpi_global_args;                                   ///< Split into words.
+  std::vector<std::string> mpi_local_args;                                    ///< Split into words.
+  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< By instance, split into words.
 
   TlsFiles tls_files;  ///< Empty: certificates are derived from the token if needed.
 
@@ -122,13 +119,13 @@ struct Options {
   std::vector<Setting> settings;  ///< All rows, in table order.
   /// Parameters for the data source from other keys of [data]: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
-  std::uint32_t check_steps = 0;          ///< For Subcommand::kCheck, as in CheckConfig.
-  std::vector<std::uint32_t> check_ipus;  ///< For Subcommand::kCheck, as in CheckConfig.
-  Varied varied;                          ///< For Subcommand::kEstimate.
-  ProfileRequest profile;                 ///< For Subcommand::kProfile.
-  std::optional<double> loss_scaling;  ///< As in the configuration; none: chosen by the precision.
+  std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
+  std::vector<std::uint32_t> check_ipus;       ///< For Subcommand::kCheck, as in CheckConfig.
+  Varied varied;                               ///< For Subcommand::kEstimate.
+  ProfileRequest profile;                      ///< For Subcommand::kProfile.
+  std::optional<double> loss_scaling;          ///< As in the configuration; none: chosen by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
-  std::vector<std::string> notes;  ///< Decisions made, and options without effect; one line each.
+  std::vector<std::string> notes;              ///< Decisions made, and options without effect; one line each.
 };
 
 }  // namespace poprun::launcher

@@ -33,14 +33,13 @@ std::string shortened(const std::string& text) {
 
 Status give_value(Options& options, const Written& written) {
   const Refusal allowed = written.row->set(options, written.value);
-  return allowed ? Status{fail(ErrorCode::kUsage,
-                               fmt::format("{} = {} is not allowed; allowed: {}", written.place,
-                                           shortened(written.value), *allowed))}
+  return allowed ? Status{fail(ErrorCode::kUsage, fmt::format("{} = {} is not allowed; allowed: {}", written.place,
+                                                              shortened(written.value), *allowed))}
                  : Status{};
 }
 
-/// Gives every row its value: the last one written wins; a repeated row takes all. Overridden
-/// values must be valid, too. Requires: the file's values come before the command line's.
+/// Gives every row its value: the last one written wins; a repeated row takes all. Overridden values must be valid,
+/// too. Requires: the file's values come before the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
@@ -67,8 +66,7 @@ Status give_values(Options& options, std::span<const Written> written) {
 
 /// Handles --help. A word that is not a file may be a misspelt section.
 Result<bool> asks_for_help(const CommandLine& line, Options& options) {
-  const auto help =
-      std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
+  const auto help = std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
   if (help == line.written.end()) {
     return false;
   }
@@ -77,26 +75,22 @@ Result<bool> asks_for_help(const CommandLine& line, Options& options) {
     return false;
   }
   std::string topic = plain ? "" : help->value;
-  if (plain && line.positional.size() == 1 &&
-      line.positional[0].find_first_of("./") == std::string::npos) {
+  if (plain && line.positional.size() == 1 && line.positional[0].find_first_of("./") == std::string::npos) {
     topic = line.positional[0];
   }
   const std::vector<std::string> topics = help_topics();
   if (!topic.empty() && std::ranges::find(topics, topic) == topics.end()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
+    return fail(ErrorCode::kUsage, fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
   }
   options.help = std::move(topic);
   return true;
 }
 
-/// Handles requests for an answer instead of a job, which need no train.cfg. Returns whether there
-/// is one.
+/// Handles requests for an answer instead of a job, which need no train.cfg. Returns whether there is one.
 Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
   const auto asks_for = [&](std::string_view name) {
-    return std::ranges::any_of(line.written, [&](const Written& w) {
-      return w.row->name == name && parse_boolean(w.value).value_or(false);
-    });
+    return std::ranges::any_of(
+        line.written, [&](const Written& w) { return w.row->name == name && parse_boolean(w.value).value_or(false); });
   };
   POPRUN_ASSIGN(const bool helps, asks_for_help(line, options));
   if (helps) {
@@ -106,8 +100,8 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   if (options.version) {
     return true;
   }
-  const auto check_onnx = std::ranges::find_if(
-      line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
+  const auto check_onnx =
+      std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
   if (asks_for("list-models")) {
     options.question = {"poprun-emu-replica", "--list-models"};
   } else if (check_onnx != line.written.end()) {
@@ -125,17 +119,15 @@ std::string default_job_hint() {
 /// The single train.cfg named on the command line.
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}",
-                                               default_job_hint(), usage_line(subcommand)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("no train.cfg was given{}; usage: {}", default_job_hint(), usage_line(subcommand)));
   }
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format(
-            "exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
-            "program is named; usage: {}",
-            line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
+                            "program is named; usage: {}",
+                            line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
   }
   return file;
 }
@@ -143,18 +135,15 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
 /// The two files named for profile --compare.
 Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   if (line.positional.size() != 2) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format(
-            "--compare needs two profiles, source and target, but got {}; usage: "
-            "poprun-emu profile --compare A/profile.pb B/profile.pb",
-            line.positional.empty() ? "none" : fmt::format("{}", fmt::join(line.positional, " "))));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--compare needs two profiles, source and target, but got {}; usage: "
+                            "poprun-emu profile --compare A/profile.pb B/profile.pb",
+                            line.positional.empty() ? "none" : fmt::format("{}", fmt::join(line.positional, " "))));
   }
   return line.positional;
 }
 
-/// Reads the job's file. Errors: kUsage, with the path of an installed file of that name, or else
-/// of the default job.
+/// Reads the job's file. Errors: kUsage, with the path of an installed file of that name, or else of the default job.
 Result<std::string> read_job(const std::string& file) {
   const std::filesystem::path path(file);
   std::error_code error;
@@ -163,11 +152,10 @@ Result<std::string> read_job(const std::string& file) {
   }
   const std::string name = path.filename().string();
   const std::string installed = installed_file(name);
-  return fail(ErrorCode::kUsage,
-              fmt::format("{}: no such file{}", file,
-                          installed.empty() || installed == default_job()
-                              ? default_job_hint()
-                              : fmt::format("; an example of that name is {}", installed)));
+  return fail(ErrorCode::kUsage, fmt::format("{}: no such file{}", file,
+                                             installed.empty() || installed == default_job()
+                                                 ? default_job_hint()
+                                                 : fmt::format("; an example of that name is {}", installed)));
 }
 
 /// Whether the rows of an estimate may differ in this option: any option that defines the job.
@@ -188,16 +176,14 @@ Result<const OptionRow*> varied_row(const std::string& key) {
     }
   }
   if (row != nullptr) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--vary {}: --{} does not change what a job needs; keys of train.cfg, "
-                            "num-replicas and ipus-per-replica can be varied",
-                            key, row->name));
+    return fail(ErrorCode::kUsage, fmt::format("--vary {}: --{} does not change what a job needs; keys of train.cfg, "
+                                               "num-replicas and ipus-per-replica can be varied",
+                                               key, row->name));
   }
   const std::string meant = nearest(key, names);
   return fail(ErrorCode::kUsage,
               fmt::format("--vary {}: unknown key; {}", key,
-                          meant.empty() ? "see poprun-emu --help all"
-                                        : fmt::format("did you mean {}?", meant)));
+                          meant.empty() ? "see poprun-emu --help all" : fmt::format("did you mean {}?", meant)));
 }
 
 /// Fills in the jobs with the values of --vary, as if each value were on the command line.
@@ -207,8 +193,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
     return {};
   }
   if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
-    return fail(ErrorCode::kUsage,
-                "--vary was given twice; one key can be varied at a time, with several values");
+    return fail(ErrorCode::kUsage, "--vary was given twice; one key can be varied at a time, with several values");
   }
   POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
   varied.key = row->name;
@@ -220,8 +205,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
     one.config_file = options.config_file;
     POPRUN_TRY(give_values(one, written));
     if (const Status status = check_together(one); !status) {
-      return fail(status.error().code,
-                  fmt::format("--vary {} = {}: {}", row->name, value, status.error().message));
+      return fail(status.error().code, fmt::format("--vary {} = {}: {}", row->name, value, status.error().message));
     }
     for (const std::string& note : one.notes) {
       if (std::ranges::find(options.notes, note) == options.notes.end()) {
@@ -245,8 +229,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   }
   POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
-  // Checked before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4
-  // train.cfg`).
+  // Checked before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
   Options alone;
   for (const Written& w : line.written) {
     POPRUN_TRY(give_value(alone, w));
@@ -286,8 +269,7 @@ Result<Options> parse_options(std::span<const std::string> args) {
 }
 
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
-  return parse(args,
-               [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+  return parse(args, [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
 }
 
 std::string resolved_config(const Options& options) {
@@ -303,9 +285,8 @@ std::string resolved_config(const Options& options) {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
     const bool unset = setting.text.empty();
-    const std::string line =
-        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1),
-                    unset ? setting.derived : setting.text);
+    const std::string line = fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1),
+                                         unset ? setting.derived : setting.text);
     const bool has_value = !unset || !setting.derived.empty();
     text += fmt::format("{:<40} # {}\n", line, has_value ? origin_text(setting.origin) : "not set");
   }

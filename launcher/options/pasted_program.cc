@@ -38,8 +38,7 @@ bool is_in_path(const std::string& command) {
   for (std::string folder; std::getline(folders, folder, ':');) {
     const fs::path candidate = fs::path(folder) / command;
     std::error_code error;
-    if (!folder.empty() && fs::is_regular_file(candidate, error) &&
-        access(candidate.c_str(), X_OK) == 0) {
+    if (!folder.empty() && fs::is_regular_file(candidate, error) && access(candidate.c_str(), X_OK) == 0) {
       return true;
     }
   }
@@ -65,23 +64,20 @@ bool is_program(const std::string& word) {
 Status check_no_program(std::span<const std::string> args) {
   const std::span<const std::string> words = words_after_options(args);
   const auto asks_for_help = [](const Written& written) { return written.row->name == "help"; };
-  if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 ||
-      !is_program(words[0])) {
+  if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 || !is_program(words[0])) {
     return {};
   }
-  POPRUN_ASSIGN(const CommandLine before,
-                parse_command_line(args.first(args.size() - words.size())));
+  POPRUN_ASSIGN(const CommandLine before, parse_command_line(args.first(args.size() - words.size())));
   if (std::ranges::any_of(before.written, asks_for_help)) {
     return {};
   }
   constexpr std::size_t kShown = 4;
   const std::string job = default_job();
-  return fail(ErrorCode::kUsage,
-              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
-                          "what to train, by which optimiser, on which data; usage: {}{}",
-                          fmt::join(words.first(std::min(kShown, words.size())), " "),
-                          words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),
-                          job.empty() ? "" : fmt::format("; the default job is {}", job)));
+  return fail(ErrorCode::kUsage, fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
+                                             "what to train, by which optimiser, on which data; usage: {}{}",
+                                             fmt::join(words.first(std::min(kShown, words.size())), " "),
+                                             words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),
+                                             job.empty() ? "" : fmt::format("; the default job is {}", job)));
 }
 
 }  // namespace poprun::launcher

@@ -36,11 +36,9 @@ Status choose_cuts(Options& options) {
                                                kLayers, kSplit));
   }
   const bool layers_win = layers.origin == Origin::kCommandLine;
-  options.notes.push_back(layers_win
-                              ? fmt::format("{} replaces the file's {}", shown(options, kLayers),
-                                            shown(options, kSplit))
-                              : fmt::format("{} replaces the file's {}", shown(options, kSplit),
-                                            shown(options, kLayers)));
+  options.notes.push_back(
+      layers_win ? fmt::format("{} replaces the file's {}", shown(options, kLayers), shown(options, kSplit))
+                 : fmt::format("{} replaces the file's {}", shown(options, kSplit), shown(options, kLayers)));
   (layers_win ? split : layers).text.clear();
   if (layers_win) {
     pipeline.clear_split();
@@ -65,45 +63,40 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// The number of stages; if it depends on the model, the largest possible one: a stage on each IPU
-/// of the mapping or the replica.
+/// The number of stages; if it depends on the model, the largest possible one: a stage on each IPU of the mapping or
+/// the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (is_phased(options)) {
     return options.config.memory().phases();
   }
-  const auto ipus = pipeline.device_mapping().empty()
-                        ? options.config.topology().ipus_per_replica()
-                        : static_cast<std::uint32_t>(pipeline.device_mapping_size());
+  const auto ipus = pipeline.device_mapping().empty() ? options.config.topology().ipus_per_replica()
+                                                      : static_cast<std::uint32_t>(pipeline.device_mapping_size());
   return stages_of(pipeline).value_or(ipus);
 }
 
 Status check_mapping(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
-  const std::vector<std::uint32_t> mapping(pipeline.device_mapping().begin(),
-                                           pipeline.device_mapping().end());
+  const std::vector<std::uint32_t> mapping(pipeline.device_mapping().begin(), pipeline.device_mapping().end());
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
   const std::uint32_t highest = *std::ranges::max_element(mapping);
   if (highest >= ipus) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
-                            "from 0; set --ipus-per-replica {} or use lower numbers",
-                            shown(options, kMapping), ipus, highest, highest + 1));
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+                                               "from 0; set --ipus-per-replica {} or use lower numbers",
+                                               shown(options, kMapping), ipus, highest, highest + 1));
   }
   const std::optional<std::uint32_t> stages = stages_of(pipeline);
   if (stages && *stages != mapping.size()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{} names {}, but {} has {}; give the IPU of each stage",
-                            shown(options, kMapping), counted(mapping.size(), "IPU"),
-                            shown(options, pipeline.split().empty() ? kLayers : kSplit),
+                fmt::format("{} names {}, but {} has {}; give the IPU of each stage", shown(options, kMapping),
+                            counted(mapping.size(), "IPU"), shown(options, pipeline.split().empty() ? kLayers : kSplit),
                             counted(*stages, "stage")));
   }
   const std::set<std::uint32_t> distinct(mapping.begin(), mapping.end());
   if (!stages && distinct.size() < mapping.size()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} names an IPU twice, but balanced stages have one each; give the "
-                            "layers of each stage with {}",
-                            shown(options, kMapping), kLayers));
+    return fail(ErrorCode::kUsage, fmt::format("{} names an IPU twice, but balanced stages have one each; give the "
+                                               "layers of each stage with {}",
+                                               shown(options, kMapping), kLayers));
   }
   return {};
 }
@@ -118,22 +111,19 @@ Status check_phases(Options& options) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: phases take turns on {} = {} of a replica, but --ipus-per-replica "
                             "= {}; make both {}",
-                            shown(options, kPhases), kPhaseIpus, phase_ipus, ipus,
-                            std::clamp(ipus, 1U, 2U)));
+                            shown(options, kPhases), kPhaseIpus, phase_ipus, ipus, std::clamp(ipus, 1U, 2U)));
   }
   if (!config.pipeline().device_mapping().empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} and {} cannot be combined: phase p is on IPU p % {}; give only one "
-                            "of them",
-                            shown(options, kMapping), shown(options, kPhases), phase_ipus));
+    return fail(ErrorCode::kUsage, fmt::format("{} and {} cannot be combined: phase p is on IPU p % {}; give only one "
+                                               "of them",
+                                               shown(options, kMapping), shown(options, kPhases), phase_ipus));
   }
   const std::optional<std::uint32_t> stages = stages_of(config.pipeline());
   if (stages && *stages != phases) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}, but {} gives {}; make both equal, or leave the second out",
-                            shown(options, kPhases),
-                            shown(options, config.pipeline().split().empty() ? kLayers : kSplit),
-                            counted(*stages, "phase")));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{}, but {} gives {}; make both equal, or leave the second out", shown(options, kPhases),
+                    shown(options, config.pipeline().split().empty() ? kLayers : kSplit), counted(*stages, "phase")));
   }
   return {};
 }
@@ -144,18 +134,17 @@ Status check_ipus(Options& options) {
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
   const std::uint32_t stages = stages_of(pipeline).value_or(1);
   if (stages > ipus) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: {} need {} IPUs, but --ipus-per-replica = {}; set "
-                            "--ipus-per-replica {}, or let stages share IPUs with {}",
-                            shown(options, pipeline.split().empty() ? kLayers : kSplit),
-                            counted(stages, "stage"), stages, ipus, stages, kMapping));
+    return fail(ErrorCode::kUsage, fmt::format("{}: {} need {} IPUs, but --ipus-per-replica = {}; set "
+                                               "--ipus-per-replica {}, or let stages share IPUs with {}",
+                                               shown(options, pipeline.split().empty() ? kLayers : kSplit),
+                                               counted(stages, "stage"), stages, ipus, stages, kMapping));
   }
   return {};
 }
 
-/// Derives the recomputation mode for display. The configuration leaves it open for code that
-/// varies the IPUs and the schedule; the compiler uses the same rule for its own stages:
-/// `default_recomputation` in replica/compiler/techniques/recomputation/kept.h.
+/// Derives the recomputation mode for display. The configuration leaves it open for code that varies the IPUs and the
+/// schedule; the compiler uses the same rule for its own stages: `default_recomputation` in
+/// replica/compiler/techniques/recomputation/kept.h.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
@@ -177,90 +166,83 @@ void note_pipeline_without_effect(Options& options) {
   note("pipeline.schedule", check || !one_stage, "with a single stage");
   note("pipeline.schedule", check || !is_phased(options), "with memory.phases");
   note(kPhaseIpus, is_phased(options), "without memory.phases");
-  for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
-                           "pipeline.recompute", "pipeline.recomputation-memory"}) {
+  for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints", "pipeline.recompute",
+                           "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
   }
-  note("pipeline.recomputation-memory",
-       check || options.config.inference() || pipeline.recomputation() == "standard",
+  note("pipeline.recomputation-memory", check || options.config.inference() || pipeline.recomputation() == "standard",
        "without pipeline.recomputation = standard");
 }
 
 }  // namespace
 
 std::vector<OptionRow> pipeline_rows() {
-  return {
-      file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
-               "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
-               "Embeddings and heads are not counted: they belong to the first and the last stage. "
-               "balanced evens out device time; where that does not fit into memory, up to 5 other "
-               "splits are compiled to find one that does",
-               LayersPerIpu{},
-               [](Options& o, const std::vector<std::int64_t>& layers) {
-                 auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();
-                 field.Assign(layers.begin(), layers.end());
-               }),
-      file_key("pipeline.split", "NAMES", "",
-               "Instead of layers-per-ipu: layers or tensors with which the second and each "
-               "further stage begins, separated by blanks",
-               Names{},
-               [](Options& o, const std::vector<std::string>& names) {
-                 auto& field = *o.config.mutable_pipeline()->mutable_split();
-                 field.Assign(names.begin(), names.end());
-               }),
-      file_key("pipeline.device-mapping", "LIST", "",
-               "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share one "
-               "(default: stage 0 on IPU 0, stage 1 on IPU 1 ...)",
-               Integers{0, 63},
-               [](Options& o, const std::vector<std::int64_t>& ipus) {
-                 auto& field = *o.config.mutable_pipeline()->mutable_device_mapping();
-                 field.Assign(ipus.begin(), ipus.end());
-               }),
-      file_key("pipeline.schedule", "NAME", "grouped",
-               "Order of the micro-batches: grouped (all stages forward and backward in each "
-               "cycle), interleaved (forward and backward alternate; fewer activations are "
-               "stored), or sequential (one stage at a time, no pipeline)",
-               Choice{{"grouped", "interleaved", "sequential"}}),
-      file_key(
-          "pipeline.recomputation", "NAME", "",
-          "What the backward pass computes again instead of storing it: none, standard "
-          "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
-          "layers), pipeline (stores the inputs of stages, and everything in the last one, whose "
-          "backward pass follows at once) or all (like pipeline, but recomputes the last stage, "
-          "too) (default: pipeline if there are several stages and the schedule is not "
-          "sequential, else none)",
-          Choice{{"none", "standard", "layer", "pipeline", "all"}}),
-      file_key("pipeline.recomputation-checkpoints", "REGEX", "",
-               "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
-      file_key("pipeline.recompute", "REGEX", "",
-               "Recompute tensors whose name matches REGEX, whatever the mode", Regex{}),
-      file_key("pipeline.recomputation-memory", "X", "0.5",
-               "With recomputation standard, the part of an IPU's memory for tensors to stay "
-               "within; the rest is for code and temporaries",
-               Real{0, 1, false})};
+  return {file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
+                   "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
+                   "Embeddings and heads are not counted: they belong to the first and the last stage. "
+                   "balanced evens out device time; where that does not fit into memory, up to 5 other "
+                   "splits are compiled to find one that does",
+                   LayersPerIpu{},
+                   [](Options& o, const std::vector<std::int64_t>& layers) {
+                     auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();
+                     field.Assign(layers.begin(), layers.end());
+                   }),
+          file_key("pipeline.split", "NAMES", "",
+                   "Instead of layers-per-ipu: layers or tensors with which the second and each "
+                   "further stage begins, separated by blanks",
+                   Names{},
+                   [](Options& o, const std::vector<std::string>& names) {
+                     auto& field = *o.config.mutable_pipeline()->mutable_split();
+                     field.Assign(names.begin(), names.end());
+                   }),
+          file_key("pipeline.device-mapping", "LIST", "",
+                   "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share one "
+                   "(default: stage 0 on IPU 0, stage 1 on IPU 1 ...)",
+                   Integers{0, 63},
+                   [](Options& o, const std::vector<std::int64_t>& ipus) {
+                     auto& field = *o.config.mutable_pipeline()->mutable_device_mapping();
+                     field.Assign(ipus.begin(), ipus.end());
+                   }),
+          file_key("pipeline.schedule", "NAME", "grouped",
+                   "Order of the micro-batches: grouped (all stages forward and backward in each "
+                   "cycle), interleaved (forward and backward alternate; fewer activations are "
+                   "stored), or sequential (one stage at a time, no pipeline)",
+                   Choice{{"grouped", "interleaved", "sequential"}}),
+          file_key("pipeline.recomputation", "NAME", "",
+                   "What the backward pass computes again instead of storing it: none, standard "
+                   "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
+                   "layers), pipeline (stores the inputs of stages, and everything in the last one, whose "
+                   "backward pass follows at once) or all (like pipeline, but recomputes the last stage, "
+                   "too) (default: pipeline if there are several stages and the schedule is not "
+                   "sequential, else none)",
+                   Choice{{"none", "standard", "layer", "pipeline", "all"}}),
+          file_key("pipeline.recomputation-checkpoints", "REGEX", "",
+                   "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
+          file_key("pipeline.recompute", "REGEX", "", "Recompute tensors whose name matches REGEX, whatever the mode",
+                   Regex{}),
+          file_key("pipeline.recomputation-memory", "X", "0.5",
+                   "With recomputation standard, the part of an IPU's memory for tensors to stay "
+                   "within; the rest is for code and temporaries",
+                   Real{0, 1, false})};
 }
 
 std::vector<OptionRow> phase_rows() {
-  return {
-      file_key(
-          "memory.phases", "N", "1",
-          "Cut the model into N phases: each one works on all micro-batches of a step, forward "
-          "or backward, before the next one begins, so that what is kept off the chip moves "
-          "once a phase. pipeline.layers-per-ipu or pipeline.split may say where to cut; "
-          "otherwise phases have about equally many bytes of parameters. 1: none",
-          Integer{1, 1024}),
-      file_key("memory.phase-ipus", "N", "1",
-               "IPUs that take turns with phases: 1, or 2, where one can load a phase while the "
-               "other one works",
-               Integer{1, 2})};
+  return {file_key("memory.phases", "N", "1",
+                   "Cut the model into N phases: each one works on all micro-batches of a step, forward "
+                   "or backward, before the next one begins, so that what is kept off the chip moves "
+                   "once a phase. pipeline.layers-per-ipu or pipeline.split may say where to cut; "
+                   "otherwise phases have about equally many bytes of parameters. 1: none",
+                   Integer{1, 1024}),
+          file_key("memory.phase-ipus", "N", "1",
+                   "IPUs that take turns with phases: 1, or 2, where one can load a phase while the "
+                   "other one works",
+                   Integer{1, 2})};
 }
 
 Status check_pipeline(Options& options) {
   POPRUN_TRY(choose_cuts(options));
   const bool mapped = !options.config.pipeline().device_mapping().empty();
-  POPRUN_TRY(is_phased(options) ? check_phases(options)
-             : mapped           ? check_mapping(options)
-                                : check_ipus(options));
+  POPRUN_TRY(is_phased(options) ? check_phases(options) : mapped ? check_mapping(options) : check_ipus(options));
   derive_recomputation(options);
   note_pipeline_without_effect(options);
   return {};

@@ -12,8 +12,8 @@ std::vector<OptionRow> pipeline_rows();
 /// `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
 std::vector<OptionRow> phase_rows();
 
-/// Checks the keys of both sections against each other and against --ipus-per-replica, as far as
-/// possible without the model. Adds notes on keys without effect.
+/// Checks the keys of both sections against each other and against --ipus-per-replica, as far as possible without the
+/// model. Adds notes on keys without effect.
 ///
 /// Requires: all rows have their values.
 /// Errors: kUsage, names the keys and the remedy.

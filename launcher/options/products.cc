@@ -94,9 +94,8 @@ std::optional<std::uint32_t> index_after(std::string_view beginning, std::string
 
 /// Parses "matmuls", "ipu1", "stage2.convolutions"; accepts capitals, as in PopTorch's "IPU0".
 bool read_where(std::string where, ProductSetting& setting) {
-  std::ranges::transform(where, where.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  std::ranges::transform(where, where.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const std::size_t dot = where.find('.');
   const std::string place = where.substr(0, dot);
   std::string kind = dot == std::string::npos ? "" : where.substr(dot + 1);
@@ -130,8 +129,8 @@ struct Everywhere {
     std::string blanks = text;
     std::ranges::replace(blanks, ',', ' ');
     const std::vector<std::string> words = words_of(blanks);
-    const auto plain = std::ranges::count_if(
-        words, [](const std::string& w) { return w.find('=') == std::string::npos; });
+    const auto plain =
+        std::ranges::count_if(words, [](const std::string& w) { return w.find('=') == std::string::npos; });
     std::vector<ProductSetting> settings;
     std::set<std::string> scopes;
     std::uint32_t ipu = 0;
@@ -161,10 +160,10 @@ struct Everywhere {
 
  private:
   static tl::unexpected<std::string> refused(const std::string& why) {
-    return tl::unexpected<std::string>{fmt::format(
-        "{0}; or one for each IPU, separated by blanks; besides these, WHERE={1} for WHERE "
-        "convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls{2}",
-        Value::kAllowed, Value::kLetter, why)};
+    return tl::unexpected<std::string>{
+        fmt::format("{0}; or one for each IPU, separated by blanks; besides these, WHERE={1} for WHERE "
+                    "convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls{2}",
+                    Value::kAllowed, Value::kLetter, why)};
   }
 };
 
@@ -177,8 +176,7 @@ struct ByOperator {
       ProductSetting setting;
       setting.set_text(word);
       const std::size_t equals = word.rfind('=');
-      if (equals == std::string::npos || equals == 0 ||
-          !Value::read(word.substr(equals + 1), setting)) {
+      if (equals == std::string::npos || equals == 0 || !Value::read(word.substr(equals + 1), setting)) {
         return refused(fmt::format("; '{}' is none", word));
       }
       const Read<std::string> pattern = Regex{}.read(word.substr(0, equals));
@@ -196,9 +194,8 @@ struct ByOperator {
 
  private:
   static tl::unexpected<std::string> refused(const std::string& why) {
-    return tl::unexpected<std::string>{
-        fmt::format("REGEX={0}, several of them separated by blanks, where {0} is {1}{2}",
-                    Value::kLetter, Value::kAllowed, why)};
+    return tl::unexpected<std::string>{fmt::format(
+        "REGEX={0}, several of them separated by blanks, where {0} is {1}{2}", Value::kLetter, Value::kAllowed, why)};
   }
 };
 
@@ -229,18 +226,16 @@ auto adds(Settings& (*field)(Options&)) {
 }
 
 template <typename Kind, typename Store>
-OptionRow repeated_key(std::string_view name, const char* placeholder, const char* help, Kind kind,
-                       Store store) {
+OptionRow repeated_key(std::string_view name, const char* placeholder, const char* help, Kind kind, Store store) {
   OptionRow row = file_key(std::string{name}, placeholder, "", help, kind, store);
   row.arity = Arity::kRepeated;
   return row;
 }
 
 /// The key that a setting was written with, in the format of `shown`.
-std::string shown(const Options& options, std::string_view everywhere,
-                  const ProductSetting& setting) {
-  return shown(options, setting.operators().empty() ? std::string{everywhere}
-                                                    : fmt::format("{}-operators", everywhere));
+std::string shown(const Options& options, std::string_view everywhere, const ProductSetting& setting) {
+  return shown(options,
+               setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));
 }
 
 /// The largest number of IPUs; a check also splits the model over other numbers of IPUs.
@@ -253,8 +248,7 @@ std::uint32_t most_ipus(const Options& options) {
 }
 
 /// IPUs that a list omits get the default, which a note mentions.
-Status check_ipus(Options& options, std::string_view key, const Settings& settings,
-                  std::string_view otherwise) {
+Status check_ipus(Options& options, std::string_view key, const Settings& settings, std::string_view otherwise) {
   const std::uint32_t ipus = most_ipus(options);
   std::set<std::uint32_t> named;
   bool has_default = false;
@@ -262,20 +256,17 @@ Status check_ipus(Options& options, std::string_view key, const Settings& settin
     if (setting.has_ipu()) {
       named.insert(setting.ipu());
     }
-    has_default = has_default || (setting.operators().empty() && !setting.has_ipu() &&
-                                  !setting.has_stage() && setting.products().empty());
+    has_default = has_default || (setting.operators().empty() && !setting.has_ipu() && !setting.has_stage() &&
+                                  setting.products().empty());
   }
   if (!named.empty() && *named.rbegin() >= ipus) {
     const std::uint32_t highest = *named.rbegin();
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
-                            "from 0; set --ipus-per-replica {} or leave it out",
-                            shown(options, key), ipus, highest, highest + 1));
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+                                               "from 0; set --ipus-per-replica {} or leave it out",
+                                               shown(options, key), ipus, highest, highest + 1));
   }
-  if (!named.empty() && named.size() < options.config.topology().ipus_per_replica() &&
-      !has_default) {
-    options.notes.push_back(
-        fmt::format("{}: IPUs that it does not name have {}", shown(options, key), otherwise));
+  if (!named.empty() && named.size() < options.config.topology().ipus_per_replica() && !has_default) {
+    options.notes.push_back(fmt::format("{}: IPUs that it does not name have {}", shown(options, key), otherwise));
   }
   return {};
 }
@@ -283,15 +274,14 @@ Status check_ipus(Options& options, std::string_view key, const Settings& settin
 Status check_partials(const Options& options) {
   for (const ProductSetting& setting : options.config.model().partials()) {
     if (setting.partials() == "half" && options.config.model().precision() != "half") {
-      return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half, but it is float",
-                                                 shown(options, kPartials, setting)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} needs model.precision = half, but it is float", shown(options, kPartials, setting)));
     }
     if (options.subcommand == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: check cuts the model in several ways that must give equal bits, "
-                              "but partial sums by IPU or stage depend on the cut; choose the "
-                              "operators by name with {}",
-                              shown(options, kPartials), kPartialsOperators));
+      return fail(ErrorCode::kUsage, fmt::format("{}: check cuts the model in several ways that must give equal bits, "
+                                                 "but partial sums by IPU or stage depend on the cut; choose the "
+                                                 "operators by name with {}",
+                                                 shown(options, kPartials), kPartialsOperators));
     }
   }
   return {};
@@ -300,10 +290,10 @@ Status check_partials(const Options& options) {
 void note_small_proportions(Options& options) {
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
-      options.notes.push_back(fmt::format(
-          "{}: poplin::createWeights() advises against less than 0.05: such plans crowd the "
-          "operands on few tiles and need more code and exchange",
-          shown(options, kProportion, setting)));
+      options.notes.push_back(
+          fmt::format("{}: poplin::createWeights() advises against less than 0.05: such plans crowd the "
+                      "operands on few tiles and need more code and exchange",
+                      shown(options, kProportion, setting)));
     }
   }
   auto& notes = options.notes;
@@ -313,47 +303,44 @@ void note_small_proportions(Options& options) {
 }  // namespace
 
 std::vector<OptionRow> memory_proportion_rows() {
-  return {
-      file_key(std::string{kProportion}, "LIST", "0.6",
-               "Part of a tile's memory that temporary values of a convolution or "
-               "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
-               "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
-               "stage2.matmuls=X. A stage goes before an IPU",
-               Everywhere<Proportion>{}, replaces(proportions)),
-      repeated_key(kProportionOperators, "REGEX=X",
-                   "Proportion X where the name of the output tensor matches REGEX, and for "
-                   "gradients of such operators; goes before all others. Several are separated by "
-                   "blanks",
-                   ByOperator<Proportion>{}, adds(proportions))};
+  return {file_key(std::string{kProportion}, "LIST", "0.6",
+                   "Part of a tile's memory that temporary values of a convolution or "
+                   "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
+                   "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
+                   "stage2.matmuls=X. A stage goes before an IPU",
+                   Everywhere<Proportion>{}, replaces(proportions)),
+          repeated_key(kProportionOperators, "REGEX=X",
+                       "Proportion X where the name of the output tensor matches REGEX, and for "
+                       "gradients of such operators; goes before all others. Several are separated by "
+                       "blanks",
+                       ByOperator<Proportion>{}, adds(proportions))};
 }
 
 std::vector<OptionRow> partials_rows() {
-  return {
-      file_key(std::string{kPartials}, "LIST", "float",
-               "With half precision, type of the partial sums of convolutions and matmuls: float "
-               "or half, or one for each IPU; besides, convolutions=TYPE, matmuls=TYPE, "
-               "ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
-               Everywhere<PartialSums>{}, replaces(partials)),
-      repeated_key(kPartialsOperators, "REGEX=TYPE",
-                   "Partial sums of type TYPE where the name of the output tensor matches REGEX, "
-                   "and for gradients of such operators; goes before all others. Several are "
-                   "separated by blanks",
-                   ByOperator<PartialSums>{}, adds(partials))};
+  return {file_key(std::string{kPartials}, "LIST", "float",
+                   "With half precision, type of the partial sums of convolutions and matmuls: float "
+                   "or half, or one for each IPU; besides, convolutions=TYPE, matmuls=TYPE, "
+                   "ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
+                   Everywhere<PartialSums>{}, replaces(partials)),
+          repeated_key(kPartialsOperators, "REGEX=TYPE",
+                       "Partial sums of type TYPE where the name of the output tensor matches REGEX, "
+                       "and for gradients of such operators; goes before all others. Several are "
+                       "separated by blanks",
+                       ByOperator<PartialSums>{}, adds(partials))};
 }
 
 std::vector<OptionRow> serialisation_rows() {
-  return {
-      file_key("model.embedding-serialisation-factor", "N", "1",
-               "Compute the largest embedding table's gradient, and the projection onto as many "
-               "channels with its gradients, in N slices of the vocabulary, one after the other: "
-               "gradients of one slice alone are live at a time. Like optimum-graphcore's "
-               "embedding_serialization_factor; losses may differ in their last bits",
-               Integer{1, 4096}),
-      repeated_key("model.serialised-matmuls", "REGEX=N",
-                   "Compute dense layers in N slices of their output channels where the name of "
-                   "the output tensor matches REGEX, and their gradients too, as PopTorch's "
-                   "serializedMatMul in mode OutputChannels. Several are separated by blanks",
-                   ByOperator<Slices>{}, adds(serialised))};
+  return {file_key("model.embedding-serialisation-factor", "N", "1",
+                   "Compute the largest embedding table's gradient, and the projection onto as many "
+                   "channels with its gradients, in N slices of the vocabulary, one after the other: "
+                   "gradients of one slice alone are live at a time. Like optimum-graphcore's "
+                   "embedding_serialization_factor; losses may differ in their last bits",
+                   Integer{1, 4096}),
+          repeated_key("model.serialised-matmuls", "REGEX=N",
+                       "Compute dense layers in N slices of their output channels where the name of "
+                       "the output tensor matches REGEX, and their gradients too, as PopTorch's "
+                       "serializedMatMul in mode OutputChannels. Several are separated by blanks",
+                       ByOperator<Slices>{}, adds(serialised))};
 }
 
 Status check_products(Options& options) {

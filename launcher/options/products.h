@@ -4,9 +4,8 @@
 
 #include "launcher/options/option_table.h"
 
-/// Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and
-/// `model.partials`, each also with the suffix `-operators` for operators by name. Both have one
-/// grammar:
+/// Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each also
+/// with the suffix `-operators` for operators by name. Both have one grammar:
 ///
 ///   0.6                  everywhere
 ///   0.15 0.25 0.25       by IPU
@@ -20,12 +19,12 @@ namespace poprun::launcher {
 std::vector<OptionRow> memory_proportion_rows();
 std::vector<OptionRow> partials_rows();
 
-/// `model.embedding-serialisation-factor` and `model.serialised-matmuls`, which have the grammar of
-/// a key with -operators.
+/// `model.embedding-serialisation-factor` and `model.serialised-matmuls`, which have the grammar of a key with
+/// -operators.
 std::vector<OptionRow> serialisation_rows();
 
-/// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on
-/// settings without effect, and on proportions below the recommended minimum.
+/// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without effect,
+/// and on proportions below the recommended minimum.
 ///
 /// Requires: all rows have their values.
 /// Errors: kUsage, names key, value and remedy.

@@ -9,9 +9,9 @@
 /// Splits and quotes words as a shell does.
 namespace poprun::launcher {
 
-/// Splits at blanks. '...' and "..." group, and a backslash takes the next character literally
-/// (inside "..." too). There is no expansion of any kind. (boost::program_options::split_unix ends
-/// "it's" at the apostrophe, unescapes inside '...', drops '' and closes open quotes by itself.)
+/// Splits at blanks. '...' and "..." group, and a backslash takes the next character literally (inside "..." too).
+/// There is no expansion of any kind. (boost::program_options::split_unix ends "it's" at the apostrophe, unescapes
+/// inside '...', drops '' and closes open quotes by itself.)
 ///
 /// Errors
 ///   kUsage  a quote is not closed, or the text ends in a backslash.

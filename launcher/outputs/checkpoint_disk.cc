@@ -93,8 +93,7 @@ void remove_checkpoint(const std::string& checkpoint) {
 
 void remove_parts(const std::string& folder) {
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (name.starts_with("step-") && name.ends_with(".part")) {
       std::error_code unused;
@@ -103,8 +102,7 @@ void remove_parts(const std::string& folder) {
   }
 }
 
-Status add_to_manifest(const std::string& folder, const char* name,
-                       proto::CheckpointManifest& manifest) {
+Status add_to_manifest(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
   const std::string path = fmt::format("{}/{}", folder, name);
   std::error_code error;
   proto::CheckpointFile& file = *manifest.add_files();

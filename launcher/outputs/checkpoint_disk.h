@@ -7,8 +7,7 @@
 #include "proto/checkpoint.pb.h"
 #include "replica/base/error.h"
 
-/// The steps of a checkpoint writer that touch the disk. Errors, of all: kInfrastructure, naming
-/// the file.
+/// The steps of a checkpoint writer that touch the disk. Errors, of all: kInfrastructure, naming the file.
 namespace poprun::launcher {
 
 /// Makes files that were created or renamed in a folder survive a crash.
@@ -27,7 +26,6 @@ void remove_checkpoint(const std::string& checkpoint);
 void remove_parts(const std::string& folder);
 
 /// Adds a file of the folder to the manifest, with its size and digest.
-Status add_to_manifest(const std::string& folder, const char* name,
-                       proto::CheckpointManifest& manifest);
+Status add_to_manifest(const std::string& folder, const char* name, proto::CheckpointManifest& manifest);
 
 }  // namespace poprun::launcher

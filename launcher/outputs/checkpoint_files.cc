@@ -52,19 +52,19 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   const std::string path = fmt::format("{}/{}", folder, file.name());
   POPRUN_ASSIGN(const std::uint64_t size, size_of(path));
   if (size != file.bytes()) {
-    return fail(ErrorCode::kData, fmt::format("{}: it has {} B, but the manifest says {} B", path,
-                                              grouped(size), grouped(file.bytes())));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: it has {} B, but the manifest says {} B", path, grouped(size), grouped(file.bytes())));
   }
   POPRUN_ASSIGN(const std::string digest, sha256_of_file(path).map_error(as_unreadable));
   if (digest != file.sha256()) {
-    return fail(ErrorCode::kData, fmt::format("{}: its SHA-256 is {}, but the manifest says {}",
-                                              path, digest, file.sha256()));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: its SHA-256 is {}, but the manifest says {}", path, digest, file.sha256()));
   }
   return {};
 }
 
-/// Whether `text` is unchanged since a build wrote it: its checksum is that of the text with an
-/// empty string in place of the checksum.
+/// Whether `text` is unchanged since a build wrote it: its checksum is that of the text with an empty string in place
+/// of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
   const std::string field = "\n \"sha256\": \"";  // The files' checksums are indented more.
   const std::size_t at = text.find(field + checksum + '"');
@@ -78,8 +78,7 @@ bool fits_its_checksum(std::string text, const std::string& checksum) {
 Result<Checkpoint> read_manifest(const std::string& folder) {
   const std::string path = fmt::format("{}/{}", folder, kManifestFile);
   POPRUN_TRY(size_of(path).map([](std::uint64_t) {}));
-  POPRUN_ASSIGN(const std::string text,
-                read_file(path, kManifestBytesMax).map_error(as_unreadable));
+  POPRUN_ASSIGN(const std::string text, read_file(path, kManifestBytesMax).map_error(as_unreadable));
   Checkpoint checkpoint{.folder = folder, .manifest = {}};
   proto::CheckpointManifest& manifest = checkpoint.manifest;
   google::protobuf::util::JsonParseOptions lenient;
@@ -91,8 +90,8 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
     return fail(ErrorCode::kData, fmt::format("{}: its own checksum does not fit its text", path));
   }
   POPRUN_ASSIGN(const std::string as_we_write_it, manifest_text(manifest));
-  checkpoint.is_of_this_build = manifest.format() == kCheckpointFormat &&
-                                manifest.version() == POPRUN_VERSION && text == as_we_write_it;
+  checkpoint.is_of_this_build =
+      manifest.format() == kCheckpointFormat && manifest.version() == POPRUN_VERSION && text == as_we_write_it;
   return checkpoint;
 }
 
@@ -115,8 +114,7 @@ std::string difference(const proto::RunConfig& then, const proto::RunConfig& now
   }
   std::string first = text.substr(0, text.find('\n'));
   first.erase(0, first.find(": ") + 2);
-  std::replace(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(first.find(':')), '_',
-               '-');
+  std::replace(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(first.find(':')), '_', '-');
   return first;
 }
 
@@ -128,16 +126,14 @@ std::uint64_t step_of(const std::string& folder) {
   std::uint64_t step = 0;
   const char* const end = name.data() + name.size();
   const bool is_one = name.starts_with(kPrefix) && name.size() > kPrefix.size();
-  const auto [stop, error] =
-      std::from_chars(name.data() + (is_one ? kPrefix.size() : 0), end, step);
+  const auto [stop, error] = std::from_chars(name.data() + (is_one ? kPrefix.size() : 0), end, step);
   return is_one && error == std::errc{} && stop == end ? step : 0;
 }
 
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (step_of(entry->path()) > 0) {
       found.push_back(entry->path());
     }
@@ -166,32 +162,27 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
     return checkpoint;
   }
   for (const char* name : {kStateFile, kMetricsFile}) {
-    const auto file =
-        std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
+    const auto file = std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
     if (file == checkpoint.manifest.files().end()) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
+      return fail(ErrorCode::kData, fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
     }
     POPRUN_TRY(check_file(folder, *file));
   }
   return checkpoint;
 }
 
-Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config,
-                      const std::string& onnx_sha256) {
+Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256) {
   const proto::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.version() != POPRUN_VERSION) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: it is from poprun-emu {}, whose bits this one ({}) may "
-                            "not have; use that version, or start anew from the weights",
-                            checkpoint.folder, manifest.version(), POPRUN_VERSION));
+    return fail(ErrorCode::kUsage, fmt::format("--resume {}: it is from poprun-emu {}, whose bits this one ({}) may "
+                                               "not have; use that version, or start anew from the weights",
+                                               checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: it is from another build of poprun-emu {}, with other "
-                            "settings or another format; use that build, or start anew from the "
-                            "weights",
-                            checkpoint.folder, POPRUN_VERSION));
+    return fail(ErrorCode::kUsage, fmt::format("--resume {}: it is from another build of poprun-emu {}, with other "
+                                               "settings or another format; use that build, or start anew from the "
+                                               "weights",
+                                               checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
   proto::RunConfig now = config;
@@ -199,10 +190,9 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   even_out(now);
   if (!onnx_sha256.empty() && !manifest.onnx_sha256().empty()) {
     if (onnx_sha256 != manifest.onnx_sha256()) {
-      return fail(ErrorCode::kData,
-                  fmt::format("--resume {}: {} is not the checkpoint's model; put the old one "
-                              "back, or start anew",
-                              checkpoint.folder, now.model().onnx()));
+      return fail(ErrorCode::kData, fmt::format("--resume {}: {} is not the checkpoint's model; put the old one "
+                                                "back, or start anew",
+                                                checkpoint.folder, now.model().onnx()));
     }
     now.mutable_model()->set_onnx(then.model().onnx());
     now.mutable_model()->set_name(then.model().name());
@@ -212,10 +202,9 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
     then.mutable_training()->set_epochs(now.training().epochs());
   }
   if (const std::string found = difference(then, now); !found.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: this job is not the checkpoint's: {}; give it the old "
-                            "value, or start anew",
-                            checkpoint.folder, found));
+    return fail(ErrorCode::kUsage, fmt::format("--resume {}: this job is not the checkpoint's: {}; give it the old "
+                                               "value, or start anew",
+                                               checkpoint.folder, found));
   }
   return {};
 }

@@ -14,8 +14,7 @@
 ///     DIR/step-N/manifest.json       CheckpointManifest: what else a job needs, and checksums
 ///     DIR/step-N.part/               an incomplete checkpoint, in progress or interrupted
 ///
-/// A folder step-N is always complete: its files and then the folder itself are on the disk before
-/// it gets its name.
+/// A folder step-N is always complete: its files and then the folder itself are on the disk before it gets its name.
 namespace poprun::launcher {
 
 inline constexpr const char* kStateFile = "state.safetensors";
@@ -44,10 +43,9 @@ std::uint64_t step_of(const std::string& folder);
 /// Errors: kBug if it cannot be formatted.
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
-/// Reads the manifest of the checkpoint `folder`, and checks it against its own checksum and each
-/// of the checkpoint's files against its size and checksum. This reads the files completely, except
-/// if another version or build wrote the manifest: that is not damage, and check_same_job refuses
-/// it.
+/// Reads the manifest of the checkpoint `folder`, and checks it against its own checksum and each of the checkpoint's
+/// files against its size and checksum. This reads the files completely, except if another version or build wrote the
+/// manifest: that is not damage, and check_same_job refuses it.
 ///
 /// Errors
 ///   kData           it is damaged: names the missing file, or what was read and differs.
@@ -55,15 +53,14 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 ///                   why.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
-/// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings
-/// must be equal, except where the job runs, what it outputs, and, with a constant learning rate,
-/// its number of steps. An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
+/// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings must be equal,
+/// except where the job runs, what it outputs, and, with a constant learning rate, its number of steps. An ONNX model
+/// is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
 ///   kUsage  names the first setting that differs with both values, or the version; or another
 ///           build wrote it.
 ///   kData   the model's file is another one.
-Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config,
-                      const std::string& onnx_sha256);
+Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
 }  // namespace poprun::launcher

@@ -36,8 +36,7 @@ double now_seconds() {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(Setup setup, News news)
-    : setup_(std::move(setup)), news_(std::move(news)) {}
+CheckpointWriter::CheckpointWriter(Setup setup, News news) : setup_(std::move(setup)), news_(std::move(news)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   if (open_) {
@@ -55,14 +54,13 @@ Status CheckpointWriter::take_folder() {
   std::error_code error;
   std::vector<fs::path> parents;  // Folders in which a new folder is created.
   for (fs::path missing = fs::absolute(setup_.folder, error).lexically_normal();
-       missing.has_relative_path() && !fs::exists(missing, error);
-       missing = missing.parent_path()) {
+       missing.has_relative_path() && !fs::exists(missing, error); missing = missing.parent_path()) {
     parents.push_back(missing.parent_path());
   }
   fs::create_directories(setup_.folder, error);
   if (error) {
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {} cannot be created: {}",
-                                               setup_.folder, error.message()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--checkpoint-dir {} cannot be created: {}", setup_.folder, error.message()));
   }
   for (const fs::path& parent : parents) {
     POPRUN_TRY(sync_folder(parent));
@@ -71,18 +69,15 @@ Status CheckpointWriter::take_folder() {
   // Some network file systems do not support locks; their errors are not a reason to refuse.
   if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(folder);
-    return fail(ErrorCode::kUsage,
-                fmt::format("--checkpoint-dir {}: another job writes to it; choose another folder, "
-                            "or wait until it ends",
-                            setup_.folder));
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job writes to it; choose another folder, "
+                                               "or wait until it ends",
+                                               setup_.folder));
   }
-  if (const auto others = checkpoints_in(setup_.folder);
-      !goes_on_ && !setup_.may_replace && !others.empty()) {
+  if (const auto others = checkpoints_in(setup_.folder); !goes_on_ && !setup_.may_replace && !others.empty()) {
     close(folder);
-    return fail(ErrorCode::kUsage,
-                fmt::format("--checkpoint-dir {}: another job has stored checkpoints in it ({}); "
-                            "choose another folder, or add --overwrite to replace them",
-                            setup_.folder, fs::path(others.front()).filename().string()));
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job has stored checkpoints in it ({}); "
+                                               "choose another folder, or add --overwrite to replace them",
+                                               setup_.folder, fs::path(others.front()).filename().string()));
   }
   remove_parts(setup_.folder);  // Done first: interrupted checkpoints may be what fills the disk.
   const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
@@ -91,9 +86,8 @@ Status CheckpointWriter::take_folder() {
   } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may have space later.
     const int reason = errno;
     close(folder);
-    return fail(ErrorCode::kUsage,
-                fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
-                            std::strerror(reason)));
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
+                                               std::strerror(reason)));
   }
   lock_ = folder;
   return {};
@@ -126,18 +120,15 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
   if (part.replica() == 0) {
     open_->host = part.host();
   }
-  open_->parts.push_back({.replica = part.replica(),
-                          .slices = {part.slices().begin(), part.slices().end()},
-                          .done = std::move(done)});
+  open_->parts.push_back(
+      {.replica = part.replica(), .slices = {part.slices().begin(), part.slices().end()}, .done = std::move(done)});
   for (const proto::StateSlice& slice : part.slices()) {
-    const bool fits = slice.variable() < open_->bytes.size() &&
-                      slice.bytes() <= open_->bytes[slice.variable()] &&
+    const bool fits = slice.variable() < open_->bytes.size() && slice.bytes() <= open_->bytes[slice.variable()] &&
                       slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
     if (!fits && open_->status) {
-      open_->status =
-          fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
-                                            "bytes that no variable has",
-                                            step, part.replica()));
+      open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
+                                                        "bytes that no variable has",
+                                                        step, part.replica()));
     }
   }
   if (open_->parts.size() == open_->parts_expected) {
@@ -183,8 +174,7 @@ Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
   if (open_->file < 0) {
     return cannot_write(path, errno);
   }
-  // Reserves the space, so that a full disk is reported now; file systems that cannot reserve
-  // report it later.
+  // Reserves the space, so that a full disk is reported now; file systems that cannot reserve report it later.
   const auto size = static_cast<off_t>(header.size() + end);
   while (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
     const int reason = errno;
@@ -228,8 +218,7 @@ void CheckpointWriter::end(std::uint32_t replica) {
                                                       "less than it announced",
                                                       open_->step, replica));
   }
-  const bool here = open_->parts.size() == open_->parts_expected &&
-                    std::ranges::all_of(open_->parts, &Part::ended);
+  const bool here = open_->parts.size() == open_->parts_expected && std::ranges::all_of(open_->parts, &Part::ended);
   if (!here && open_->status) {
     return;
   }
@@ -287,13 +276,12 @@ Status CheckpointWriter::await_metrics(const std::string& to) const {
       return {};
     }
     if (is_last_look) {
-      return fail(ErrorCode::kInfrastructure,
-                  fmt::format("it needs {} lines of {}, which {}", lines, from,
-                              metrics_ended_ ? "ended before" : "cannot be written now"));
+      return fail(ErrorCode::kInfrastructure, fmt::format("it needs {} lines of {}, which {}", lines, from,
+                                                          metrics_ended_ ? "ended before" : "cannot be written now"));
     }
   }
-  return fail(ErrorCode::kInfrastructure, fmt::format("{} did not get its {} lines within {} s",
-                                                      from, lines, kMetricsSecondsMax));
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("{} did not get its {} lines within {} s", from, lines, kMetricsSecondsMax));
 }
 
 Status CheckpointWriter::write_manifest(const std::string& folder) {
@@ -328,9 +316,8 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return sync_folder(setup_.folder);
 }
 
-/// Removes old checkpoints. Those of an earlier job go with the first of this one. Later ones than
-/// this belong to this job, too, if it resumed from an earlier step, and are bit-identical to those
-/// that it will take there.
+/// Removes old checkpoints. Those of an earlier job go with the first of this one. Later ones than this belong to this
+/// job, too, if it resumed from an earlier step, and are bit-identical to those that it will take there.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -342,9 +329,8 @@ void CheckpointWriter::prune() {
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Removes the oldest checkpoint if the disk has no space for as many as are to be kept, but never
-/// the last complete one. Later ones than this may be unreadable (JobCheckpoints::latest) and do
-/// not count.
+/// Removes the oldest checkpoint if the disk has no space for as many as are to be kept, but never the last complete
+/// one. Later ones than this may be unreadable (JobCheckpoints::latest) and do not count.
 bool CheckpointWriter::make_room() {
   std::vector<std::string> all = checkpoints_in(setup_.folder);
   std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });

@@ -14,9 +14,9 @@
 
 namespace poprun::launcher {
 
-/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and
-/// removes old ones. Does not buffer data: bytes are written to their final place as they arrive.
-/// Belongs to one thread, which waits for the disk.
+/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and removes old ones. Does
+/// not buffer data: bytes are written to their final place as they arrive. Belongs to one thread, which waits for the
+/// disk.
 class CheckpointWriter {
  public:
   struct Setup {
@@ -47,9 +47,9 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// Locks the folder for this job against other jobs on this machine, and removes interrupted
-  /// checkpoints. Errors: kUsage if it cannot be created or written to, is locked, or holds
-  /// checkpoints of another job that this one may not replace.
+  /// Locks the folder for this job against other jobs on this machine, and removes interrupted checkpoints. Errors:
+  /// kUsage if it cannot be created or written to, is locked, or holds checkpoints of another job that this one may not
+  /// replace.
   Status take_folder();
 
   /// Declares existing checkpoints to be this job's own. Call before the first part.
@@ -70,16 +70,15 @@ class CheckpointWriter {
   /// Whether this job has stored a checkpoint. Threads: any.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
-  /// The step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none.
-  /// Threads: any.
+  /// The step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none. Threads: any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv accepts no rows at present, as on a full disk; a checkpoint then does
-  /// not wait for rows. Threads: any.
+  /// Sets whether metrics.csv accepts no rows at present, as on a full disk; a checkpoint then does not wait for rows.
+  /// Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
-  /// Declares that metrics.csv has all the rows that it will get: a checkpoint that waits for more
-  /// is dropped without news. Threads: any.
+  /// Declares that metrics.csv has all the rows that it will get: a checkpoint that waits for more is dropped without
+  /// news. Threads: any.
   void no_more_metrics() { metrics_ended_ = true; }
 
  private:

@@ -19,8 +19,7 @@ constexpr double kBetweenTriesSeconds = 1;
 }  // namespace
 
 Status cannot_write(const std::string& path, int reason) {
-  Error error{ErrorCode::kInfrastructure,
-              fmt::format("{} cannot be written: {}", path, std::strerror(reason))};
+  Error error{ErrorCode::kInfrastructure, fmt::format("{} cannot be written: {}", path, std::strerror(reason))};
   if (reason == ENOSPC || reason == EDQUOT) {
     error.facts.shortage.emplace();
   }
@@ -87,8 +86,8 @@ Status GrowingFile::write_waiting() {
   std::size_t written = 0;
   int reason = 0;
   while (written < waiting_.size() && reason == 0) {
-    const ssize_t bytes = pwrite(file_, waiting_.data() + written, waiting_.size() - written,
-                                 size_ + static_cast<off_t>(written));
+    const ssize_t bytes =
+        pwrite(file_, waiting_.data() + written, waiting_.size() - written, size_ + static_cast<off_t>(written));
     if (bytes < 0 && errno != EINTR) {
       reason = errno;
     }

@@ -13,16 +13,15 @@
 
 namespace poprun::launcher {
 
-/// The error of a file that cannot be written, for errno `reason`. If the disk or a quota is full,
-/// it carries a shortage of unknown size.
+/// The error of a file that cannot be written, for errno `reason`. If the disk or a quota is full, it carries a
+/// shortage of unknown size.
 Status cannot_write(const std::string& path, int reason);
 
-/// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends
-/// with a complete line.
+/// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends with a complete
+/// line.
 class GrowingFile {
  public:
-  /// Lines that wait beyond `waiting_bytes_max` are left out; once the file accepts lines again, a
-  /// line says how many.
+  /// Lines that wait beyond `waiting_bytes_max` are left out; once the file accepts lines again, a line says how many.
   explicit GrowingFile(std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : path_(std::move(path)), waiting_bytes_max_(waiting_bytes_max) {}
   GrowingFile(GrowingFile&& other) noexcept;
@@ -35,9 +34,8 @@ class GrowingFile {
   /// Keeps the present contents of the file. Call before the first `flush`.
   void go_on() { goes_on_ = true; }
 
-  /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier
-  /// contents unless `go_on` was called. Errors: kInfrastructure if it accepts no more data; says
-  /// why. Can be retried.
+  /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`
+  /// was called. Errors: kInfrastructure if it accepts no more data; says why. Can be retried.
   Status flush();
 
  private:
@@ -53,12 +51,11 @@ class GrowingFile {
   std::uint64_t left_out_ = 0;  ///< Number of lines left out.
 };
 
-/// Writes files in a thread of its own, since a slow disk takes minutes for large ones, and retries
-/// after failures. Belongs to one thread.
+/// Writes files in a thread of its own, since a slow disk takes minutes for large ones, and retries after failures.
+/// Belongs to one thread.
 class Saving {
  public:
-  /// Runs in the other thread, again after each failure. Should return soon once `given_up` is
-  /// true.
+  /// Runs in the other thread, again after each failure. Should return soon once `given_up` is true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   /// Begins to write.
@@ -68,8 +65,7 @@ class Saving {
   /// Cancels the write in progress and waits for its end.
   ~Saving();
 
-  /// Polls the result, and retries a second after a failure. Call often; `now` is in seconds of a
-  /// monotonic clock.
+  /// Polls the result, and retries a second after a failure. Call often; `now` is in seconds of a monotonic clock.
   void refresh(double now);
 
   [[nodiscard]] bool done() const { return done_; }

@@ -16,8 +16,7 @@ namespace {
 constexpr double kBetweenSavesSeconds = 1;
 constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
 constexpr std::uint64_t kBytesOfAParameterMax = 8;
-// Allows for running statistics, and for names and shapes of tensors, which a job's shape does not
-// count.
+// Allows for running statistics, and for names and shapes of tensors, which a job's shape does not count.
 constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBytesOfATensor = 256;  // Per tensor, besides its data and name.
 constexpr std::uint32_t kCheckedRunsMax = 65'536;
@@ -54,8 +53,7 @@ Status JobResults::begin() {
   }
   if (error) {
     return fail(ErrorCode::kInfrastructure,
-                fmt::format("{} cannot be copied from {}: {}", path("metrics.csv"), resumed_,
-                            error.message()));
+                fmt::format("{} cannot be copied from {}: {}", path("metrics.csv"), resumed_, error.message()));
   }
   metrics_.emplace(path("metrics.csv"));
   metrics_->go_on();
@@ -107,8 +105,7 @@ Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
   if (bytes > most - weight_bytes_) {
     return fail(ErrorCode::kBug,
-                fmt::format("weights: more than {} B came for a model of {} parameters", most,
-                            parameters_));
+                fmt::format("weights: more than {} B came for a model of {} parameters", most, parameters_));
   }
   weight_bytes_ += bytes;
   return weights_.take(chunk);
@@ -117,16 +114,14 @@ Status JobResults::take_weights(const proto::TensorChunk& chunk) {
 Status JobResults::take_dump(const proto::DumpedChunk& dumped) {
   if (!dumps_due_.contains(dumped.step())) {
     return fail(ErrorCode::kBug,
-                fmt::format("a dump of step {} came, which report.dump-tensors does not ask for",
-                            dumped.step()));
+                fmt::format("a dump of step {} came, which report.dump-tensors does not ask for", dumped.step()));
   }
   return dumps_[dumped.step()].take(dumped.chunk());
 }
 
 Status JobResults::take_run(const proto::CheckedRun& run) {
   if (check_.runs_size() >= static_cast<int>(check_.plan().runs())) {
-    return fail(ErrorCode::kBug, fmt::format("more than the {} runs of the check's plan came",
-                                             check_.plan().runs()));
+    return fail(ErrorCode::kBug, fmt::format("more than the {} runs of the check's plan came", check_.plan().runs()));
   }
   *check_.add_runs() = run;
   return {};
@@ -134,8 +129,8 @@ Status JobResults::take_run(const proto::CheckedRun& run) {
 
 Status JobResults::begin_check(const proto::CheckPlan& plan) {
   if (plan.runs() > kCheckedRunsMax) {
-    return fail(ErrorCode::kBug, fmt::format("the check's plan has {} runs, and {} are the most",
-                                             plan.runs(), kCheckedRunsMax));
+    return fail(ErrorCode::kBug,
+                fmt::format("the check's plan has {} runs, and {} are the most", plan.runs(), kCheckedRunsMax));
   }
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
@@ -159,8 +154,7 @@ void JobResults::finish_check() {
 /// Checks early, rather than after the last step.
 Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
-  return config_.inference() || config_.has_profile() ? Status{}
-                                                      : check_room(folder_, parameters_ * bytes);
+  return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
 }
 
 void JobResults::append_metrics(const std::string& row) {
@@ -175,8 +169,7 @@ void JobResults::append_metrics(const std::string& row) {
 Status JobResults::take_output(const proto::OutputPiece& piece) {
   if (!outputs_) {
     POPRUN_ASSIGN(outputs_, NpyFile::create(path("outputs.npy"), piece.type(),
-                                            std::vector<std::int64_t>{piece.shape().begin(),
-                                                                      piece.shape().end()}));
+                                            std::vector<std::int64_t>{piece.shape().begin(), piece.shape().end()}));
   }
   return outputs_->write(piece.offset(), piece.data());
 }
@@ -220,11 +213,9 @@ Status JobResults::finish() {
     return {};
   }
   if (config_.inference() ? !outputs_ && !config_.has_profile() : !weights_.complete()) {
-    return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived"
-                                                     : "weights: the last one is not complete");
+    return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived" : "weights: the last one is not complete");
   }
-  saving_.emplace(
-      [this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
+  saving_.emplace([this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
   return {};
 }
 
@@ -234,8 +225,7 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {
-    POPRUN_TRY(config_.inference() ? outputs_->finish()
-                                   : weights_.write(path("weights.safetensors"), &given_up));
+    POPRUN_TRY(config_.inference() ? outputs_->finish() : weights_.write(path("weights.safetensors"), &given_up));
     main_file_written_ = true;
   }
   if (metrics_) {

@@ -19,15 +19,15 @@
 
 namespace poprun::launcher {
 
-/// Writes what the instances of one job report to the files of result_files.h. A disk that accepts
-/// no data does not stop the job: pending data waits in memory and is retried.
+/// Writes what the instances of one job report to the files of result_files.h. A disk that accepts no data does not
+/// stop the job: pending data waits in memory and is retried.
 ///
-/// The memory for pending data is bounded: 8 B for each parameter in the job's announced shape plus
-/// 64 MiB for everything else in weights, the requested steps for dumps, and the plan for the runs
-/// of a check. A sender that exceeds these bounds has a bug.
+/// The memory for pending data is bounded: 8 B for each parameter in the job's announced shape plus 64 MiB for
+/// everything else in weights, the requested steps for dumps, and the plan for the runs of a check. A sender that
+/// exceeds these bounds has a bug.
 ///
-/// Errors, from any call: kBug if the report contradicts itself; in inference, kInfrastructure if
-/// outputs cannot be written.
+/// Errors, from any call: kBug if the report contradicts itself; in inference, kInfrastructure if outputs cannot be
+/// written.
 class JobResults {
  public:
   /// `config` must outlive this. `folder` need not exist before the first item arrives.
@@ -35,24 +35,23 @@ class JobResults {
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
-  /// Resumes from a checkpoint: once a first result arrives, the folder contains the checkpoint's
-  /// metrics, and dumps of steps up to `step` stay. Call before the first item.
+  /// Resumes from a checkpoint: once a first result arrives, the folder contains the checkpoint's metrics, and dumps of
+  /// steps up to `step` stay. Call before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Takes an item. The first one removes the results of an earlier run, so a job that fails before
-  /// it loses nothing. Errors: also kInfrastructure, if there is no space for the coming weights or
-  /// an earlier result cannot be removed.
+  /// Takes an item. The first one removes the results of an earlier run, so a job that fails before it loses nothing.
+  /// Errors: also kInfrastructure, if there is no space for the coming weights or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// Flushes what was taken so far to where others can read it. Call often; `now` is in seconds of
-  /// a monotonic clock. Errors: kInfrastructure if the disk does not accept it.
+  /// Flushes what was taken so far to where others can read it. Call often; `now` is in seconds of a monotonic clock.
+  /// Errors: kInfrastructure if the disk does not accept it.
   Status refresh(double now);
 
   /// After `refresh`: rows of metrics.csv wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
-  /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile.
-  /// Does nothing if no profile came: then the report belonged to another instance, or broke off.
+  /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile. Does nothing if no
+  /// profile came: then the report belonged to another instance, or broke off.
   Status finish();
 
   /// The whole report has arrived; only the disk has yet to confirm.
@@ -60,9 +59,7 @@ class JobResults {
   /// All files are complete on disk.
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
   /// Why the files are not complete yet, if writing them was tried.
-  [[nodiscard]] std::optional<Error> save_failure() const {
-    return saving_ ? saving_->failure() : std::nullopt;
-  }
+  [[nodiscard]] std::optional<Error> save_failure() const { return saving_ ? saving_->failure() : std::nullopt; }
   /// The whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
   /// The findings of a check so far.
@@ -75,9 +72,8 @@ class JobResults {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }
 
-  /// Writes the incomplete dumps once nothing more will arrive. Returns a line for each of these
-  /// files and, if the job ended after step `ended_after`, one for the requested steps that never
-  /// began.
+  /// Writes the incomplete dumps once nothing more will arrive. Returns a line for each of these files and, if the job
+  /// ended after step `ended_after`, one for the requested steps that never began.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:

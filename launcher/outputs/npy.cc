@@ -25,8 +25,8 @@ constexpr std::array<Element, 4> kElements = {
 std::string header_of(std::string_view descr, std::span<const std::int64_t> shape) {
   constexpr std::size_t kPreamble = 10;
   constexpr std::size_t kAlignment = 64;
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                 descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
+                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   text.append(kAlignment - (kPreamble + text.size() + 1) % kAlignment, ' ');
   text += '\n';
   std::string header = "\x93NUMPY";
@@ -39,8 +39,7 @@ std::string header_of(std::string_view descr, std::span<const std::int64_t> shap
 
 }  // namespace
 
-Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type,
-                                std::span<const std::int64_t> shape) {
+Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, std::span<const std::int64_t> shape) {
   for (const Element& element : kElements) {
     if (element.type != type) {
       continue;
@@ -79,8 +78,7 @@ NpyFile::~NpyFile() {
 
 Status NpyFile::write(std::uint64_t offset, std::string_view data) {
   if (offset > data_bytes_ || data.size() > data_bytes_ - offset) {
-    return fail(ErrorCode::kBug,
-                fmt::format("{}: {} B at byte {} of {}", path_, data.size(), offset, data_bytes_));
+    return fail(ErrorCode::kBug, fmt::format("{}: {} B at byte {} of {}", path_, data.size(), offset, data_bytes_));
   }
   bytes_written_ += data.size();
   return write_at(header_bytes_ + offset, data);
@@ -88,8 +86,7 @@ Status NpyFile::write(std::uint64_t offset, std::string_view data) {
 
 Status NpyFile::write_at(std::uint64_t place, std::string_view data) {
   while (!data.empty()) {
-    const ssize_t written =
-        pwrite(fileno(file_.get()), data.data(), data.size(), static_cast<off_t>(place));
+    const ssize_t written = pwrite(fileno(file_.get()), data.data(), data.size(), static_cast<off_t>(place));
     if (written < 0 && errno != EINTR) {
       return failed();
     }
@@ -102,8 +99,8 @@ Status NpyFile::write_at(std::uint64_t place, std::string_view data) {
 
 Status NpyFile::finish() {
   if (bytes_written_ != data_bytes_) {
-    return fail(ErrorCode::kBug, fmt::format("{}: {} B of outputs arrived, but {} B are needed",
-                                             path_, bytes_written_, data_bytes_));
+    return fail(ErrorCode::kBug,
+                fmt::format("{}: {} B of outputs arrived, but {} B are needed", path_, bytes_written_, data_bytes_));
   }
   if (fsync(fileno(file_.get())) != 0 || std::rename(temporary().c_str(), path_.c_str()) != 0) {
     return failed();
@@ -113,8 +110,7 @@ Status NpyFile::finish() {
 }
 
 Status NpyFile::failed() const {
-  return fail(ErrorCode::kInfrastructure,
-              fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
+  return fail(ErrorCode::kInfrastructure, fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
 }
 
 }  // namespace poprun::launcher

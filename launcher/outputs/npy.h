@@ -11,27 +11,23 @@
 
 namespace poprun::launcher {
 
-/// A .npy file that is filled in any order and appears either complete or not at all: NumPy's
-/// format 1.0, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps no
-/// data in memory.
+/// A .npy file that is filled in any order and appears either complete or not at all: NumPy's format 1.0,
+/// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps no data in memory.
 class NpyFile {
  public:
-  /// Reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16",
-  /// "i32" or "u8".
+  /// Reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16", "i32" or "u8".
   ///
   /// Errors
   ///   kInfrastructure  it cannot be written.
   ///   kBug             another type.
-  static Result<NpyFile> create(const std::string& path, std::string_view type,
-                                std::span<const std::int64_t> shape);
+  static Result<NpyFile> create(const std::string& path, std::string_view type, std::span<const std::int64_t> shape);
 
   NpyFile(NpyFile&&) noexcept = default;
   NpyFile& operator=(NpyFile&&) noexcept = default;
   /// Removes a file that was not finished.
   ~NpyFile();
 
-  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is
-  /// written once.
+  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is written once.
   ///
   /// Errors
   ///   kInfrastructure  the disk accepts no more.

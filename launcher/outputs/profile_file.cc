@@ -26,8 +26,8 @@ Json sorted(const Json& map) {
 
 /// Converts a field's value, or one of its values if it repeats.
 void put_numbers(const FieldDescriptor& field, Json& value) {
-  const bool is_integer = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 ||
-                          field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
+  const bool is_integer =
+      field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 || field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
   if (is_integer && value.is_string()) {
     value = Json::parse(value.get<std::string>());
   } else if (field.message_type() != nullptr && value.is_object()) {
@@ -100,16 +100,14 @@ Result<proto::Profile> read_profile(const std::string& path) {
   POPRUN_ASSIGN(const std::string bytes, read_file(file, kBytesMax));
   proto::Profile profile;
   if (bytes.empty() || !parse(bytes, profile)) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: not a profile; poprun-emu profile writes profile.pb and "
-                            "profile.json",
-                            path));
+    return fail(ErrorCode::kData, fmt::format("{}: not a profile; poprun-emu profile writes profile.pb and "
+                                              "profile.json",
+                                              path));
   }
   if (!profile.has_report()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: a profile of a run, without the report of its compiled job; "
-                            "poprun-emu profile writes one with it",
-                            path));
+    return fail(ErrorCode::kData, fmt::format("{}: a profile of a run, without the report of its compiled job; "
+                                              "poprun-emu profile writes one with it",
+                                              path));
   }
   return profile;
 }

@@ -9,21 +9,19 @@
 
 namespace poprun::launcher {
 
-/// Formats the message as JSON: every field, even an empty one, every number as a number, and maps
-/// sorted by key. Protobuf's own JSON has 64-bit numbers as strings, and maps in any order.
+/// Formats the message as JSON: every field, even an empty one, every number as a number, and maps sorted by key.
+/// Protobuf's own JSON has 64-bit numbers as strings, and maps in any order.
 ///
 /// Errors: kBug if it cannot be formatted.
 Result<std::string> message_json(const google::protobuf::Message& message);
 
-/// Reads a Profile, as JSON like profile.json or serialised like profile.pb; for a folder, reads
-/// its profile.pb.
+/// Reads a Profile, as JSON like profile.json or serialised like profile.pb; for a folder, reads its profile.pb.
 ///
 /// Errors
 ///   kData  `path`: why it cannot be read, or that it is not a Profile or is one without a report.
 Result<proto::Profile> read_profile(const std::string& path);
 
-/// Writes profile.pb and profile.json, each completely or not at all. Errors: those of
-/// write_whole_file.
+/// Writes profile.pb and profile.json, each completely or not at all. Errors: those of write_whole_file.
 Status write_profile(const std::string& folder, const proto::Profile& profile);
 
 }  // namespace poprun::launcher

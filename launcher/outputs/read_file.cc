@@ -37,8 +37,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t most) {
     close(descriptor);
   }
   if (reason != 0) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: cannot be read: {}", path, std::strerror(reason)));
+    return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", path, std::strerror(reason)));
   }
   return bytes;
 }
@@ -51,13 +50,10 @@ std::optional<std::uint64_t> size_of_file(const std::string& path) {
 }
 
 Result<OnnxFile> read_onnx_file(const std::string& path) {
-  const auto bad = [](const std::string& why) {
-    return fail(ErrorCode::kData, fmt::format("model.onnx {}", why));
-  };
+  const auto bad = [](const std::string& why) { return fail(ErrorCode::kData, fmt::format("model.onnx {}", why)); };
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (const auto size = size_of_file(path); size > kMost) {
-    return bad(
-        fmt::format("{}: is {} B long; an ONNX file can have at most 2 GiB", path, grouped(*size)));
+    return bad(fmt::format("{}: is {} B long; an ONNX file can have at most 2 GiB", path, grouped(*size)));
   }
   Result<std::string> bytes = read_file(path, kMost + 1);
   if (!bytes) {

@@ -8,8 +8,7 @@
 
 namespace poprun::launcher {
 
-/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if it ends
-/// before.
+/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if it ends before.
 ///
 /// Errors
 ///   kData  `path`: why it cannot be read.
@@ -24,8 +23,8 @@ struct OnnxFile {
   std::string bytes;  ///< The whole file; at most protobuf's 2 GiB.
 };
 
-/// Reads the file of `[model] onnx`. Errors: kData if it is missing, unreadable, empty, or larger
-/// than protobuf's 2 GiB.
+/// Reads the file of `[model] onnx`. Errors: kData if it is missing, unreadable, empty, or larger than protobuf's 2
+/// GiB.
 Result<OnnxFile> read_onnx_file(const std::string& path);
 
 }  // namespace poprun::launcher

@@ -22,14 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv",
-                                    "profile.json", "profile.pb"};
+constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv", "profile.json", "profile.pb"};
 
 constexpr std::size_t kPieceBytes = 16 << 20;  // Written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
-/// Bytes that this user can use on the disk of `folder`; nothing if the file system does not report
-/// them.
+/// Bytes that this user can use on the disk of `folder`; nothing if the file system does not report them.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
   const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;
@@ -40,10 +38,9 @@ std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
-    error.message += fmt::format("; it needs {}, but only {} is free", mebibytes_text(needed),
-                                 mebibytes_text(*free));
-    error.facts.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(needed)},
-                                    .had = Bytes{static_cast<std::int64_t>(*free)}};
+    error.message += fmt::format("; it needs {}, but only {} is free", mebibytes_text(needed), mebibytes_text(*free));
+    error.facts.shortage =
+        Shortage{.needed = Bytes{static_cast<std::int64_t>(needed)}, .had = Bytes{static_cast<std::int64_t>(*free)}};
   } else if (error.facts.shortage) {
     error.facts.shortage->needed = Bytes{static_cast<std::int64_t>(needed)};
   }
@@ -51,18 +48,16 @@ Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
 }
 
 tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_code& reason) {
-  return fail(ErrorCode::kUsage,
-              fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
+  return fail(ErrorCode::kUsage, fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
 }
 
-/// Permission bits are not reliable (root, read-only file systems): only creating a file proves
-/// that it is possible.
+/// Permission bits are not reliable (root, read-only file systems): only creating a file proves that it is possible.
 Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) {
-    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be created in it: {}",
-                                               folder.string(), std::strerror(errno)));
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be created in it: {}", folder.string(),
+                                               std::strerror(errno)));
   }
   close(descriptor);
   unlink(probe.c_str());
@@ -97,8 +92,7 @@ Status write_and_sync(const std::string& path, const std::vector<std::string_vie
 
 void remove_files(const fs::path& folder, std::string_view prefix, std::string_view suffix) {
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (name.starts_with(prefix) && name.ends_with(suffix)) {
       std::error_code unused;
@@ -109,10 +103,9 @@ void remove_files(const fs::path& folder, std::string_view prefix, std::string_v
 
 template <typename Metrics>
 std::string row_of(const Metrics& metrics, std::string_view split) {
-  const std::string accuracy =
-      metrics.accuracy() < 0 ? "" : fmt::format("{:.9g}", metrics.accuracy());
-  return fmt::format("{},{},{},{:.9g},{},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(), split,
-                     metrics.loss(), accuracy, metrics.wall_seconds(), metrics.device_seconds());
+  const std::string accuracy = metrics.accuracy() < 0 ? "" : fmt::format("{:.9g}", metrics.accuracy());
+  return fmt::format("{},{},{},{:.9g},{},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(), split, metrics.loss(),
+                     accuracy, metrics.wall_seconds(), metrics.device_seconds());
 }
 
 /// Moves the failure report and logs of an attempt aside, if it left any.
@@ -136,27 +129,24 @@ void set_attempt_aside(const fs::path& path) {
 }  // namespace
 
 Traces traces_of(const proto::RunConfig& config) {
-  return config.has_check() ? Traces{"check-logs", "check-failure.txt"}
-                            : Traces{"logs", "failure.txt"};
+  return config.has_check() ? Traces{"check-logs", "check-failure.txt"} : Traces{"logs", "failure.txt"};
 }
 
-Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite,
-                                        std::string_view logs, bool sets_aside, OutputFolder held) {
+Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite, std::string_view logs,
+                                        bool sets_aside, OutputFolder held) {
   std::error_code error;
   const fs::path path(folder);
   fs::create_directories(path, error);
   if (error) {
     return cannot_make(folder, error);
   }
-  OutputFolder taken = held.lies_at(folder)
-                           ? std::move(held)
-                           : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  OutputFolder taken =
+      held.lies_at(folder) ? std::move(held) : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems do not support locks; their errors are not a reason to refuse.
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
-                            "or wait until it ends",
-                            folder));
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
+                                               "or wait until it ends",
+                                               folder));
   }
   // The folder is now ours alone: removes files that a killed job had begun to write.
   for (const char* result : kResults) {
@@ -187,8 +177,8 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
 bool OutputFolder::lies_at(const std::string& path) const {
   struct stat ours {};
   struct stat there {};
-  return lock_ >= 0 && fstat(lock_, &ours) == 0 && stat(path.c_str(), &there) == 0 &&
-         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+  return lock_ >= 0 && fstat(lock_, &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
+         ours.st_ino == there.st_ino;
 }
 
 OutputFolder::OutputFolder() noexcept = default;
@@ -258,8 +248,7 @@ Status write_whole_file(const std::string& path, const std::vector<std::string_v
     needed += part.size();
   }
   const std::optional<std::uint64_t> free = free_bytes(fs::path(path).parent_path());
-  Status written = free && *free < needed ? cannot_write(path, ENOSPC)
-                                          : write_and_sync(temporary, parts, given_up);
+  Status written = free && *free < needed ? cannot_write(path, ENOSPC) : write_and_sync(temporary, parts, given_up);
   if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
     written = cannot_write(path, errno);
   }
@@ -284,13 +273,12 @@ std::string metrics_row(const proto::EvaluationMetrics& metrics) {
 
 Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   if (!open_) {
-    tensors_.push_back(
-        {chunk.name(), dtype_of(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
+    tensors_.push_back({chunk.name(), dtype_of(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
   }
   Tensor& tensor = tensors_.back();
   if (tensor.name != chunk.name()) {
-    return fail(ErrorCode::kBug, fmt::format("weights: a chunk of '{}' arrived inside '{}'",
-                                             chunk.name(), tensor.name));
+    return fail(ErrorCode::kBug,
+                fmt::format("weights: a chunk of '{}' arrived inside '{}'", chunk.name(), tensor.name));
   }
   tensor.data += chunk.data();
   open_ = !chunk.last();
@@ -303,11 +291,10 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   }
   const Tensor refused = std::move(tensor);
   tensors_.pop_back();
-  return fail(ErrorCode::kBug, fmt::format("weights: '{}' {} [{}] {}", refused.name, chunk.type(),
-                                           fmt::join(refused.shape, ", "),
-                                           needed ? fmt::format("needs {} B, but {} B arrived",
-                                                                *needed, refused.data.size())
-                                                  : "has no type or shape that is known"));
+  return fail(ErrorCode::kBug,
+              fmt::format("weights: '{}' {} [{}] {}", refused.name, chunk.type(), fmt::join(refused.shape, ", "),
+                          needed ? fmt::format("needs {} B, but {} B arrived", *needed, refused.data.size())
+                                 : "has no type or shape that is known"));
 }
 
 std::size_t WeightsCollector::keep_complete() {
@@ -323,8 +310,7 @@ void WeightsCollector::sort_by_name() {
 
 Status WeightsCollector::write(const std::string& path, const std::atomic<bool>* given_up) const {
   if (open_) {
-    return fail(ErrorCode::kBug,
-                fmt::format("weights: '{}' is not complete", tensors_.back().name));
+    return fail(ErrorCode::kBug, fmt::format("weights: '{}' is not complete", tensors_.back().name));
   }
   const std::string header = safetensors_header(tensors_);
   std::vector<std::string_view> parts = {header};

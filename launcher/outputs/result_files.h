@@ -31,9 +31,8 @@
 ///     DIR/check-failure.txt     as failure.txt
 ///     DIR/check-logs/           as logs/
 ///
-/// A write that fails (disk full) is kInfrastructure with the file's name and, if space is short,
-/// the needed and the available space. A file that has to be complete is then absent, and one that
-/// grows ends with a complete line.
+/// A write that fails (disk full) is kInfrastructure with the file's name and, if space is short, the needed and the
+/// available space. A file that has to be complete is then absent, and one that grows ends with a complete line.
 namespace poprun::launcher {
 
 /// Names of what a run leaves in its folder besides its results.
@@ -46,18 +45,16 @@ Traces traces_of(const proto::RunConfig& config);
 /// The output folder of a job, locked against other jobs on this machine as long as this lives.
 class OutputFolder {
  public:
-  /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an
-  /// earlier run stay, except results that were incomplete when it was killed. With `sets_aside`,
-  /// failure.txt and logs of an earlier attempt move to the next free attempts/N, as far as
-  /// possible. `held` is the lock of an earlier attempt on the same `folder`, so that no other job
-  /// gets it in between.
+  /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an earlier run stay, except
+  /// results that were incomplete when it was killed. With `sets_aside`, failure.txt and logs of an earlier attempt
+  /// move to the next free attempts/N, as far as possible. `held` is the lock of an earlier attempt on the same
+  /// `folder`, so that no other job gets it in between.
   ///
   /// Errors
   ///   kUsage  it cannot be created or written to, another job has it, or it holds earlier results
   ///           and `overwrite` is false.
-  static Result<OutputFolder> take(const std::string& folder, bool overwrite,
-                                   std::string_view logs = "logs", bool sets_aside = false,
-                                   OutputFolder held = {});
+  static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
+                                   bool sets_aside = false, OutputFolder held = {});
 
   /// Holds no folder.
   OutputFolder() noexcept;
@@ -79,22 +76,21 @@ class OutputFolder {
 ///                    use. Earlier results do not count, since they are removed first.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its dumps if `dumps`, and its failure.txt, but not the
-/// file `kept`, from which this job starts. Its logs are removed with the first new one.
+/// Removes the results of an earlier run, its dumps if `dumps`, and its failure.txt, but not the file `kept`, from
+/// which this job starts. Its logs are removed with the first new one.
 ///
 /// Errors
 ///   kInfrastructure  a file cannot be removed; better to find out now than when the new result is
 ///                    complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
-/// Writes `parts` one after the other to `path`, so that the file appears either complete or not at
-/// all. If another thread sets `given_up` meanwhile, the file does not appear.
+/// Writes `parts` one after the other to `path`, so that the file appears either complete or not at all. If another
+/// thread sets `given_up` meanwhile, the file does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
-/// Formats floats with 9 digits, so that each float32 reads back exactly. The split of an
-/// evaluation is "test".
+/// Formats floats with 9 digits, so that each float32 reads back exactly. The split of an evaluation is "test".
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
@@ -113,8 +109,7 @@ class WeightsCollector {
   void sort_by_name();
 
   /// Errors: kBug if the last tensor is incomplete; also those of write_whole_file.
-  [[nodiscard]] Status write(const std::string& path,
-                             const std::atomic<bool>* given_up = nullptr) const;
+  [[nodiscard]] Status write(const std::string& path, const std::atomic<bool>* given_up = nullptr) const;
 
   /// Whether the last tensor is complete.
   [[nodiscard]] bool complete() const { return !open_; }
@@ -124,12 +119,11 @@ class WeightsCollector {
   bool open_ = false;  ///< The last tensor is incomplete.
 };
 
-/// One log per replica, opened at its first line. The very first line removes the logs of an
-/// earlier run. While the disk is full, a few lines of each log wait, and the rest are counted.
+/// One log per replica, opened at its first line. The very first line removes the logs of an earlier run. While the
+/// disk is full, a few lines of each log wait, and the rest are counted.
 class ReplicaLogs {
  public:
-  ReplicaLogs(std::string folder, std::uint32_t replicas)
-      : folder_(std::move(folder)), replicas_(replicas) {}
+  ReplicaLogs(std::string folder, std::uint32_t replicas) : folder_(std::move(folder)), replicas_(replicas) {}
 
   /// Returns `FOLDER/replica-05.log`, with enough digits that the names sort.
   [[nodiscard]] std::string path(std::uint32_t replica) const;

@@ -47,8 +47,7 @@ std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
 
 /// Bytes per element; nothing for an unknown dtype.
 std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
-  const auto type =
-      std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
+  const auto type = std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
   return type == kTypes.end() ? std::nullopt : std::optional<std::uint64_t>(type->second);
 }
 
@@ -61,8 +60,7 @@ std::optional<std::vector<std::int64_t>> integers(const Json& object, const char
   std::vector<std::int64_t> values;
   for (const Json& value : *list) {
     if (!value.is_number_unsigned() ||
-        value.get<std::uint64_t>() >
-            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       return std::nullopt;
     }
     values.push_back(value.get<std::int64_t>());
@@ -91,14 +89,12 @@ Result<Json> parse_header(std::string_view text) {
   return header;
 }
 
-Result<TensorEntry> parse_entry(const std::string& name, const Json& object,
-                                std::uint64_t data_bytes) {
+Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
   if (!object.is_object()) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by an object", name));
   }
   const auto dtype = object.find("dtype");
-  const bool known =
-      dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>());
+  const bool known = dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>());
   if (!known) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' has no known dtype", name));
   }
@@ -108,25 +104,22 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object,
   const auto shape = integers(object, "shape");
   const auto offsets = integers(object, "data_offsets");
   if (!shape || !offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
-    return fail(ErrorCode::kData,
-                fmt::format("tensor '{}' needs a shape and data_offsets [begin, end]", name));
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' needs a shape and data_offsets [begin, end]", name));
   }
   entry.shape = *shape;
   entry.begin = static_cast<std::uint64_t>((*offsets)[0]);
   entry.end = static_cast<std::uint64_t>((*offsets)[1]);
   if (entry.end > data_bytes) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("tensor '{}' ends at byte {} of the data, which has {} B; is the file cut off?",
-                    name, entry.end, data_bytes));
+    return fail(ErrorCode::kData,
+                fmt::format("tensor '{}' ends at byte {} of the data, which has {} B; is the file cut off?", name,
+                            entry.end, data_bytes));
   }
   const std::optional<std::uint64_t> needed = tensor_bytes(entry.dtype, *shape);
   if (!needed || *needed != entry.end - entry.begin) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("tensor '{}' of {} [{}] needs {} B, but its data_offsets span {} B", name,
-                    entry.dtype, fmt::join(*shape, ", "),
-                    needed ? std::to_string(*needed) : "more than 2^64", entry.end - entry.begin));
+    return fail(ErrorCode::kData,
+                fmt::format("tensor '{}' of {} [{}] needs {} B, but its data_offsets span {} B", name, entry.dtype,
+                            fmt::join(*shape, ", "), needed ? std::to_string(*needed) : "more than 2^64",
+                            entry.end - entry.begin));
   }
   return entry;
 }
@@ -139,25 +132,20 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
   std::uint64_t covered = 0;
   for (const TensorEntry& entry : entries) {
     if (entry.begin != covered) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.name,
-                      entry.begin,
-                      entry.begin < covered ? "overlapping the one up to" : "leaving a hole from",
-                      covered));
+      return fail(ErrorCode::kData,
+                  fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.name, entry.begin,
+                              entry.begin < covered ? "overlapping the one up to" : "leaving a hole from", covered));
     }
     covered = entry.end;
   }
   if (covered != data_bytes) {
-    return fail(ErrorCode::kData,
-                fmt::format("{} B of data belong to no tensor", data_bytes - covered));
+    return fail(ErrorCode::kData, fmt::format("{} B of data belong to no tensor", data_bytes - covered));
   }
   return {};
 }
 
-/// Recognises files of weights in other formats and returns what to do with them; "" for other
-/// bytes. Requires: `begin` is not a valid header length, which the first two bytes of a pickle
-/// could be.
+/// Recognises files of weights in other formats and returns what to do with them; "" for other bytes. Requires: `begin`
+/// is not a valid header length, which the first two bytes of a pickle could be.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
@@ -183,8 +171,7 @@ std::string_view other_format(std::string_view begin) {
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,
-                fmt::format("it is {} B long, but a safetensors file has at least {} B", file_bytes,
-                            kLengthBytes));
+                fmt::format("it is {} B long, but a safetensors file has at least {} B", file_bytes, kLengthBytes));
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
@@ -218,8 +205,7 @@ Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint6
 Result<std::vector<Tensor>> parse(std::string_view bytes) {
   POPRUN_ASSIGN(const std::uint64_t length, header_length(bytes, bytes.size()));
   const std::string_view data = bytes.substr(kLengthBytes + length);
-  POPRUN_ASSIGN(std::vector<TensorEntry> entries,
-                parse_entries(bytes.substr(kLengthBytes, length), data.size()));
+  POPRUN_ASSIGN(std::vector<TensorEntry> entries, parse_entries(bytes.substr(kLengthBytes, length), data.size()));
   std::vector<Tensor> tensors;
   for (TensorEntry& entry : entries) {
     tensors.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape),
@@ -234,10 +220,8 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
   POPRUN_ASSIGN(const std::string header, read_file(path, kLengthBytes + length));
   TensorList list{.entries = {}, .data_begin = kLengthBytes + length};
-  POPRUN_ASSIGN(
-      list.entries,
-      parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
-                    file_bytes - list.data_begin));
+  POPRUN_ASSIGN(list.entries, parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
+                                            file_bytes - list.data_begin));
   return list;
 }
 
@@ -247,13 +231,11 @@ Status check_header(const std::string& path, std::uint64_t file_bytes) {
   const auto memory = free_memory();
   // Memory must hold the bytes of the file, and the tensors made from them.
   if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format(
-            "reading it needs {} of memory, twice its size, but only {} is free ({}); use a "
-            "smaller file or a host with more memory",
-            mebibytes_text(2 * file_bytes),
-            mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())), memory->source));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("reading it needs {} of memory, twice its size, but only {} is free ({}); use a "
+                            "smaller file or a host with more memory",
+                            mebibytes_text(2 * file_bytes),
+                            mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())), memory->source));
   }
   return {};
 }
@@ -276,8 +258,7 @@ std::string dtype_of(std::string_view element_type) {
   return text;
 }
 
-std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                          std::span<const std::int64_t> shape) {
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape) {
   std::optional<std::uint64_t> bytes = element_bytes(dtype);
   for (const std::int64_t size : shape) {
     bytes = bytes && size >= 0 ? product(*bytes, static_cast<std::uint64_t>(size)) : std::nullopt;
@@ -290,8 +271,7 @@ std::string safetensors_header(std::span<const Tensor> tensors) {
   std::uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     POPRUN_CHECK(tensor_bytes(tensor.dtype, tensor.shape) == tensor.data.size());
-    entries.push_back(
-        {tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
     offset += tensor.data.size();
   }
   return safetensors_header(entries);
@@ -300,8 +280,7 @@ std::string safetensors_header(std::span<const Tensor> tensors) {
 std::string safetensors_header(std::span<const TensorEntry> entries) {
   Json json = Json::object();
   for (const TensorEntry& entry : entries) {
-    json[entry.name] = {
-        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+    json[entry.name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
@@ -326,16 +305,14 @@ Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
       return fail(checked.error().code, fmt::format("{}: {}", path, checked.error().message));
     }
   }
-  POPRUN_ASSIGN(const std::string bytes,
-                read_file(path, std::numeric_limits<std::uint64_t>::max()));
+  POPRUN_ASSIGN(const std::string bytes, read_file(path, std::numeric_limits<std::uint64_t>::max()));
   return parse_safetensors(path, bytes);
 }
 
 Result<TensorList> list_safetensors(const std::string& path) {
   const std::optional<std::uint64_t> size = size_of_file(path);
   Result<TensorList> list =
-      size ? list_file(path, *size)
-           : Result<TensorList>(fail(ErrorCode::kData, "it is missing, or no regular file"));
+      size ? list_file(path, *size) : Result<TensorList>(fail(ErrorCode::kData, "it is missing, or no regular file"));
   if (!list) {
     return fail(list.error().code, fmt::format("{}: {}", path, list.error().message));
   }

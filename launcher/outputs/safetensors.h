@@ -19,7 +19,7 @@ namespace poprun::launcher {
 
 struct Tensor {
   std::string name;
-  std::string dtype;  ///< "F64" "F32" "F16" "BF16" "I64" "I32" "I16" "I8" "U64" ... "U8" "BOOL".
+  std::string dtype;                ///< "F64" "F32" "F16" "BF16" "I64" "I32" "I16" "I8" "U64" ... "U8" "BOOL".
   std::vector<std::int64_t> shape;  ///< Empty for a scalar.
   std::string data;
 
@@ -35,35 +35,31 @@ struct TensorEntry {
   std::uint64_t end = 0;    ///< and of the end of its bytes.
 };
 
-/// Size in bytes for a dtype and shape; nothing if the dtype is unknown or the size exceeds any
-/// memory.
-std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                          std::span<const std::int64_t> shape);
+/// Size in bytes for a dtype and shape; nothing if the dtype is unknown or the size exceeds any memory.
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape);
 
 /// Convert a dtype to its spelling everywhere else, "F32" to "f32", and back.
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
-/// Returns everything in front of the data. Tensors are stored in the given order, so equal tensors
-/// in equal order give equal bytes.
+/// Returns everything in front of the data. Tensors are stored in the given order, so equal tensors in equal order give
+/// equal bytes.
 ///
 /// Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Does the same for tensors at the offsets in `entries`. Requires: they fill the data without
-/// gaps, in this order.
+/// Does the same for tensors at the offsets in `entries`. Requires: they fill the data without gaps, in this order.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
-/// Parses the bytes of a file and returns its tensors in the order of their data. Trusts no input
-/// and never crashes (tests/fuzz). The header may list tensors in any order, but the data must have
-/// no gaps or overlaps.
+/// Parses the bytes of a file and returns its tensors in the order of their data. Trusts no input and never crashes
+/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps.
 ///
 /// Errors
 ///   kData  `file`: what is wrong, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
-/// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks
-/// the header, and its tensors against the file's size, before reading any data.
+/// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its
+/// tensors against the file's size, before reading any data.
 ///
 /// Errors
 ///   kData           it is missing, unreadable, or damaged.

@@ -15,8 +15,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Candidates are whole words as typed, including --option=value. Bash itself splits a word at each
-/// character of COMP_WORDBREAKS, among them = and :, and wants only the last part.
+/// Candidates are whole words as typed, including --option=value. Bash itself splits a word at each character of
+/// COMP_WORDBREAKS, among them = and :, and wants only the last part.
 constexpr const char* kScript = R"script(
 # Adds the candidates that begin with $value, $head in front of each.
 _poprun_emu_add() {
@@ -84,19 +84,14 @@ complete -F _poprun_emu poprun-emu
 
 /// The line of a `case` for an option that has values to offer; or nothing.
 std::string case_of(const OptionRow& row) {
-  const std::string pattern =
-      row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
+  const std::string pattern = row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
   if (!row.choices.empty()) {
-    return fmt::format("    {}) _poprun_emu_add -W '{}' ;;\n", pattern,
-                       fmt::join(row.choices, " "));
+    return fmt::format("    {}) _poprun_emu_add -W '{}' ;;\n", pattern, fmt::join(row.choices, " "));
   }
-  return row.placeholder.empty()
-             ? ""
-             : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
+  return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// The beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR,
-/// npy:NAME=FILE".
+/// The beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");
   std::vector<std::string> beginnings;
@@ -144,8 +139,8 @@ std::string bash_completion() {
       "# The values of an option.\n"
       "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
       "esac\n}}\n{}",
-      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "),
-      fmt::join(beginnings_of_sources(), " "), cases, kScript);
+      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "), fmt::join(beginnings_of_sources(), " "),
+      cases, kScript);
 }
 
 }  // namespace poprun::launcher

@@ -4,9 +4,8 @@
 
 namespace poprun::launcher {
 
-/// Generates a completion script for bash from the option table: options, the values of those that
-/// have a list, and files, folders, hosts, datasets and models if an option takes one. Needs
-/// nothing but bash.
+/// Generates a completion script for bash from the option table: options, the values of those that have a list, and
+/// files, folders, hosts, datasets and models if an option takes one. Needs nothing but bash.
 std::string bash_completion();
 
 }  // namespace poprun::launcher

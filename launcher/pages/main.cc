@@ -12,7 +12,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: poprun-emu-pages man|bash\n");
     return 64;
   }
-  fmt::print("{}",
-             page == "man" ? poprun::launcher::manual_page() : poprun::launcher::bash_completion());
+  fmt::print("{}", page == "man" ? poprun::launcher::manual_page() : poprun::launcher::bash_completion());
   return 0;
 }

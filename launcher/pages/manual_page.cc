@@ -11,8 +11,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Escapes `text` so that groff prints it unchanged: a plain `-` would become a hyphen that cannot
-/// be copied, and a `.` or `'` at the beginning of a line would be a request.
+/// Escapes `text` so that groff prints it unchanged: a plain `-` would become a hyphen that cannot be copied, and a `.`
+/// or `'` at the beginning of a line would be a request.
 std::string escaped(std::string_view text) {
   std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -41,8 +41,7 @@ std::string entry_of(const OptionRow& row) {
   term += bold("--" + row.name);
   if (!row.placeholder.empty()) {
     const bool optional = row.arity == Arity::kFlag;
-    term += fmt::format("{}\\fI{}\\fR{}", optional ? " [" : " ", escaped(row.placeholder),
-                        optional ? "]" : "");
+    term += fmt::format("{}\\fI{}\\fR{}", optional ? " [" : " ", escaped(row.placeholder), optional ? "]" : "");
   }
   return entry(term, described(row));
 }

@@ -15,8 +15,7 @@ namespace {
 
 std::string text_of(const sockaddr* address) {
   std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(),
-            text.size());
+  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(), text.size());
   return text.data();
 }
 
@@ -57,10 +56,9 @@ std::optional<std::string> source_towards(const std::string& address) {
   sockaddr_in own{};
   socklen_t size = sizeof(own);
   auto* const own_address = reinterpret_cast<sockaddr*>(&own);
-  const bool known =
-      descriptor >= 0 && inet_pton(AF_INET, address.c_str(), &peer.sin_addr) == 1 &&
-      connect(descriptor, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0 &&
-      getsockname(descriptor, own_address, &size) == 0;
+  const bool known = descriptor >= 0 && inet_pton(AF_INET, address.c_str(), &peer.sin_addr) == 1 &&
+                     connect(descriptor, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0 &&
+                     getsockname(descriptor, own_address, &size) == 0;
   if (descriptor >= 0) {
     close(descriptor);
   }

@@ -43,9 +43,8 @@ bool is_name(std::string_view text) {
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos
-             ? std::string_view{}
-             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  return first == std::string_view::npos ? std::string_view{}
+                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 /// Splits at commas outside of brackets. Blanks around the parts are ignored.
@@ -74,10 +73,8 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
     const std::optional<std::uint32_t> from = integer(first);
     const std::optional<std::uint32_t> to = integer(last);
     if (!from || !to || *from > *to || *to - *from >= kHostsMax) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("[{}] is not an ascending range of at most {} numbers such as [0-2,4]", text,
-                      kHostsMax));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("[{}] is not an ascending range of at most {} numbers such as [0-2,4]", text, kHostsMax));
     }
     for (std::uint32_t n = *from; n <= *to; ++n) {
       numbers.push_back(fmt::format("{:0{}}", n, first.size()));
@@ -104,9 +101,7 @@ Entry entry_of(std::string_view text) {
   if (at == std::string_view::npos) {
     return {.names = std::string(text), .slots = 0, .user = {}};
   }
-  return {.names = std::string(text.substr(at + 1)),
-          .slots = 0,
-          .user = std::string(text.substr(0, at))};
+  return {.names = std::string(text.substr(at + 1)), .slots = 0, .user = std::string(text.substr(0, at))};
 }
 
 /// Expands `rack[0-1]n[0-3]` to its eight names, with the first bracket changing slowest.
@@ -126,8 +121,7 @@ Result<std::vector<std::string>> expand_names(std::string_view names) {
     std::vector<std::string> longer;
     for (const std::string& name : expanded) {
       for (const std::string& number : numbers) {
-        longer.push_back(
-            fmt::format("{}{}{}", name, has_bracket ? names.substr(0, open) : names, number));
+        longer.push_back(fmt::format("{}{}{}", name, has_bracket ? names.substr(0, open) : names, number));
       }
     }
     expanded = std::move(longer);
@@ -140,22 +134,18 @@ Result<std::vector<std::string>> expand_names(std::string_view names) {
 
 enum class Repeats : std::uint8_t { kRefused, kAddSlots };
 
-Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats,
-                 std::vector<Host>& hosts) {
+Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats, std::vector<Host>& hosts) {
   if (std::ranges::count(entry.names, ':') > 1) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("'{}' is an IPv6 address, which is not supported; give the host's name "
-                            "or IPv4 address",
-                            entry.names));
+    return fail(ErrorCode::kUsage, fmt::format("'{}' is an IPv6 address, which is not supported; give the host's name "
+                                               "or IPv4 address",
+                                               entry.names));
   }
   POPRUN_ASSIGN(const std::vector<std::string> names, expand_names(entry.names));
   for (const std::string& name : names) {
-    if (!is_name(name) || (!entry.user.empty() && !is_name(entry.user)) ||
-        written.starts_with('@')) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("'{}' is not a host name; lists look like node0,node1:4 or "
-                              "node[0-2,4], with user@ in front where needed",
-                              written));
+    if (!is_name(name) || (!entry.user.empty() && !is_name(entry.user)) || written.starts_with('@')) {
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not a host name; lists look like node0,node1:4 or "
+                                                 "node[0-2,4], with user@ in front where needed",
+                                                 written));
     }
     const auto known = std::ranges::find(hosts, name, &Host::name);
     if (known != hosts.end() && repeats == Repeats::kAddSlots) {
@@ -163,11 +153,10 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats,
       continue;
     }
     if (known != hosts.end() || hosts.size() == kHostsMax) {
-      return fail(
-          ErrorCode::kUsage,
-          known != hosts.end()
-              ? fmt::format("host {} is listed twice; use {}:N for N instances on it", name, name)
-              : fmt::format("more than {} hosts", kHostsMax));
+      return fail(ErrorCode::kUsage,
+                  known != hosts.end()
+                      ? fmt::format("host {} is listed twice; use {}:N for N instances on it", name, name)
+                      : fmt::format("more than {} hosts", kHostsMax));
     }
     hosts.push_back({name, entry.slots, entry.user});
   }
@@ -178,15 +167,13 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats,
 Result<Entry> entry_with_slots(std::string_view part) {
   const std::size_t close = part.rfind(']');
   const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
-  const bool has_slots =
-      colon != std::string_view::npos && part.find(':', colon + 1) == std::string_view::npos;
+  const bool has_slots = colon != std::string_view::npos && part.find(':', colon + 1) == std::string_view::npos;
   Entry entry = entry_of(has_slots ? part.substr(0, colon) : part);
   if (has_slots) {
     const std::optional<std::uint32_t> slots = slots_in(part.substr(colon + 1));
     if (!slots) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: slots after the colon must be an integer from 1 to {}", part,
-                              kSlotsMax));
+                  fmt::format("{}: slots after the colon must be an integer from 1 to {}", part, kSlotsMax));
     }
     entry.slots = *slots;
   }
@@ -196,8 +183,7 @@ Result<Entry> entry_with_slots(std::string_view part) {
 /// The words of a line without its comment; blanks around `=` do not separate.
 std::vector<std::string> words_of(std::string_view line) {
   static const std::regex around_equals("[ \\t]*=[ \\t]*");
-  std::istringstream text(
-      std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));
+  std::istringstream text(std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));
   return {std::istream_iterator<std::string>(text), {}};
 }
 
@@ -221,14 +207,12 @@ Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts)
     }
     const std::optional<std::uint32_t> slots = slots_in(value);
     if (!slots) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} must be an integer from 1 to {}", words[i], key, kSlotsMax));
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} must be an integer from 1 to {}", words[i], key, kSlotsMax));
     }
     (bounds ? slots_max : entry.slots) = *slots;
   }
   if (entry.slots > slots_max) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("slots={} is more than max_slots={}", entry.slots, slots_max));
+    return fail(ErrorCode::kUsage, fmt::format("slots={} is more than max_slots={}", entry.slots, slots_max));
   }
   if (entry.slots == 0 && slots_max < kSlotsMax) {
     entry.slots = slots_max;
@@ -279,8 +263,8 @@ bool same_host(std::string_view one, std::string_view other) {
   if (one.size() > other.size()) {
     std::swap(one, other);
   }
-  return one == other || (!is_address(one) && !is_address(other) && !one.empty() &&
-                          other.starts_with(one) && other[one.size()] == '.');
+  return one == other ||
+         (!is_address(one) && !is_address(other) && !one.empty() && other.starts_with(one) && other[one.size()] == '.');
 }
 
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts) {
@@ -306,8 +290,8 @@ std::vector<KnownHost> look_up(std::span<const Host> hosts) {
     }
     const std::string address = address_of(hosts[h].name).value_or("");
     known[h].address = address;
-    known[h].is_this_machine = known[h].is_this_machine || address.starts_with("127.") ||
-                               std::ranges::count(own, address) > 0;
+    known[h].is_this_machine =
+        known[h].is_this_machine || address.starts_with("127.") || std::ranges::count(own, address) > 0;
   }
   return known;
 }

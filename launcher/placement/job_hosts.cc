@@ -25,13 +25,11 @@ namespace {
 std::string names_of(std::span<const Host> hosts) {
   constexpr std::size_t kShown = 8;
   std::vector<std::string> names;
-  std::ranges::transform(hosts.first(std::min(kShown, hosts.size())), std::back_inserter(names),
-                         &Host::name);
+  std::ranges::transform(hosts.first(std::min(kShown, hosts.size())), std::back_inserter(names), &Host::name);
   return fmt::format("{}{}", fmt::join(names, ", "), hosts.size() > kShown ? ", ..." : "");
 }
 
-/// Slurm's counts for its nodes in order, `2(x3),1` for 2, 2, 2, 1; empty if `text` has another
-/// format.
+/// Slurm's counts for its nodes in order, `2(x3),1` for 2, 2, 2, 1; empty if `text` has another format.
 std::vector<std::uint32_t> counts_of(std::string_view text) {
   std::vector<std::uint32_t> counts;
   while (!text.empty()) {
@@ -73,8 +71,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
     return std::optional<SlurmJob>{};
   }
   const auto list = variable({"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  const Result<std::vector<Host>> hosts =
-      list ? parse_host_list(*list) : fail(ErrorCode::kUsage, "it is not set");
+  const Result<std::vector<Host>> hosts = list ? parse_host_list(*list) : fail(ErrorCode::kUsage, "it is not set");
   if (!hosts) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("SLURM_JOB_ID = {} says that this is a Slurm job, but "
@@ -85,8 +82,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise they may be one per
-/// processor, or a default.
+/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise they may be one per processor, or a default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -108,17 +104,15 @@ bool all_here(std::span<const Host> hosts) {
 Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
   const bool reached = in_path("srun").has_value();
   if (!reached && !all_here(job.hosts)) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("SLURM_JOB_ID = {} says that this is a Slurm job on {}, but srun, which "
-                    "reaches its hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` "
-                    "to run on this machine alone, or give hosts that ssh reaches with -H",
-                    job.number, names_of(job.hosts)));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("SLURM_JOB_ID = {} says that this is a Slurm job on {}, but srun, which "
+                            "reaches its hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` "
+                            "to run on this machine alone, or give hosts that ssh reaches with -H",
+                            job.number, names_of(job.hosts)));
   }
   take_tasks(job, instances);
-  return JobHosts{.hosts = job.hosts,
-                  .source = fmt::format("Slurm job {}", job.number),
-                  .slurm_job = reached ? job.number : ""};
+  return JobHosts{
+      .hosts = job.hosts, .source = fmt::format("Slurm job {}", job.number), .slurm_job = reached ? job.number : ""};
 }
 
 /// The named hosts, by Slurm's names for them.
@@ -128,24 +122,21 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
     auto node = std::ranges::find_if(job.hosts, is_it);
     if (node == job.hosts.end()) {
       if (const auto address = address_of(host.name)) {
-        node = std::ranges::find_if(
-            job.hosts, [&](const Host& other) { return address_of(other.name) == address; });
+        node = std::ranges::find_if(job.hosts, [&](const Host& other) { return address_of(other.name) == address; });
       }
     }
     if (node != job.hosts.end()) {
       host.name = node->name;
     } else if (!all_here({&host, 1})) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("host {} does not belong to Slurm job {}, which has {}; use its "
-                              "hosts, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh",
-                              host.name, job.number, names_of(job.hosts)));
+      return fail(ErrorCode::kUsage, fmt::format("host {} does not belong to Slurm job {}, which has {}; use its "
+                                                 "hosts, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh",
+                                                 host.name, job.number, names_of(job.hosts)));
     }
   }
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};
 }
 
-/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Nothing outside of its
-/// jobs.
+/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Nothing outside of its jobs.
 Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   const auto file = variable({"PE_HOSTFILE"});
   const auto job = variable({"JOB_ID"});
@@ -169,8 +160,7 @@ Result<std::optional<JobHosts>> hosts_of_grid_engine() {
     }
   }
   POPRUN_ASSIGN(std::vector<Host> hosts, parse_hostfile(*file, text));
-  return std::optional(
-      JobHosts{.hosts = std::move(hosts), .source = fmt::format("Grid Engine job {}", *job)});
+  return std::optional(JobHosts{.hosts = std::move(hosts), .source = fmt::format("Grid Engine job {}", *job)});
 }
 
 /// Whether a hostfile has more than comments.
@@ -208,8 +198,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
   if (!hosts) {
     return tl::unexpected<Error>{with_source(hosts.error())};
   }
-  return JobHosts{.hosts = std::move(*hosts),
-                  .source = fmt::format("Open MPI's default hostfile {}", file)};
+  return JobHosts{.hosts = std::move(*hosts), .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
 /// mpirun must not get hosts that the launcher does not know.
@@ -228,10 +217,9 @@ Status check_mpi_arguments(std::span<const std::string> arguments) {
                                        "-rankfile"};
   for (const std::string& word : arguments) {
     if (std::ranges::count(kHostOptions, word) > 0) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{} is not allowed among the arguments for mpirun, since poprun-emu "
-                              "places the instances; give the hosts with --host or --hostfile",
-                              word));
+      return fail(ErrorCode::kUsage, fmt::format("{} is not allowed among the arguments for mpirun, since poprun-emu "
+                                                 "places the instances; give the hosts with --host or --hostfile",
+                                                 word));
     }
   }
   return {};

@@ -16,10 +16,9 @@ struct JobHosts {
   std::string slurm_job = {};  ///< Slurm job whose srun reaches the hosts; empty: none.
 };
 
-/// Returns the hosts of --host or --hostfile, or else those that mpirun would choose by itself: the
-/// hosts of the Slurm or Grid Engine job that this process belongs to, or of Open MPI's default
-/// hostfile. mpirun then sees only the hosts that the launcher passes on. If Slurm has as many
-/// tasks as `instances`, its tasks per node are the slots.
+/// Returns the hosts of --host or --hostfile, or else those that mpirun would choose by itself: the hosts of the Slurm
+/// or Grid Engine job that this process belongs to, or of Open MPI's default hostfile. mpirun then sees only the hosts
+/// that the launcher passes on. If Slurm has as many tasks as `instances`, its tasks per node are the slots.
 ///
 /// Errors
 ///   kUsage          a list or file cannot be parsed; hosts outside of Slurm's job; hosts among

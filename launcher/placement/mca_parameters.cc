@@ -23,17 +23,13 @@ constexpr std::array<std::string_view, 4> kOptions = {"--mca", "-mca", "--gmca",
 
 std::string trimmed_line(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
-  return first == std::string::npos
-             ? ""
-             : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
 /// The index at which `--mca NAME VALUE` begins.
-std::optional<std::size_t> argument_at(std::span<const std::string> names,
-                                       std::span<const std::string> arguments) {
+std::optional<std::size_t> argument_at(std::span<const std::string> names, std::span<const std::string> arguments) {
   for (std::size_t i = 0; i + 2 < arguments.size(); ++i) {
-    if (std::ranges::count(kOptions, arguments[i]) > 0 &&
-        std::ranges::count(names, arguments[i + 1]) > 0) {
+    if (std::ranges::count(kOptions, arguments[i]) > 0 && std::ranges::count(names, arguments[i + 1]) > 0) {
       return i;
     }
   }
@@ -85,15 +81,13 @@ std::string mca_folder() {
     return *folder;
   }
   std::error_code error;
-  const std::filesystem::path mpirun =
-      std::filesystem::canonical(in_path("mpirun").value_or(""), error);
+  const std::filesystem::path mpirun = std::filesystem::canonical(in_path("mpirun").value_or(""), error);
   const std::filesystem::path prefix = mpirun.parent_path().parent_path();
   // Debian's package has the prefix /usr.
   return error || prefix == "/usr" ? "/etc/openmpi" : (prefix / "etc").string();
 }
 
-std::optional<std::string> mca_argument(std::span<const std::string> names,
-                                        std::span<const std::string> arguments) {
+std::optional<std::string> mca_argument(std::span<const std::string> names, std::span<const std::string> arguments) {
   const auto at = argument_at(names, arguments);
   return at ? std::optional(arguments[*at + 2]) : std::nullopt;
 }
@@ -106,8 +100,7 @@ Words without_mca_argument(std::span<const std::string> names, Words arguments) 
   return arguments;
 }
 
-std::optional<std::string> mca_parameter(std::span<const std::string> names,
-                                         std::span<const std::string> arguments) {
+std::optional<std::string> mca_parameter(std::span<const std::string> names, std::span<const std::string> arguments) {
   if (auto value = mca_argument(names, arguments)) {
     return value;
   }
@@ -129,10 +122,9 @@ std::optional<std::string> mca_parameter(std::span<const std::string> names,
 Words component_variables() {
   Words found;
   for (const char* name :
-       {"OPAL_PREFIX", "OMPI_MCA_ess", "OMPI_MCA_plm", "OMPI_MCA_ras", "OMPI_MCA_rmaps",
-        "OMPI_MCA_odls", "OMPI_MCA_oob", "OMPI_MCA_routed", "OMPI_MCA_grpcomm", "OMPI_MCA_schizo",
-        "OMPI_MCA_pmix", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl", "OMPI_MCA_bml",
-        "OMPI_MCA_coll", "OMPI_MCA_osc"}) {
+       {"OPAL_PREFIX", "OMPI_MCA_ess", "OMPI_MCA_plm", "OMPI_MCA_ras", "OMPI_MCA_rmaps", "OMPI_MCA_odls",
+        "OMPI_MCA_oob", "OMPI_MCA_routed", "OMPI_MCA_grpcomm", "OMPI_MCA_schizo", "OMPI_MCA_pmix", "OMPI_MCA_pml",
+        "OMPI_MCA_mtl", "OMPI_MCA_btl", "OMPI_MCA_bml", "OMPI_MCA_coll", "OMPI_MCA_osc"}) {
     if (variable({name})) {
       found.emplace_back(name);
     }

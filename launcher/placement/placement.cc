@@ -24,8 +24,7 @@ bool is_loopback(const std::string& address) {
 }
 
 /// Number of instances per host.
-Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
-                                                      std::span<const Host> hosts) {
+Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, std::span<const Host> hosts) {
   const auto count = static_cast<std::uint32_t>(hosts.size());
   std::vector<std::uint32_t> shares(hosts.size(), instances / count);
   for (std::uint32_t h = 0; h < instances % count; ++h) {
@@ -44,12 +43,10 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
     left -= shares[h];
   }
   if (left > 0) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("{} instances need {} slots, but the {} listed hosts have {}; list more "
-                    "hosts or slots, omit "
-                    "the slots to spread evenly, or lower --num-instances",
-                    instances, instances, hosts.size(), had));
+    return fail(ErrorCode::kUsage, fmt::format("{} instances need {} slots, but the {} listed hosts have {}; list more "
+                                               "hosts or slots, omit "
+                                               "the slots to spread evenly, or lower --num-instances",
+                                               instances, instances, hosts.size(), had));
   }
   return shares;
 }
@@ -61,12 +58,11 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
       const bool both_here = known[h].is_this_machine && known[i].is_this_machine;
       const bool one_address = !known[h].address.empty() && known[h].address == known[i].address;
       if (both_here || one_address) {
-        return fail(
-            ErrorCode::kUsage,
-            fmt::format("hosts {} and {} are one machine{}; name it once, with {}:N for N "
-                        "instances on it",
-                        hosts[i].name, hosts[h].name,
-                        one_address ? fmt::format(" ({})", known[h].address) : "", hosts[i].name));
+        return fail(ErrorCode::kUsage,
+                    fmt::format("hosts {} and {} are one machine{}; name it once, with {}:N for N "
+                                "instances on it",
+                                hosts[i].name, hosts[h].name, one_address ? fmt::format(" ({})", known[h].address) : "",
+                                hosts[i].name));
       }
     }
   }
@@ -83,14 +79,11 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
     }
     if (first != nullptr && host.user != first->user) {
       const auto shown = [](const Host& one) {
-        return one.user.empty() ? fmt::format("{} without a user", one.name)
-                                : fmt::format("{}@{}", one.user, one.name);
+        return one.user.empty() ? fmt::format("{} without a user", one.name) : fmt::format("{}@{}", one.user, one.name);
       };
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
-                      "same user, or none and set `User` for each in ~/.ssh/config",
-                      shown(*first), shown(host)));
+      return fail(ErrorCode::kUsage, fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
+                                                 "same user, or none and set `User` for each in ~/.ssh/config",
+                                                 shown(*first), shown(host)));
     }
     first = first == nullptr ? &host : first;
   }
@@ -100,17 +93,14 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
 /// mpirun has one parameter for ssh's arguments, which both options would need.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
-  const bool given =
-      std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
-      std::ranges::find(options.mpi_global_args, name) != options.mpi_global_args.end();
+  const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
+                     std::ranges::find(options.mpi_global_args, name) != options.mpi_global_args.end();
   if (user.empty() || !given) {
     return {};
   }
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("{}@HOST and Open MPI's {} cannot be combined; give hosts without a user, "
-                  "and add `-l {}` to {}",
-                  user, name, user, name));
+  return fail(ErrorCode::kUsage, fmt::format("{}@HOST and Open MPI's {} cannot be combined; give hosts without a user, "
+                                             "and add `-l {}` to {}",
+                                             user, name, user, name));
 }
 
 }  // namespace
@@ -124,15 +114,13 @@ Result<std::string> own_address_in(const std::string& subnet) {
   std::vector<std::string> had;
   for (const std::string& text : own_addresses()) {
     in_addr address{};
-    if (inet_pton(AF_INET, text.c_str(), &address) == 1 &&
-        (address.s_addr & mask) == (network.s_addr & mask)) {
+    if (inet_pton(AF_INET, text.c_str(), &address) == 1 && (address.s_addr & mask) == (network.s_addr & mask)) {
       return text;
     }
     had.push_back(text);
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("--host-subnet = {}: {} has no address in it; its addresses: {}", subnet,
-                          machine_name(), fmt::join(had, ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("--host-subnet = {}: {} has no address in it; its addresses: {}", subnet,
+                                             machine_name(), fmt::join(had, ", ")));
 }
 
 std::string own_address(const Placement& placement) {
@@ -177,8 +165,7 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
     known = this_machine_known;
   }
   POPRUN_ASSIGN(placement.ssh_user, ssh_user_of(hosts, known));
-  POPRUN_ASSIGN(const std::vector<std::uint32_t> shares,
-                instances_per_host(placement.num_instances, hosts));
+  POPRUN_ASSIGN(const std::vector<std::uint32_t> shares, instances_per_host(placement.num_instances, hosts));
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     if (shares[h] > 0) {
       const auto used = static_cast<std::uint32_t>(placement.hosts.size());
@@ -196,8 +183,7 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
   POPRUN_ASSIGN(JobHosts given, job_hosts(options, options.config.topology().num_instances()));
   std::vector<Host>& hosts = given.hosts;
   const bool had_hosts = !hosts.empty();
-  std::erase_if(hosts,
-                [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
+  std::erase_if(hosts, [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
   if (had_hosts && hosts.empty()) {
     return fail(ErrorCode::kUsage, "no host is left");
   }

@@ -23,40 +23,31 @@ struct Placement {
   std::vector<std::string> hosts;            ///< The hosts in use, in order.
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never decreases.
   std::vector<bool> is_local;                ///< [hosts] whether it is this machine, by any name.
-  std::vector<std::string> addresses;      ///< [hosts] IPv4; empty: the name does not resolve here.
-  std::string source;                      ///< Origin of hosts that the command does not name.
-  std::string slurm_job;                   ///< Its srun reaches the hosts; empty: ssh does.
-  std::string ssh_user;                    ///< Login on other hosts; empty: as ssh decides.
-  std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain of the device.
-  std::string address_in_subnet;           ///< This machine's address, with --host-subnet.
-  bool hosts_given = false;                ///< False: without -H, all on this machine.
-  bool all_local = false;                  ///< Every host is this machine.
+  std::vector<std::string> addresses;        ///< [hosts] IPv4; empty: the name does not resolve here.
+  std::string source;                        ///< Origin of hosts that the command does not name.
+  std::string slurm_job;                     ///< Its srun reaches the hosts; empty: ssh does.
+  std::string ssh_user;                      ///< Login on other hosts; empty: as ssh decides.
+  std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
+  std::string address_in_subnet;             ///< This machine's address, with --host-subnet.
+  bool hosts_given = false;                  ///< False: without -H, all on this machine.
+  bool all_local = false;                    ///< Every host is this machine.
 
   [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }
-  [[nodiscard]] std::uint32_t instance_of(std::uint32_t replica) const {
-    return replica / replicas_per_instance();
-  }
-  [[nodiscard]] const std::string& host_of(std::uint32_t instance) const {
-    return hosts[instance_host[instance]];
-  }
-  [[nodiscard]] bool runs_here(std::uint32_t instance) const {
-    return is_local[instance_host[instance]];
-  }
+  [[nodiscard]] std::uint32_t instance_of(std::uint32_t replica) const { return replica / replicas_per_instance(); }
+  [[nodiscard]] const std::string& host_of(std::uint32_t instance) const { return hosts[instance_host[instance]]; }
+  [[nodiscard]] bool runs_here(std::uint32_t instance) const { return is_local[instance_host[instance]]; }
 };
 
-/// Distributes instances over hosts. If any host states slots, hosts are filled in order up to
-/// their slots (one if not stated); otherwise evenly, with the first hosts taking one more. Empty
-/// `hosts`: this machine. `known` is the result of `look_up`; without it, only names decide which
-/// host is this machine.
+/// Distributes instances over hosts. If any host states slots, hosts are filled in order up to their slots (one if not
+/// stated); otherwise evenly, with the first hosts taking one more. Empty `hosts`: this machine. `known` is the result
+/// of `look_up`; without it, only names decide which host is this machine.
 ///
 /// Errors
 ///   kUsage  too few slots: needed, had, remedy; hosts with different users.
-Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts,
-                        std::span<const KnownHost> known);
+Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts, std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// Calls `place` for the device that `options` names and for its hosts (job_hosts.h), except the
-/// hosts `lost`.
+/// Calls `place` for the device that `options` names and for its hosts (job_hosts.h), except the hosts `lost`.
 ///
 /// Errors
 ///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no
@@ -66,14 +57,13 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
 /// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);
 
-/// The address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local;
-/// otherwise the address in --host-subnet, or of the interface towards the first remote host with
-/// an address, or the only one that is not loopback, or this machine's name. Never loopback if any
-/// host is remote.
+/// The address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local; otherwise the address
+/// in --host-subnet, or of the interface towards the first remote host with an address, or the only one that is not
+/// loopback, or this machine's name. Never loopback if any host is remote.
 std::string own_address(const Placement& placement);
 
-/// The address to listen at in order to be reachable at `own_address` and nowhere else: that
-/// address, or all addresses if it is a name, which other hosts may resolve differently.
+/// The address to listen at in order to be reachable at `own_address` and nowhere else: that address, or all addresses
+/// if it is a name, which other hosts may resolve differently.
 std::string listening_address(const std::string& own_address);
 
 /// This machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.

@@ -39,8 +39,8 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
   return row;
 }
 
-/// Width of one replica's cell such that every label fits with a blank on each side. A cell over k
-/// replicas is k * width + k - 1 wide, since it covers k - 1 bars.
+/// Width of one replica's cell such that every label fits with a blank on each side. A cell over k replicas is k *
+/// width + k - 1 wide, since it covers k - 1 bars.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;
   for (const Row& row : rows) {
@@ -61,16 +61,13 @@ std::string topology_table(const Placement& placement) {
   const std::vector<Row> rows = {
       make_row("hosts", replicas,
                [&](std::uint32_t r) {
-                 return placement.hosts_given ? placement.host_of(placement.instance_of(r))
-                                              : "localhost";
+                 return placement.hosts_given ? placement.host_of(placement.instance_of(r)) : "localhost";
                }),
       make_row("ILDs", replicas,
                [&](std::uint32_t r) {
-                 return std::to_string(std::int64_t{r} * placement.ipus_per_replica /
-                                       placement.ipus_per_link_domain);
+                 return std::to_string(std::int64_t{r} * placement.ipus_per_replica / placement.ipus_per_link_domain);
                }),
-      make_row("instances", replicas,
-               [&](std::uint32_t r) { return std::to_string(placement.instance_of(r)); }),
+      make_row("instances", replicas, [&](std::uint32_t r) { return std::to_string(placement.instance_of(r)); }),
       make_row("replicas", replicas, [](std::uint32_t r) { return std::to_string(r); })};
   const std::string title = "poprun topology";
   std::size_t width = replica_width(rows);
@@ -80,8 +77,7 @@ std::string topology_table(const Placement& placement) {
   const std::size_t body = replicas * (width + 1) - 1;
   const std::size_t inside = 11 + 1 + body;
 
-  std::string table =
-      fmt::format(" {:=<{}}\n|{}|\n|{:=<{}}|\n", "", inside, centred(title, inside), "", inside);
+  std::string table = fmt::format(" {:=<{}}\n|{}|\n|{:=<{}}|\n", "", inside, centred(title, inside), "", inside);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i > 0) {
       table += fmt::format("|{:-<11}|{:-<{}}|\n", "", "", body);

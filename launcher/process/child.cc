@@ -37,8 +37,8 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// Creates an in-memory file to read `text` from; returns -1 with errno if there is none. Unlike a
-/// pipe that nobody reads, it cannot block.
+/// Creates an in-memory file to read `text` from; returns -1 with errno if there is none. Unlike a pipe that nobody
+/// reads, it cannot block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;
@@ -56,15 +56,13 @@ int readable_text(const std::string& text) {
   return file;
 }
 
-std::vector<std::string> whole_environment(
-    const std::vector<std::pair<std::string, std::string>>& additions,
-    const std::vector<std::string>& without) {
+std::vector<std::string> whole_environment(const std::vector<std::pair<std::string, std::string>>& additions,
+                                           const std::vector<std::string>& without) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const auto replaced = [&](const auto& addition) {
-      return text.starts_with(addition.first) &&
-             text.substr(addition.first.size()).starts_with('=');
+      return text.starts_with(addition.first) && text.substr(addition.first.size()).starts_with('=');
     };
     const bool removed = std::ranges::count(without, text.substr(0, text.find('='))) > 0;
     if (!removed && std::none_of(additions.begin(), additions.end(), replaced)) {
@@ -87,12 +85,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-/// Runs in the child between fork and exec, with only async-signal-safe calls, since other threads
-/// of the launcher may have held locks. Waits for the parent's signal on `go`. Reports errno to the
-/// parent on failure.
-[[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
-                         int out, int err, int report, PipeEnds go, int death_signal,
-                         pid_t parent) {
+/// Runs in the child between fork and exec, with only async-signal-safe calls, since other threads of the launcher may
+/// have held locks. Waits for the parent's signal on `go`. Reports errno to the parent on failure.
+[[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in, int out, int err,
+                         int report, PipeEnds go, int death_signal, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
@@ -128,29 +124,27 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Program& program,
-                                            OnLine on_stdout, OnLine on_stderr) {
+Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Program& program, OnLine on_stdout,
+                                            OnLine on_stderr) {
   POPRUN_ASSIGN(const PipeEnds out, make_pipe());
   POPRUN_ASSIGN(const PipeEnds err, make_pipe());
   POPRUN_ASSIGN(const PipeEnds report, make_pipe());
   POPRUN_ASSIGN(const PipeEnds go, make_pipe());
   const int in = readable_text(program.input);
   if (in < 0) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("cannot allocate {} B for the input of {}: {}", program.input.size(),
-                            program.path, std::strerror(errno)));
+    return fail(ErrorCode::kHostResources, fmt::format("cannot allocate {} B for the input of {}: {}",
+                                                       program.input.size(), program.path, std::strerror(errno)));
   }
   std::vector<std::string> argument_texts = program.arguments;
-  std::vector<std::string> environment_texts =
-      whole_environment(program.environment, program.without);
+  std::vector<std::string> environment_texts = whole_environment(program.environment, program.without);
   const std::vector<char*> arguments = pointers(argument_texts);
   const std::vector<char*> environment = pointers(environment_texts);
 
   const pid_t parent = getpid();
   const pid_t pid = fork_with_signals_blocked();
   if (pid == 0) {
-    become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write,
-           report.write, go, program.death_signal, parent);
+    become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write, report.write, go,
+           program.death_signal, parent);
   }
   int reason = pid < 0 ? errno : 0;
   const Status prepared = pid > 0 && program.before ? program.before(pid) : Status{};
@@ -167,10 +161,9 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
   POPRUN_TRY(prepared);
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
-                    reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
+                            reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
   }
   setpgid(pid, pid);  // Also done here, so that a signal sent right now finds the group.
   out_pipe->read();
@@ -198,17 +191,16 @@ Child::Pipe::Pipe(asio::io_context& loop, int descriptor, OnLine on_line)
     : stream_(loop, descriptor), on_line_(std::move(on_line)), buffer_(kReadBytes) {}
 
 void Child::Pipe::read() {
-  stream_.async_read_some(asio::buffer(buffer_),
-                          [this](const asio::error_code& error, std::size_t bytes) {
-                            // Cancelled only when this object is being destroyed.
-                            if (error == asio::error::operation_aborted) {
-                              return;
-                            }
-                            take({buffer_.data(), bytes});
-                            if (!error) {
-                              read();
-                            }
-                          });
+  stream_.async_read_some(asio::buffer(buffer_), [this](const asio::error_code& error, std::size_t bytes) {
+    // Cancelled only when this object is being destroyed.
+    if (error == asio::error::operation_aborted) {
+      return;
+    }
+    take({buffer_.data(), bytes});
+    if (!error) {
+      read();
+    }
+  });
 }
 
 void Child::Pipe::drain() {

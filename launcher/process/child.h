@@ -15,15 +15,13 @@
 
 namespace poprun::launcher {
 
-/// A child process of ours: started, read line by line, killed as a process group, reaped by the
-/// job.
+/// A child process of ours: started, read line by line, killed as a process group, reaped by the job.
 ///
-/// It gets its own process group, only the standard input that it is given, and, unless 0,
-/// `death_signal` from the kernel if this process dies first, so that even a SIGKILLed launcher
-/// leaves nothing behind (for mpirun, see guard.h). It does not receive requests (signals.h): they
-/// are ignored for programs that keep this setting, like our data server, and blocked for those
-/// that install handlers, like mpirun. Belongs to the loop's thread, which must also be the thread
-/// that started it (the kernel's rule for the death signal).
+/// It gets its own process group, only the standard input that it is given, and, unless 0, `death_signal` from the
+/// kernel if this process dies first, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
+/// guard.h). It does not receive requests (signals.h): they are ignored for programs that keep this setting, like our
+/// data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which must also
+/// be the thread that started it (the kernel's rule for the death signal).
 class Child {
  public:
   struct Program {
@@ -32,11 +30,9 @@ class Child {
     std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own.
     int death_signal = 0;
     std::string input = {};  ///< The whole of its standard input.
-    /// Called with the child's pid before it runs. If this call fails, or this process dies, the
-    /// program never runs.
+    /// Called with the child's pid before it runs. If this call fails, or this process dies, the program never runs.
     std::function<Status(pid_t pid)> before = {};
-    std::vector<std::string> without =
-        {};  ///< Variables of our own environment that it does not get.
+    std::vector<std::string> without = {};  ///< Variables of our own environment that it does not get.
   };
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;
@@ -44,8 +40,8 @@ class Child {
   /// Errors
   ///   kHostResources  the program cannot be started; names it and the reason.
   ///   those of `before`.
-  static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program,
-                                              OnLine on_stdout, OnLine on_stderr);
+  static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program, OnLine on_stdout,
+                                              OnLine on_stderr);
 
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -53,8 +49,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// Sends SIGKILL to the whole process group, until the child is reaped: after that, its number
-  /// may belong to another process.
+  /// Sends SIGKILL to the whole process group, until the child is reaped: after that, its number may belong to another
+  /// process.
   void kill() const;
   void reaped() { reaped_ = true; }
 

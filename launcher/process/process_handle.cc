@@ -56,15 +56,13 @@ pid_t fork_with_signals_blocked() {
 Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   const int descriptor = pid > 0 ? pidfd_open(pid, 0) : -1;
   if (descriptor < 0) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("no descriptor for process {}: {}", pid,
-                            pid > 0 ? std::strerror(errno) : "no process has that number"));
+    return fail(ErrorCode::kHostResources, fmt::format("no descriptor for process {}: {}", pid,
+                                                       pid > 0 ? std::strerror(errno) : "no process has that number"));
   }
   return ProcessHandle(descriptor);
 }
 
-ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 ProcessHandle& ProcessHandle::operator=(ProcessHandle&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -92,8 +90,7 @@ void ProcessHandle::reap() const {
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
   // Opens the handle first, then checks the parent: the number may be reused before, but not after.
-  if (const auto handle = ProcessHandle::open(pid);
-      handle && collectives::parent_of(pid) == parent) {
+  if (const auto handle = ProcessHandle::open(pid); handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);
   }
 }

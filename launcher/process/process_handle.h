@@ -16,32 +16,30 @@ namespace poprun::launcher {
 /// Formats the `status` of waitpid: `exited with code 3`, `was killed by signal 9 (SIGKILL)`.
 std::string exit_text(int status);
 
-/// The signals that request something of this command. scancel, systemd and `kill` send them to all
-/// processes of a job at once, in any order. Only the launcher obeys them; it ends the others once
-/// the job no longer needs them.
+/// The signals that request something of this command. scancel, systemd and `kill` send them to all processes of a job
+/// at once, in any order. Only the launcher obeys them; it ends the others once the job no longer needs them.
 inline constexpr std::array kRequestSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-/// The signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored.
-/// `nohup` starts it with SIGHUP ignored, and a shell without job control starts background
-/// commands with SIGINT ignored; no handler may be installed for those. SIGUSR2 is Grid Engine's
-/// notice before it kills a job.
+/// The signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored. `nohup` starts it with
+/// SIGHUP ignored, and a shell without job control starts background commands with SIGINT ignored; no handler may be
+/// installed for those. SIGUSR2 is Grid Engine's notice before it kills a job.
 std::vector<int> ending_signals();
 
-/// Unblocks signals that the parent left blocked, as a program in Python or Java may: with SIGCHLD
-/// blocked, the launcher would not notice that mpirun has ended. Call before any thread is started.
+/// Unblocks signals that the parent left blocked, as a program in Python or Java may: with SIGCHLD blocked, the
+/// launcher would not notice that mpirun has ended. Call before any thread is started.
 void unblock_signals();
 
-/// Calls fork(2) with all signals blocked in the child: otherwise this process's handlers would
-/// take the child's signals for its own.
+/// Calls fork(2) with all signals blocked in the child: otherwise this process's handlers would take the child's
+/// signals for its own.
 pid_t fork_with_signals_blocked();
 
-/// A process, by the kernel's own descriptor (pidfd_open(2)). Signals reach only this process, even
-/// if it has ended and its number went to another. Without a descriptor nothing can be signalled,
-/// so no error can result in a number that means "my whole group" or "all processes".
+/// A process, by the kernel's own descriptor (pidfd_open(2)). Signals reach only this process, even if it has ended and
+/// its number went to another. Without a descriptor nothing can be signalled, so no error can result in a number that
+/// means "my whole group" or "all processes".
 class ProcessHandle {
  public:
-  /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it
-  /// got the intended process.
+  /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it got the intended
+  /// process.
   ///
   /// Errors
   ///   kHostResources  no such process, or no descriptor left; says why.

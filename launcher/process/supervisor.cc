@@ -26,8 +26,8 @@
 namespace poprun::launcher {
 namespace {
 
-// Replicas that have joined leave a dead launcher at once, and mpirun ends with them; only those
-// that are still starting have to be ended.
+// Replicas that have joined leave a dead launcher at once, and mpirun ends with them; only those that are still
+// starting have to be ended.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 
@@ -37,10 +37,9 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// The main function of the guard. Uses only calls that are safe after a process with threads has
-/// forked, which includes glibc's memory allocation.
-[[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun,
-                             collectives::JobFolder& folder) {
+/// The main function of the guard. Uses only calls that are safe after a process with threads has forked, which
+/// includes glibc's memory allocation.
+[[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
@@ -48,8 +47,8 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   sigaddset(&death, SIGTERM);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   // The launcher's sockets must close with it, or replicas would not notice its death.
-  const auto [first, second] = std::minmax(
-      {static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(folder.descriptor())});
+  const auto [first, second] =
+      std::minmax({static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(folder.descriptor())});
   close_range(0, first - 1, 0);
   if (second > first + 1) {
     close_range(first + 1, second - 1, 0);
@@ -99,12 +98,10 @@ Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) 
     keep_watch(launcher, mpirun, watched, folder);
   }
   if (guard < 0) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format(
-            "cannot start the process that guards mpirun: {}; check ulimit -u and the control "
-            "group's pids.max",
-            std::strerror(errno)));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("cannot start the process that guards mpirun: {}; check ulimit -u and the control "
+                            "group's pids.max",
+                            std::strerror(errno)));
   }
   return ProcessHandle::open(guard);
 }
@@ -171,8 +168,7 @@ Status check_mpirun_program(const std::string& mpirun) {
   for (const char c : mpirun) {
     quoted += c == '\'' ? "'\\''" : std::string(1, c);
   }
-  const std::string line =
-      fmt::format("env -u OPAL_PREFIX timeout 5 '{}' --version </dev/null 2>&1", quoted);
+  const std::string line = fmt::format("env -u OPAL_PREFIX timeout 5 '{}' --version </dev/null 2>&1", quoted);
   FILE* const pipe = popen(line.c_str(), "re");
   if (pipe == nullptr) {
     return {};
@@ -202,37 +198,34 @@ Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCH
   wait_for_exits();
 }
 
-Status Supervisor::start_mpirun(const Child::Program& program, collectives::JobFolder& folder,
-                                Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit) {
+Status Supervisor::start_mpirun(const Child::Program& program, collectives::JobFolder& folder, Child::OnLine on_stdout,
+                                Child::OnLine on_stderr, OnExit on_exit) {
   Child::Program guarded = program;
   guarded.before = [&](pid_t mpirun) -> Status {
     POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun, folder));
     guard_.emplace(std::move(guard));
     return {};
   };
-  Status started =
-      start(mpirun_, guarded, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
+  Status started = start(mpirun_, guarded, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
   if (!started) {
     end_guard();
   }
   return started;
 }
 
-Status Supervisor::start_data_server(const Child::Program& program, Child::OnLine on_stdout,
-                                     Child::OnLine on_stderr, OnExit on_exit) {
-  return start(data_server_, program, std::move(on_stdout), std::move(on_stderr),
-               std::move(on_exit));
+Status Supervisor::start_data_server(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr,
+                                     OnExit on_exit) {
+  return start(data_server_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
 }
 
-Status Supervisor::start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
-                                 Child::OnLine on_stderr, OnExit on_exit) {
+Status Supervisor::start_inquiry(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr,
+                                 OnExit on_exit) {
   return start(inquiry_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
 }
 
 Status Supervisor::start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
                          Child::OnLine on_stderr, OnExit on_exit) {
-  POPRUN_ASSIGN(process.child,
-                Child::start(loop_, program, std::move(on_stdout), std::move(on_stderr)));
+  POPRUN_ASSIGN(process.child, Child::start(loop_, program, std::move(on_stdout), std::move(on_stderr)));
   process.on_exit = std::move(on_exit);
   return {};
 }

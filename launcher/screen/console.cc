@@ -114,8 +114,7 @@ struct Outlet::State {
       shown.clear();
       if (const std::uint64_t count = std::exchange(dropped, 0); count > 0) {
         descriptor = dropped_descriptor;
-        text += fmt::format("poprun-emu: {} left out here, since nobody read them in time\n",
-                            counted(count, "line"));
+        text += fmt::format("poprun-emu: {} left out here, since nobody read them in time\n", counted(count, "line"));
       } else {
         descriptor = lines.front().descriptor;
         text += lines.front().text;
@@ -173,8 +172,7 @@ Outlet::~Outlet() {
 
 void Outlet::write(int descriptor, std::string_view text, Keep keep) {
   std::unique_lock lock(state_->mutex);
-  state_->lines.push_back(
-      {descriptor, fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"), keep});
+  state_->lines.push_back({descriptor, fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"), keep});
   state_->bytes += state_->lines.back().text.size();
   state_->deliver(lock);
 }
@@ -202,9 +200,8 @@ void Outlet::settle() {
   std::unique_lock lock(state_->mutex);
   std::uint64_t writes = state_->writes;
   while (!state_->gave_up && (!state_->settled() || state_->writing)) {
-    state_->gave_up =
-        !state_->changed.wait_for(lock, std::chrono::duration<double>(kPatienceSeconds),
-                                  [&] { return state_->writes != writes; });
+    state_->gave_up = !state_->changed.wait_for(lock, std::chrono::duration<double>(kPatienceSeconds),
+                                                [&] { return state_->writes != writes; });
     writes = state_->writes;
   }
 }
@@ -244,12 +241,11 @@ void Console::settle() {
 
 Status Console::out_status() const {
   const int failure = out_->failure(STDOUT_FILENO);
-  return failure == 0
-             ? Status{}
-             : fail(ErrorCode::kInfrastructure,
-                    fmt::format("standard output cannot be written: {}; its remaining lines "
-                                "are lost, but no files are",
-                                std::strerror(failure)));
+  return failure == 0 ? Status{}
+                      : fail(ErrorCode::kInfrastructure,
+                             fmt::format("standard output cannot be written: {}; its remaining lines "
+                                         "are lost, but no files are",
+                                         std::strerror(failure)));
 }
 
 std::size_t Console::width() const {

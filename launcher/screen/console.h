@@ -13,13 +13,12 @@ namespace poprun::launcher {
 /// Whether a line may be dropped if its reader has stopped reading.
 enum class Keep : std::uint8_t { kAlways, kIfRoom };
 
-/// A terminal, pipe or file that accepts lines and may stop accepting them: Ctrl-S, or a pager that
-/// waits for its user. At first, writing blocks, as in other programs. After `never_wait`, a thread
-/// writes, and the memory for waiting lines is bounded: droppable lines are left out first, and a
-/// line says how many are missing.
+/// A terminal, pipe or file that accepts lines and may stop accepting them: Ctrl-S, or a pager that waits for its user.
+/// At first, writing blocks, as in other programs. After `never_wait`, a thread writes, and the memory for waiting
+/// lines is bounded: droppable lines are left out first, and a line says how many are missing.
 ///
-/// A terminal may have one live line at its bottom, which gives way to every other line. A reader
-/// that has gone away is ignored. Belongs to one thread.
+/// A terminal may have one live line at its bottom, which gives way to every other line. A reader that has gone away is
+/// ignored. Belongs to one thread.
 class Outlet {
  public:
   /// Limit for the waiting lines.
@@ -39,8 +38,7 @@ class Outlet {
   /// Makes a thread do all further writing. If none can be started, writing keeps blocking.
   void never_wait();
 
-  /// Returns once everything is written, or nothing was accepted for 10 s; later calls then return
-  /// at once.
+  /// Returns once everything is written, or nothing was accepted for 10 s; later calls then return at once.
   void settle();
 
   /// errno of the first write to `descriptor` that failed although its reader was there; or 0.
@@ -51,9 +49,8 @@ class Outlet {
   std::shared_ptr<State> state_;  ///< Shared with the thread, which may outlive this.
 };
 
-/// The only writer to standard output and error, so that lines are never interleaved. On a terminal
-/// it keeps one live line at the bottom of standard error. A reader that has gone away is ignored:
-/// the job continues.
+/// The only writer to standard output and error, so that lines are never interleaved. On a terminal it keeps one live
+/// line at the bottom of standard error. A reader that has gone away is ignored: the job continues.
 class Console {
  public:
   Console();
@@ -88,8 +85,7 @@ class Console {
  private:
   bool is_terminal_;
   std::shared_ptr<Outlet> err_;
-  std::shared_ptr<Outlet>
-      out_;  ///< The same as err_ if both are one file, so that lines keep their order.
+  std::shared_ptr<Outlet> out_;  ///< The same as err_ if both are one file, so that lines keep their order.
 };
 
 }  // namespace poprun::launcher

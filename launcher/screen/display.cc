@@ -69,8 +69,7 @@ std::string Progress::line(std::size_t width) const {
 std::string Progress::text_of_items() const {
   std::string line = fmt::format("{} of {} items", grouped(items_done_), grouped(items_));
   if (const double speed = samples_per_second(); speed > 0) {
-    line += fmt::format("  {} items/s  ETA {}",
-                        grouped(static_cast<std::uint64_t>(std::llround(speed))),
+    line += fmt::format("  {} items/s  ETA {}", grouped(static_cast<std::uint64_t>(std::llround(speed))),
                         clock_text(static_cast<double>(items_ - items_done_) / speed));
   }
   return line;
@@ -83,8 +82,7 @@ std::string Progress::text_of_steps(std::size_t width) const {
   std::string step = fmt::format("step {}", last_.step());
   std::string epoch = fmt::format("  epoch {}", last_.epoch());
   std::string loss = fmt::format("  loss {:.4f}", last_.loss());
-  std::string accuracy =
-      last_.accuracy() < 0 ? "" : fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
+  std::string accuracy = last_.accuracy() < 0 ? "" : fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
   std::string samples;
   std::string left;
   if (total > 0) {
@@ -94,8 +92,7 @@ std::string Progress::text_of_steps(std::size_t width) const {
     epoch += fmt::format("/{}", (total + per_epoch - 1) / per_epoch);
   }
   if (speed > 0) {
-    samples =
-        fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
+    samples = fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
   }
   if (speed > 0 && total >= last_.step()) {
     const auto steps = static_cast<double>(total - last_.step());
@@ -138,8 +135,8 @@ void Display::take(const proto::ReportItem& item) {
 void Display::show_check_plan(const proto::CheckPlan& plan) {
   runs_ = plan.runs();
   console_.say(fmt::format("checking {} on {}: {}, {} each", config_.model().name(),
-                           counted(config_.topology().num_replicas(), "replica"),
-                           counted(plan.runs(), "run"), counted(plan.steps(), "step")));
+                           counted(config_.topology().num_replicas(), "replica"), counted(plan.runs(), "run"),
+                           counted(plan.steps(), "step")));
   for (const std::string& note : plan.notes()) {
     console_.say(fmt::format("note: {}", note));
   }
@@ -149,18 +146,15 @@ void Display::show_check_plan(const proto::CheckPlan& plan) {
 void Display::show_shape(const proto::JobShape& shape) {
   progress_.shape(shape);
   const std::string work =
-      config_.inference()
-          ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
-                        counted(shape.samples_per_step(), "sample"))
-          : fmt::format("{} of {} ({} per epoch)", counted(shape.total_steps(), "step"),
-                        counted(shape.samples_per_step(), "sample"),
-                        grouped(shape.steps_per_epoch()));
+      config_.inference() ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
+                                        counted(shape.samples_per_step(), "sample"))
+                          : fmt::format("{} of {} ({} per epoch)", counted(shape.total_steps(), "step"),
+                                        counted(shape.samples_per_step(), "sample"), grouped(shape.steps_per_epoch()));
   const char* where = config_.topology().ipus_per_replica() > 1 ? "on the fullest IPU" : "per IPU";
-  console_.say(
-      fmt::format("{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB {}", config_.model().name(),
-                  counted(config_.topology().num_replicas(), "replica"),
-                  grouped(shape.parameter_count()), work, to_mebibytes(shape.planned_peak_bytes()),
-                  to_mebibytes(shape.memory_capacity_bytes()), where));
+  console_.say(fmt::format("{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB {}", config_.model().name(),
+                           counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()),
+                           work, to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes()),
+                           where));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
   }
@@ -170,10 +164,9 @@ void Display::show_evaluation(const proto::EvaluationMetrics& metrics) {
   progress_.evaluation(metrics);
   if (!config_.inference()) {
     const std::string accuracy =
-        metrics.accuracy() < 0 ? ""
-                               : fmt::format("test accuracy {:.2f} %, ", 100 * metrics.accuracy());
-    console_.say(fmt::format("epoch {}, step {}: {}test loss {:.4f}, {} items", metrics.epoch(),
-                             metrics.step(), accuracy, metrics.loss(), grouped(metrics.items())));
+        metrics.accuracy() < 0 ? "" : fmt::format("test accuracy {:.2f} %, ", 100 * metrics.accuracy());
+    console_.say(fmt::format("epoch {}, step {}: {}test loss {:.4f}, {} items", metrics.epoch(), metrics.step(),
+                             accuracy, metrics.loss(), grouped(metrics.items())));
   }
 }
 
@@ -187,16 +180,15 @@ void Display::stopping(const std::string& doing, double now) {
 void Display::refresh(double now) {
   if (console_.has_live_line()) {
     const std::size_t width = console_.width() - 1;
-    const std::string done = runs_ > 0 ? fmt::format("{} of {} runs checked", runs_checked_, runs_)
-                                       : progress_.line(width);
+    const std::string done =
+        runs_ > 0 ? fmt::format("{} of {} runs checked", runs_checked_, runs_) : progress_.line(width);
     console_.live((stopping_.empty() ? done : stopping_).substr(0, width));
   } else if (!stopping_.empty()) {
     if (now - shown_at_ >= kPlainProgressSeconds) {
       shown_at_ = now;
       console_.say(stopping_, Keep::kIfRoom);
     }
-  } else if (progress_.done() > shown_done_ &&
-             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
+  } else if (progress_.done() > shown_done_ && (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
     shown_at_ = now;
     shown_done_ = progress_.done();
     console_.say(progress_.line(std::string::npos), Keep::kIfRoom);

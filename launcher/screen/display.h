@@ -10,8 +10,8 @@
 
 namespace poprun::launcher {
 
-/// The progress and speed of training or inference, as one line of text. Speeds are wall-clock
-/// figures over the last few seconds.
+/// The progress and speed of training or inference, as one line of text. Speeds are wall-clock figures over the last
+/// few seconds.
 class Progress {
  public:
   /// Call before the first step; without it there is no total and no epoch count.
@@ -20,8 +20,7 @@ class Progress {
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// In inference: outputs of `done` of `total` items have arrived, `wall_seconds` after a fixed
-  /// moment.
+  /// In inference: outputs of `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
@@ -66,8 +65,8 @@ class Progress {
 /// Formats a duration: `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// Shows a running job: its size, its evaluations, and its progress, on a terminal in the live
-/// line, elsewhere as a line at intervals.
+/// Shows a running job: its size, its evaluations, and its progress, on a terminal in the live line, elsewhere as a
+/// line at intervals.
 class Display {
  public:
   /// Both must outlive this.
@@ -76,9 +75,7 @@ class Display {
   /// Shows an item of a report as it arrives; outputs go to `outputs` instead.
   void take(const proto::ReportItem& item);
   /// In inference: outputs of `done` of `total` items are written.
-  void outputs(std::uint64_t done, std::uint64_t total, double now) {
-    progress_.outputs(done, total, now);
-  }
+  void outputs(std::uint64_t done, std::uint64_t total, double now) { progress_.outputs(done, total, now); }
 
   /// Shows what a job that was asked to stop is still doing, in place of its progress.
   void stopping(const std::string& doing, double now);

@@ -30,8 +30,7 @@ class Curve {
     // If there are fewer steps than columns, each step has several.
     for (std::size_t column = 0; column < most_.size() && steps_ > 0; ++column) {
       const std::size_t step = column * steps_ / most_.size();
-      most_[column] =
-          std::max(most_[column], live_bytes(liveness, static_cast<std::uint32_t>(step)));
+      most_[column] = std::max(most_[column], live_bytes(liveness, static_cast<std::uint32_t>(step)));
     }
     draw();
   }
@@ -63,9 +62,7 @@ class Curve {
   }
 
   /// The row of the limit; above all others if the limit is the top.
-  [[nodiscard]] std::size_t limit_row() const {
-    return static_cast<std::size_t>(limit_ * rows_ / top_);
-  }
+  [[nodiscard]] std::size_t limit_row() const { return static_cast<std::size_t>(limit_ * rows_ / top_); }
 
   void draw() {
     cells_.assign(rows_ + 1, std::string(most_.size(), ' '));
@@ -128,8 +125,7 @@ class Curve {
 std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& frame,
                            const std::vector<NamedStep>& names) {
   Curve curve(liveness, frame);
-  for (std::size_t i = 0;
-       i < std::min(frame.marks, static_cast<std::size_t>(liveness.peaks_size())); ++i) {
+  for (std::size_t i = 0; i < std::min(frame.marks, static_cast<std::size_t>(liveness.peaks_size())); ++i) {
     curve.mark(liveness.peaks(static_cast<int>(i)).step(), static_cast<char>('1' + i));
   }
   return curve.text(names);
@@ -142,8 +138,7 @@ std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit) {
 
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory) {
   constexpr std::uint64_t kLarge = std::uint64_t{8} << 20;
-  return memory < kLarge ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024)
-                         : mebibytes_text(bytes);
+  return memory < kLarge ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024) : mebibytes_text(bytes);
 }
 
 std::uint64_t live_bytes(const proto::Liveness& liveness, std::uint32_t step) {
@@ -151,12 +146,10 @@ std::uint64_t live_bytes(const proto::Liveness& liveness, std::uint32_t step) {
 }
 
 std::uint64_t most_live_bytes(const proto::Liveness& liveness) {
-  return liveness.not_always_live_size() == 0 ? liveness.always_live()
-                                              : live_bytes(liveness, liveness.worst_step());
+  return liveness.not_always_live_size() == 0 ? liveness.always_live() : live_bytes(liveness, liveness.worst_step());
 }
 
-std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
-                       std::uint64_t scale) {
+std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width, std::uint64_t scale) {
   std::uint64_t total = 0;
   for (const BarPart& part : parts) {
     total += part.bytes;

@@ -23,8 +23,8 @@ struct CurveFrame {
   std::size_t marks = 0;    ///< Number of peaks to mark, with numbers from 1.
 };
 
-/// Draws live bytes over the steps, a column showing the maximum of its steps. '=' is always live,
-/// '#' is not, and '!' is beyond the limit; ':' and '.' are two thirds and one third of a row.
+/// Draws live bytes over the steps, a column showing the maximum of its steps. '=' is always live, '#' is not, and '!'
+/// is beyond the limit; ':' and '.' are two thirds and one third of a row.
 ///
 ///      60.0 MiB |------1--------------------
 ///               |     :#          2
@@ -38,8 +38,7 @@ std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& fr
 /// Bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Formats bytes of a memory: in KiB for a memory of less than 8 MiB, such as a tile's, else in
-/// MiB.
+/// Formats bytes of a memory: in KiB for a memory of less than 8 MiB, such as a tile's, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
 /// Live bytes at a step, including those that are always live.
@@ -54,13 +53,13 @@ struct BarPart {
   std::uint64_t bytes = 0;
 };
 
-/// Draws bytes of a memory as a bar of `width` columns, one part after the other. A column shows
-/// the part at its middle; '.' is free, and '|' is the limit, which parts may exceed:
+/// Draws bytes of a memory as a bar of `width` columns, one part after the other. A column shows the part at its
+/// middle; '.' is free, and '|' is the limit, which parts may exceed:
 ///
 ///     TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
 ///
-/// The bar ends at the limit or, if it is exceeded, at the end of the last part. `scale` is the
-/// smallest number of bytes that the width stands for.
+/// The bar ends at the limit or, if it is exceeded, at the end of the last part. `scale` is the smallest number of
+/// bytes that the width stands for.
 std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                        std::uint64_t scale = 0);
 

@@ -11,23 +11,20 @@ namespace {
 constexpr std::size_t kHiddenLinesMax = 20;
 constexpr std::size_t kHeldLinesMax = 1000;
 
-/// Formats a rank's line for the screen: with its own tag if it has one, otherwise as `[instance 3
-/// @ node1] text`.
+/// Formats a rank's line for the screen: with its own tag if it has one, otherwise as `[instance 3 @ node1] text`.
 std::string screen_line(const TaggedLine& line, const Placement& placement) {
   if (parse_replica_line(line.text)) {
     return line.text;
   }
   const std::size_t last_state = line.text.rfind('\r');
-  const std::string_view text = last_state == std::string::npos
-                                    ? std::string_view(line.text)
-                                    : std::string_view(line.text).substr(last_state + 1);
+  const std::string_view text = last_state == std::string::npos ? std::string_view(line.text)
+                                                                : std::string_view(line.text).substr(last_state + 1);
   return fmt::format("[instance {} @ {}] {}", line.rank, placement.host_of(line.rank), text);
 }
 
 }  // namespace
 
-OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement,
-                           Setup setup)
+OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup)
     : console_(console),
       logs_(logs),
       placement_(placement),

@@ -13,8 +13,8 @@
 
 namespace poprun::launcher {
 
-/// Routes each line of mpirun's output: to the screen with instance and host in front, or to the
-/// log of its replica. mpirun's own messages are shown only on request.
+/// Routes each line of mpirun's output: to the screen with instance and host in front, or to the log of its replica.
+/// mpirun's own messages are shown only on request.
 class OutputRouter {
  public:
   struct Setup {
@@ -29,8 +29,8 @@ class OutputRouter {
   /// Takes one line of mpirun's standard output or error.
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines, if requested. Until then they wait, so that the root cause of a
-  /// failure can be printed first.
+  /// Shows mpirun's own lines, if requested. Until then they wait, so that the root cause of a failure can be printed
+  /// first.
   void release_mpirun_lines();
 
   /// Number of mpirun's own lines that wait.

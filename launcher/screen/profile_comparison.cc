@@ -32,9 +32,9 @@ std::int64_t difference(const Both& both) {
 /// Formats a difference: "+1.5 MiB", "-12 B", or "-" if nothing changes.
 template <typename Text>
 std::string signed_text(std::int64_t difference, Text text) {
-  return difference == 0 ? "-"
-                         : fmt::format("{}{}", difference > 0 ? '+' : '-',
-                                       text(static_cast<std::uint64_t>(std::abs(difference))));
+  return difference == 0
+             ? "-"
+             : fmt::format("{}{}", difference > 0 ? '+' : '-', text(static_cast<std::uint64_t>(std::abs(difference))));
 }
 
 std::string change(double from, double to) {
@@ -64,12 +64,8 @@ class Comparison {
   }
 
  private:
-  [[nodiscard]] const proto::Report& report(std::size_t side) const {
-    return sides_.at(side)->profile.report();
-  }
-  [[nodiscard]] const proto::IpuReport& ipu_of(std::size_t side, int ipu) const {
-    return report(side).ipus(ipu);
-  }
+  [[nodiscard]] const proto::Report& report(std::size_t side) const { return sides_.at(side)->profile.report(); }
+  [[nodiscard]] const proto::IpuReport& ipu_of(std::size_t side, int ipu) const { return report(side).ipus(ipu); }
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
@@ -99,29 +95,24 @@ class Comparison {
 
   void bars(int ipu) {
     const std::uint64_t scale = std::max(ipu_of(0, ipu).peak(), ipu_of(1, ipu).peak());
-    const std::uint64_t tile_scale =
-        std::max(ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max());
+    const std::uint64_t tile_scale = std::max(ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max());
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
-      bar(fmt::format("IPU {} {}", ipu, kSides.at(side)),
-          bar_parts(report(side), of.at_peak(), of.peak()), of.capacity(), scale,
-          fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())));
+      bar(fmt::format("IPU {} {}", ipu, kSides.at(side)), bar_parts(report(side), of.at_peak(), of.peak()),
+          of.capacity(), scale, fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())));
     }
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
       bar(fmt::format("tile {} {}", of.fullest_tile().tile(), kSides.at(side)),
-          bar_parts(report(side), of.fullest_tile().at_peak(), of.fullest_tile().peak()),
-          of.bytes_per_tile(), tile_scale,
-          fmt::format("{} of {} B", grouped(of.fullest_tile().peak()),
-                      grouped(of.bytes_per_tile())));
+          bar_parts(report(side), of.fullest_tile().at_peak(), of.fullest_tile().peak()), of.bytes_per_tile(),
+          tile_scale, fmt::format("{} of {} B", grouped(of.fullest_tile().peak()), grouped(of.bytes_per_tile())));
     }
   }
 
-  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,
-           std::uint64_t scale, const std::string& figures) {
+  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::uint64_t scale,
+           const std::string& figures) {
     const std::size_t width = frame_.width - kBarName - kBarFigures;
-    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName,
-                         memory_bar(parts, limit, width, scale), width, figures);
+    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width, scale), width, figures);
   }
 
   template <typename Text>
@@ -131,8 +122,8 @@ class Comparison {
   }
 
   void categories(int ipu) {
-    text_ += fmt::format("\n{:<26}{:>16}{:>16}{:>16}\n", fmt::format("IPU {} at its peak", ipu),
-                         "source", "target", "difference");
+    text_ += fmt::format("\n{:<26}{:>16}{:>16}{:>16}\n", fmt::format("IPU {} at its peak", ipu), "source", "target",
+                         "difference");
     std::set<std::string> named;
     for (const std::size_t side : {0U, 1U}) {
       for (const std::string& name : report(side).categories()) {
@@ -141,33 +132,25 @@ class Comparison {
         }
         const Both both = {of_category(0, ipu, name), of_category(1, ipu, name)};
         if (both != Both{}) {
-          row(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name), both,
-              mebibytes_text);
+          row(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name), both, mebibytes_text);
         }
       }
     }
     const auto each = [&](auto of) { return Both{of(ipu_of(0, ipu)), of(ipu_of(1, ipu))}; };
-    row("always live", each([](const auto& i) { return i.liveness().always_live(); }),
-        mebibytes_text);
-    row("not always live", each([](const auto& i) {
-          return most_live_bytes(i.liveness()) - i.liveness().always_live();
-        }),
-        mebibytes_text);
+    row("always live", each([](const auto& i) { return i.liveness().always_live(); }), mebibytes_text);
+    row("not always live",
+        each([](const auto& i) { return most_live_bytes(i.liveness()) - i.liveness().always_live(); }), mebibytes_text);
     row("all, with gaps", each([](const auto& i) { return i.peak(); }), mebibytes_text);
     row("tiles: min", each([](const auto& i) { return i.balance().min(); }), of_tile);
     row("       mean", each([](const auto& i) { return i.balance().mean(); }), of_tile);
     row("       max", each([](const auto& i) { return i.balance().max(); }), of_tile);
-    row("       over the limit", each(overflowing_tiles),
-        [](std::uint64_t tiles) { return grouped(tiles); });
+    row("       over the limit", each(overflowing_tiles), [](std::uint64_t tiles) { return grouped(tiles); });
   }
 
-  [[nodiscard]] std::uint64_t of_category(std::size_t side, int ipu,
-                                          const std::string& name) const {
+  [[nodiscard]] std::uint64_t of_category(std::size_t side, int ipu, const std::string& name) const {
     const auto& names = report(side).categories();
     const auto at = std::ranges::find(names, name);
-    return at == names.end()
-               ? 0
-               : bytes_of(ipu_of(side, ipu).at_peak(), static_cast<int>(at - names.begin()));
+    return at == names.end() ? 0 : bytes_of(ipu_of(side, ipu).at_peak(), static_cast<int>(at - names.begin()));
   }
 
   struct Curve {
@@ -197,13 +180,10 @@ class Comparison {
     for (const std::size_t side : {0U, 1U}) {
       const Curve curve = curve_of(ipu_of(side, ipu));
       text_ += fmt::format("\n# liveness of {}, {}\n", name, side == 0 ? "source" : "target");
-      text_ += liveness_curve(curve.liveness,
-                              {.width = frame_.width,
-                               .rows = kRowsOfCurves,
-                               .limit = curve.limit,
-                               .top = top,
-                               .marks = kMarksCompared},
-                              function_beginnings(report(side)));
+      text_ += liveness_curve(
+          curve.liveness,
+          {.width = frame_.width, .rows = kRowsOfCurves, .limit = curve.limit, .top = top, .marks = kMarksCompared},
+          function_beginnings(report(side)));
       peaks(curve);
     }
   }
@@ -212,9 +192,8 @@ class Comparison {
     const auto peaks = static_cast<std::size_t>(curve.liveness.peaks_size());
     for (std::size_t i = 0; i < std::min(peaks, kMarksCompared); ++i) {
       const proto::Peak& peak = curve.liveness.peaks(static_cast<int>(i));
-      const std::string row =
-          fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),
-                      grouped(peak.step()), peak.function(), peak.operation());
+      const std::string row = fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),
+                                          grouped(peak.step()), peak.function(), peak.operation());
       text_ += shortened(row, frame_.width) + "\n";
     }
   }
@@ -232,9 +211,8 @@ class Comparison {
     std::vector<std::pair<std::string, Row>> changed;
     std::ranges::copy_if(rows, std::back_inserter(changed),
                          [](const auto& entry) { return difference(entry.second.both) != 0; });
-    std::ranges::stable_sort(changed, std::ranges::greater{}, [](const auto& entry) {
-      return std::abs(difference(entry.second.both));
-    });
+    std::ranges::stable_sort(changed, std::ranges::greater{},
+                             [](const auto& entry) { return std::abs(difference(entry.second.both)); });
     if (changed.empty()) {
       text_ += "  no difference\n";
       return;
@@ -242,10 +220,9 @@ class Comparison {
     text_ += fmt::format("{:>15}{:>15}{:>15}  {}\n", "source", "target", "difference", unit);
     for (std::size_t i = 0; i < std::min(changed.size(), kRowsOfTables); ++i) {
       const auto& [name, row] = changed[i];
-      text_ += shortened(
-          fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
-                      signed_text(difference(row.both), in_words), name),
-          frame_.width);
+      text_ += shortened(fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
+                                     signed_text(difference(row.both), in_words), name),
+                         frame_.width);
       text_ += "\n" + (i < kPlansShown ? changed_plan(row) : "");
     }
   }
@@ -255,15 +232,13 @@ class Comparison {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to
                ? ""
-               : wrapped("from " + from, kPlans, frame_.width, 2) +
-                     wrapped("to   " + to, kPlans, frame_.width, 2);
+               : wrapped("from " + from, kPlans, frame_.width, 2) + wrapped("to   " + to, kPlans, frame_.width, 2);
   }
 
   void variables(int ipu) {
     Rows rows;
     for (const std::size_t side : {0U, 1U}) {
-      for (const proto::Variable* variable :
-           variables_at_peak(report(side), static_cast<std::uint32_t>(ipu))) {
+      for (const proto::Variable* variable : variables_at_peak(report(side), static_cast<std::uint32_t>(ipu))) {
         rows[variable->name()].both.at(side) += variable->bytes();
       }
     }
@@ -287,9 +262,9 @@ class Comparison {
   void step() {
     const double from = sides_[0]->profile.device().step_seconds();
     const double to = sides_[1]->profile.device().step_seconds();
-    text_ += fmt::format("\n{:<14} {} to {}, {}\n",
-                         sides_[1]->profile.config().inference() ? "device batch" : "device step",
-                         duration_text(from), duration_text(to), change(from, to));
+    text_ +=
+        fmt::format("\n{:<14} {} to {}, {}\n", sides_[1]->profile.config().inference() ? "device batch" : "device step",
+                    duration_text(from), duration_text(to), change(from, to));
   }
 
   std::array<const NamedProfile*, 2> sides_;
@@ -299,8 +274,7 @@ class Comparison {
 
 }  // namespace
 
-std::string profile_comparison(const NamedProfile& source, const NamedProfile& target,
-                               const ProfileFrame& frame) {
+std::string profile_comparison(const NamedProfile& source, const NamedProfile& target, const ProfileFrame& frame) {
   return Comparison(source, target, frame).text();
 }
 

@@ -49,8 +49,8 @@ class Screen {
  private:
   /// The IPU whose fullest tile holds most.
   [[nodiscard]] int fullest() const {
-    const auto most = std::ranges::max_element(
-        report_.ipus(), {}, [](const proto::IpuReport& ipu) { return ipu.balance().max(); });
+    const auto most =
+        std::ranges::max_element(report_.ipus(), {}, [](const proto::IpuReport& ipu) { return ipu.balance().max(); });
     return static_cast<int>(most - report_.ipus().begin());
   }
 
@@ -66,8 +66,7 @@ class Screen {
 
   [[nodiscard]] std::vector<ListedRow> listed() const {
     const auto ipus = static_cast<std::size_t>(report_.ipus_size());
-    return frame_.everything ? all_rows(ipus)
-                             : listed_rows(ipus, static_cast<std::size_t>(fullest()));
+    return frame_.everything ? all_rows(ipus) : listed_rows(ipus, static_cast<std::size_t>(fullest()));
   }
 
   void heading() {
@@ -76,8 +75,7 @@ class Screen {
     for (const proto::IpuReport& ipu : report_.ipus()) {
       over += overflowing_tiles(ipu);
     }
-    text_ += over == 0 ? ": fits\n"
-                       : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
+    text_ += over == 0 ? ": fits\n" : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
   }
 
   /// Shows notes in full, as the plan of a job does.
@@ -91,8 +89,7 @@ class Screen {
   void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,
            const std::string& figures) {
     const std::size_t width = frame_.width - kBarName - kBarFigures;
-    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width),
-                         width, figures);
+    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width), width, figures);
   }
 
   void bars() {
@@ -101,25 +98,22 @@ class Screen {
         text_ += fmt::format("..          {}, which -v shows\n", counted(row.left_out, "IPU"));
       }
       const proto::IpuReport& ipu = report_.ipus(static_cast<int>(row.index));
-      bar(fmt::format("IPU {}", row.index), bar_parts(report_, ipu.at_peak(), ipu.peak()),
-          ipu.capacity(),
+      bar(fmt::format("IPU {}", row.index), bar_parts(report_, ipu.at_peak(), ipu.peak()), ipu.capacity(),
           fmt::format("{} of {}", mebibytes_text(ipu.peak()), mebibytes_text(ipu.capacity())));
       const proto::TileReport& tile = ipu.fullest_tile();
-      bar(fmt::format("  tile {}", tile.tile()), bar_parts(report_, tile.at_peak(), tile.peak()),
-          ipu.bytes_per_tile(),
+      bar(fmt::format("  tile {}", tile.tile()), bar_parts(report_, tile.at_peak(), tile.peak()), ipu.bytes_per_tile(),
           fmt::format("{} of {} B", grouped(tile.peak()), grouped(ipu.bytes_per_tile())));
     }
   }
 
-  /// For one IPU: the bytes that are always live, those that are not, and the fullest tile. For
-  /// several: a column per IPU.
+  /// For one IPU: the bytes that are always live, those that are not, and the fullest tile. For several: a column per
+  /// IPU.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
     std::vector<std::string> names;
     if (one) {
-      names = {"always live", "not always",
-               fmt::format("tile {}", report_.ipus(ipus[0]).fullest_tile().tile())};
+      names = {"always live", "not always", fmt::format("tile {}", report_.ipus(ipus[0]).fullest_tile().tile())};
     } else {
       for (const int ipu : shown_columns(ipus)) {
         names.push_back(fmt::format("IPU {}", ipu));
@@ -134,8 +128,7 @@ class Screen {
       if (is_small(bytes, ipus)) {
         std::ranges::transform(others, bytes, others.begin(), std::plus{});
       } else {
-        figures(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name),
-                bytes, one);
+        figures(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name), bytes, one);
       }
     }
     if (others != Figures(names.size())) {
@@ -165,24 +158,21 @@ class Screen {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const proto::IpuReport& ipu = report_.ipus(ipus[ipus.size() == 1 ? 0 : i]);
       const bool is_tile = ipus.size() == 1 && i == 2;
-      if (1000 * bytes[i] >=
-          std::max<std::uint64_t>(1, is_tile ? ipu.fullest_tile().peak() : ipu.peak())) {
+      if (1000 * bytes[i] >= std::max<std::uint64_t>(1, is_tile ? ipu.fullest_tile().peak() : ipu.peak())) {
         return false;
       }
     }
     return true;
   }
 
-  /// Bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same
-  /// step.
+  /// Bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same step.
   [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
     const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
     };
     if (ipus.size() == 1) {
       const proto::IpuReport& ipu = report_.ipus(ipus[0]);
-      return {0, of(ipu.peak(), ipu.liveness()),
-              of(ipu.fullest_tile().peak(), ipu.fullest_tile().liveness())};
+      return {0, of(ipu.peak(), ipu.liveness()), of(ipu.fullest_tile().peak(), ipu.fullest_tile().liveness())};
     }
     Figures bytes;
     for (const int ipu : shown_columns(ipus)) {
@@ -217,14 +207,13 @@ class Screen {
   }
 
   void balance() {
-    text_ += fmt::format("\n{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n", "tiles, bytes", "min",
-                         "(tile)", "mean", "max", "(tile)", "kinds");
+    text_ += fmt::format("\n{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n", "tiles, bytes", "min", "(tile)", "mean",
+                         "max", "(tile)", "kinds");
     for (const ListedRow& row : listed()) {
       const proto::IpuReport& ipu = report_.ipus(static_cast<int>(row.index));
       const proto::TileBalance& b = ipu.balance();
-      text_ += fmt::format("{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n",
-                           fmt::format("  IPU {}", row.index), grouped(b.min()),
-                           fmt::format("({})", b.min_tile()), grouped(b.mean()), grouped(b.max()),
+      text_ += fmt::format("{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n", fmt::format("  IPU {}", row.index),
+                           grouped(b.min()), fmt::format("({})", b.min_tile()), grouped(b.mean()), grouped(b.max()),
                            fmt::format("({})", b.max_tile()), grouped(ipu.classes_size()));
     }
   }
@@ -235,9 +224,9 @@ class Screen {
   }
 
   void liveness_of_tile(int ipu, const proto::TileReport& tile) {
-    curve(fmt::format("liveness of tile {} of IPU {}, which needs {} with gaps", tile.tile(), ipu,
-                      of_tile(tile.peak())),
-          tile.liveness(), report_.ipus(ipu).bytes_per_tile());
+    curve(
+        fmt::format("liveness of tile {} of IPU {}, which needs {} with gaps", tile.tile(), ipu, of_tile(tile.peak())),
+        tile.liveness(), report_.ipus(ipu).bytes_per_tile());
   }
 
   void curve(const std::string& title, const proto::Liveness& liveness, std::uint64_t limit) {
@@ -251,20 +240,17 @@ class Screen {
   }
 
   void peak(std::size_t number, const proto::Peak& peak, std::uint64_t limit) {
-    const std::string what =
-        fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
-                    grouped(peak.step()), peak.function(), peak.operation());
+    const std::string what = fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
+                                         grouped(peak.step()), peak.function(), peak.operation());
     text_ += shortened(what, frame_.width) + "\n";
     if (number > (in_detail().size() == 1 ? kMarksInDetail : 1)) {
       return;
     }
-    for (const auto& [label, detail] :
-         {std::pair<const char*, std::string>{"options", peak.attributes()},
-          {"plan", peak.plan()},
-          {"holds", largest(peak, limit)}}) {
+    for (const auto& [label, detail] : {std::pair<const char*, std::string>{"options", peak.attributes()},
+                                        {"plan", peak.plan()},
+                                        {"holds", largest(peak, limit)}}) {
       const std::string lines = wrapped(detail, kDetail, frame_.width, 2);
-      text_ +=
-          lines.empty() ? "" : fmt::format("{:>{}}  {}", label, kDetail - 2, lines.substr(kDetail));
+      text_ += lines.empty() ? "" : fmt::format("{:>{}}  {}", label, kDetail - 2, lines.substr(kDetail));
     }
   }
 
@@ -272,8 +258,7 @@ class Screen {
   static std::string largest(const proto::Peak& peak, std::uint64_t limit) {
     std::string text;
     for (const proto::PeakPart& part : peak.largest()) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", bytes_label(part.bytes(), limit),
-                          part.name());
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", bytes_label(part.bytes(), limit), part.name());
     }
     return text;
   }
@@ -283,9 +268,8 @@ class Screen {
     const std::uint64_t tiles = report.capacity() / report.bytes_per_tile();
     const auto live = static_cast<double>(most_live_bytes(report.liveness()));
     const std::vector<const proto::Variable*> all = variables_at_peak(report_, ipu);
-    text_ +=
-        fmt::format("\n# largest of {} at the peak of IPU {}, step {}\n",
-                    counted(all.size(), "variable"), ipu, grouped(report.liveness().worst_step()));
+    text_ += fmt::format("\n# largest of {} at the peak of IPU {}, step {}\n", counted(all.size(), "variable"), ipu,
+                         grouped(report.liveness().worst_step()));
     std::size_t room = 0;  // Width of the names.
     for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
       room = std::max(room, with_type(*all[i]).size());
@@ -299,31 +283,25 @@ class Screen {
   }
 
   static std::string with_type(const proto::Variable& variable) {
-    return variable.type().empty() ? variable.name()
-                                   : fmt::format("{}  {}", variable.name(), variable.type());
+    return variable.type().empty() ? variable.name() : fmt::format("{}  {}", variable.name(), variable.type());
   }
 
-  void variable(const proto::Variable& variable, double live, std::uint64_t tiles,
-                std::size_t room) {
+  void variable(const proto::Variable& variable, double live, std::uint64_t tiles, std::size_t room) {
     const std::string row =
         fmt::format("{:>11}{:>8}  {:<{}}  {:<{}}{}", mebibytes_text(variable.bytes()),
-                    percent(static_cast<double>(variable.bytes()) / live),
-                    shortened(with_type(variable), room), room, lives_text(variable),
-                    is_wide() ? kLives : 0, is_wide() ? tiles_text(variable, tiles) : "");
+                    percent(static_cast<double>(variable.bytes()) / live), shortened(with_type(variable), room), room,
+                    lives_text(variable), is_wide() ? kLives : 0, is_wide() ? tiles_text(variable, tiles) : "");
     text_ += shortened(row, frame_.width) + "\n";
   }
 
   void operators() {
     const std::vector<const proto::OperatorRow*> rows = longest_operators(report_);
     const std::uint64_t all = step_cycles(report_);
+    text_ += fmt::format("\n# longest of {} of a {}, {} cycles in all\n", counted(rows.size(), "operator"),
+                         profile_.config().inference() ? "pass over the items" : "step", grouped(all));
     text_ += fmt::format(
-        "\n# longest of {} of a {}, {} cycles in all\n", counted(rows.size(), "operator"),
-        profile_.config().inference() ? "pass over the items" : "step", grouped(all));
-    text_ +=
-        fmt::format("{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
-                    is_wide() ? fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}", "compute", "exchange",
-                                            "links", "off chip", "sync")
-                              : "");
+        "{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
+        is_wide() ? fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}", "compute", "exchange", "links", "off chip", "sync") : "");
     for (std::size_t i = 0; i < std::min(rows.size(), kRowsOfTables); ++i) {
       one_operator(*rows[i], all);
     }
@@ -332,13 +310,12 @@ class Screen {
   void one_operator(const proto::OperatorRow& op, std::uint64_t all) {
     const proto::Cost& cost = op.cost();
     const auto cycles = static_cast<double>(total_cycles(cost));
-    std::string row = fmt::format("{:>12}{:>8}{:>7}{:>9}", grouped(total_cycles(cost)),
-                                  percent(cycles / static_cast<double>(all)), grouped(op.calls()),
-                                  op.cost().flops() > 0 ? percent(op.share_of_peak()) : "-");
+    std::string row =
+        fmt::format("{:>12}{:>8}{:>7}{:>9}", grouped(total_cycles(cost)), percent(cycles / static_cast<double>(all)),
+                    grouped(op.calls()), op.cost().flops() > 0 ? percent(op.share_of_peak()) : "-");
     if (is_wide()) {
-      for (const std::uint64_t part :
-           {cost.compute_cycles(), cost.exchange_cycles(), cost.link_cycles(),
-            cost.host_cycles() + cost.streaming_cycles(), cost.sync_cycles()}) {
+      for (const std::uint64_t part : {cost.compute_cycles(), cost.exchange_cycles(), cost.link_cycles(),
+                                       cost.host_cycles() + cost.streaming_cycles(), cost.sync_cycles()}) {
         row += fmt::format("{:>9}", part == 0 ? "-" : percent(static_cast<double>(part) / cycles));
       }
     }
@@ -353,8 +330,7 @@ class Screen {
     const proto::DeviceTime& device = profile_.device();
     text_ += fmt::format("\n{:<14} {}, {} samples/s (device clock, {}, modelled)\n",
                          profile_.config().inference() ? "device batch" : "device step",
-                         duration_text(device.step_seconds()),
-                         grouped(std::llround(device.samples_per_second())),
+                         duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
                          profile_.config().device().ipu());
     if (!profile_.has_outcome()) {
       text_ += fmt::format("{:<14} nothing: times are the device clock's\n", "executed");
@@ -362,10 +338,10 @@ class Screen {
     }
     const proto::WallTime& wall = profile_.wall();
     const bool inference = profile_.config().inference();
-    text_ += fmt::format("{:<14} {}, {:.2f} s wall\n", "executed",
-                         inference ? counted(profile_.outcome().test_items(), "item")
-                                   : counted(profile_.outcome().steps(), "step"),
-                         inference ? wall.evaluation_seconds() : wall.training_seconds());
+    text_ += fmt::format(
+        "{:<14} {}, {:.2f} s wall\n", "executed",
+        inference ? counted(profile_.outcome().test_items(), "item") : counted(profile_.outcome().steps(), "step"),
+        inference ? wall.evaluation_seconds() : wall.training_seconds());
     for (int ipu = 0; ipu < profile_.measured_peak_bytes_size(); ++ipu) {
       measured(ipu);
     }
@@ -376,20 +352,18 @@ class Screen {
     const bool exact = profile_.config().memory().tiles() == "exact";
     const std::uint64_t peak = profile_.measured_peak_bytes(ipu);
     const std::uint64_t expected = exact ? planned.peak() : planned.images_peak();
-    text_ += fmt::format("{:<14} {} used{}{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
-                         exact ? " on its tiles" : " by tensors in one piece",
-                         peak == expected
-                             ? ", as planned"
-                             : fmt::format(", but {} was planned", mebibytes_text(expected)));
+    text_ +=
+        fmt::format("{:<14} {} used{}{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
+                    exact ? " on its tiles" : " by tensors in one piece",
+                    peak == expected ? ", as planned" : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 
   /// Whether there is space for plans, tiles and cycles by kind.
   [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
 
-  static constexpr std::size_t kDetail =
-      16;  ///< Column at which a peak's options, plan and variables begin.
+  static constexpr std::size_t kDetail = 16;  ///< Column at which a peak's options, plan and variables begin.
   static constexpr std::size_t kWide = 140;
-  static constexpr std::size_t kLeft = 23;  ///< Width of a variable's bytes and share, with blanks.
+  static constexpr std::size_t kLeft = 23;   ///< Width of a variable's bytes and share, with blanks.
   static constexpr std::size_t kLives = 24;  ///< Width including blanks, like kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;

@@ -7,13 +7,11 @@
 
 namespace poprun::launcher {
 
-/// Shows a profile to a person: a bar of each IPU's memory, and of its fullest tile's, by category
-/// with the limit; the bytes of categories; tile balance; liveness over the steps with the
-/// operators at its peaks; the largest variables at the peak; the operators that take longest. With
-/// more than four IPUs, only the fullest has all of these.
+/// Shows a profile to a person: a bar of each IPU's memory, and of its fullest tile's, by category with the limit; the
+/// bytes of categories; tile balance; liveness over the steps with the operators at its peaks; the largest variables at
+/// the peak; the operators that take longest. With more than four IPUs, only the fullest has all of these.
 ///
-/// Requires: the profile has a report. Lines are as wide as the frame, which has at least 80
-/// columns.
+/// Requires: the profile has a report. Lines are as wide as the frame, which has at least 80 columns.
 std::string profile_screen(const proto::Profile& profile, const ProfileFrame& frame);
 
 }  // namespace poprun::launcher

@@ -16,19 +16,16 @@ std::string shortened(std::string_view text, std::size_t width) {
   if (text.size() <= width) {
     return std::string(text);
   }
-  return fmt::format("{}{}", text.substr(0, width - std::min(width, kMore.size())),
-                     kMore.substr(0, width));
+  return fmt::format("{}{}", text.substr(0, width - std::min(width, kMore.size())), kMore.substr(0, width));
 }
 
-std::string wrapped(std::string_view text, std::size_t indent, std::size_t width,
-                    std::size_t lines) {
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t lines) {
   std::string wrapped;
   const std::size_t room = width - indent;
   for (std::size_t line = 1; !text.empty(); ++line) {
     const std::size_t blank = text.size() <= room ? text.size() : text.rfind(' ', room);
     const bool breaks = line < lines && blank != std::string_view::npos && blank > 0;
-    wrapped += fmt::format("{:{}}{}\n", "", indent,
-                           breaks ? text.substr(0, blank) : shortened(text, room));
+    wrapped += fmt::format("{:{}}{}\n", "", indent, breaks ? text.substr(0, blank) : shortened(text, room));
     text.remove_prefix(breaks ? std::min(blank + 1, text.size()) : text.size());
   }
   return wrapped;
@@ -43,30 +40,18 @@ std::string of_tile(std::uint64_t bytes) {
 }
 
 char letter_of(std::string_view category, bool always_live) {
-  static const std::map<std::string_view, char> kLetters = {{"weights", 'w'},
-                                                            {"optimiser state", 'o'},
-                                                            {"running statistics", 'r'},
-                                                            {"constants", 'k'},
-                                                            {"gradients", 'g'},
-                                                            {"activations", 'a'},
-                                                            {"host data", 'd'},
-                                                            {"metrics", 'm'},
-                                                            {"stashes", 's'},
-                                                            {"temporaries", 't'},
-                                                            {"vertex code", 'v'},
-                                                            {"vertex state", 'e'},
-                                                            {"control code", 'c'},
-                                                            {"exchange code", 'x'},
-                                                            {"between IPUs", 'i'},
-                                                            {"host exchange", 'h'},
-                                                            {"gaps", '_'}};
+  static const std::map<std::string_view, char> kLetters = {
+      {"weights", 'w'},      {"optimiser state", 'o'}, {"running statistics", 'r'}, {"constants", 'k'},
+      {"gradients", 'g'},    {"activations", 'a'},     {"host data", 'd'},          {"metrics", 'm'},
+      {"stashes", 's'},      {"temporaries", 't'},     {"vertex code", 'v'},        {"vertex state", 'e'},
+      {"control code", 'c'}, {"exchange code", 'x'},   {"between IPUs", 'i'},       {"host exchange", 'h'},
+      {"gaps", '_'}};
   const auto known = kLetters.find(category);
   const char letter = known == kLetters.end() ? '?' : known->second;
   return always_live ? static_cast<char>(std::toupper(letter)) : letter;
 }
 
-std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes,
-                               std::uint64_t peak) {
+std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak) {
   std::vector<BarPart> parts;
   std::uint64_t live = 0;
   for (const bool always : {true, false}) {
@@ -103,14 +88,12 @@ std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category) {
   return bytes.always_live(category) + bytes.not_always_live(category);
 }
 
-std::vector<const proto::Variable*> variables_at_peak(const proto::Report& report,
-                                                      std::uint32_t ipu) {
+std::vector<const proto::Variable*> variables_at_peak(const proto::Report& report, std::uint32_t ipu) {
   const std::uint32_t step = report.ipus(static_cast<int>(ipu)).liveness().worst_step();
   std::vector<const proto::Variable*> variables;
   for (const proto::Variable& variable : report.variables()) {
-    const bool lives = std::ranges::any_of(variable.lives(), [step](const proto::Span& span) {
-      return span.first() <= step && step <= span.last();
-    });
+    const bool lives = std::ranges::any_of(
+        variable.lives(), [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
     if (variable.ipu() == ipu && lives) {
       variables.push_back(&variable);
     }
@@ -128,8 +111,7 @@ std::string lives_text(const proto::Variable& variable) {
     return fmt::format("step {}", grouped(first));
   }
   const std::string steps = fmt::format("steps {} to {}", grouped(first), grouped(last));
-  return variable.lives_size() == 1 ? steps
-                                    : fmt::format("{}, {} times", steps, variable.lives_size());
+  return variable.lives_size() == 1 ? steps : fmt::format("{}, {} times", steps, variable.lives_size());
 }
 
 std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles) {
@@ -139,8 +121,7 @@ std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles) {
   if (variable.tiles() == 1) {
     return fmt::format("tile {}", variable.first_tile());
   }
-  const std::string range =
-      fmt::format("tiles {} to {}", variable.first_tile(), variable.last_tile());
+  const std::string range = fmt::format("tiles {} to {}", variable.first_tile(), variable.last_tile());
   const bool whole = variable.last_tile() - variable.first_tile() + 1 == variable.tiles();
   return whole ? range : fmt::format("{}, {} of them", range, variable.tiles());
 }

@@ -23,18 +23,16 @@ struct ProfileFrame {
   bool everything = false;  ///< Show every IPU, even if there are many, and more of each.
 };
 
-/// Columns beside the bar of a line that begins with a name of kBarName columns and ends with
-/// figures.
+/// Columns beside the bar of a line that begins with a name of kBarName columns and ends with figures.
 inline constexpr std::size_t kBarName = 12;
 inline constexpr std::size_t kBarFigures = 28;
 
 /// Shortens `text` to at most `width` columns; ".." replaces its end.
 std::string shortened(std::string_view text, std::size_t width);
 
-/// Wraps `text` into lines of at most `width` columns, broken at blanks and indented by `indent`
-/// blanks; ".." replaces what does not fit into `lines`. Ends with a newline.
-std::string wrapped(std::string_view text, std::size_t indent, std::size_t width,
-                    std::size_t lines);
+/// Wraps `text` into lines of at most `width` columns, broken at blanks and indented by `indent` blanks; ".." replaces
+/// what does not fit into `lines`. Ends with a newline.
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t lines);
 
 /// Formats a share from 0 to 1 as "12.3 %".
 std::string percent(double share);
@@ -45,10 +43,9 @@ std::string of_tile(std::uint64_t bytes);
 /// The letter of a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// The parts of a bar: bytes that are always live by category, then the others, then as '-' the
-/// bytes that the plan leaves unused.
-std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes,
-                               std::uint64_t peak);
+/// The parts of a bar: bytes that are always live by category, then the others, then as '-' the bytes that the plan
+/// leaves unused.
+std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
 
 /// The steps at which the functions of the Program begin.
 std::vector<NamedStep> function_beginnings(const proto::Report& report);
@@ -59,11 +56,9 @@ std::uint64_t total_cycles(const proto::Cost& cost);
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category);
 
 /// The variables that are live on an IPU at its worst step, the largest first.
-std::vector<const proto::Variable*> variables_at_peak(const proto::Report& report,
-                                                      std::uint32_t ipu);
+std::vector<const proto::Variable*> variables_at_peak(const proto::Report& report, std::uint32_t ipu);
 
-/// Formats a variable's live range: "always live" or "steps 12 to 40", "step 7", "steps 12 to 90, 4
-/// times".
+/// Formats a variable's live range: "always live" or "steps 12 to 40", "step 7", "steps 12 to 90, 4 times".
 std::string lives_text(const proto::Variable& variable);
 
 /// Formats the tiles of a variable: "all tiles", "tile 7", "tiles 0 to 1,471, 736 of them".

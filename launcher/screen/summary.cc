@@ -68,8 +68,7 @@ struct Counts {
   }
 };
 
-/// Returns "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say
-/// why.
+/// Returns "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say why.
 std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t number) {
   constexpr std::size_t kNamed = 6;
   std::vector<std::string> names;
@@ -78,17 +77,15 @@ std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t 
       names.push_back(report.plan().combinations(k));
     }
   }
-  return fmt::format("{} {} not apply ({}{})", counted(number, "combination"),
-                     number == 1 ? "does" : "do", fmt::join(names, "; "),
-                     number > kNamed ? "; ..." : "");
+  return fmt::format("{} {} not apply ({}{})", counted(number, "combination"), number == 1 ? "does" : "do",
+                     fmt::join(names, "; "), number > kNamed ? "; ..." : "");
 }
 
 std::string verdict_text(const proto::CheckReport& report, const Counts& counts) {
   std::vector<std::string> parts;
   if (counts.compared() > 0) {
-    parts.push_back(fmt::format("{} of {} equal to the reference in every bit, over {}",
-                                counts.equal, counted(counts.compared(), "run"),
-                                counted(report.plan().steps(), "step")));
+    parts.push_back(fmt::format("{} of {} equal to the reference in every bit, over {}", counts.equal,
+                                counted(counts.compared(), "run"), counted(report.plan().steps(), "step")));
   } else {
     parts.push_back("nothing was compared");
   }
@@ -96,8 +93,8 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
     parts.push_back(fmt::format("{} DIFFERENT, which is a bug in poprun-emu", counts.different));
   }
   if (counts.same > 0) {
-    parts.push_back(fmt::format("{} more {} the Program of one of these", counts.same,
-                                counts.same == 1 ? "has" : "have"));
+    parts.push_back(
+        fmt::format("{} more {} the Program of one of these", counts.same, counts.same == 1 ? "has" : "have"));
   }
   if (counts.proven > 0) {
     parts.push_back(fmt::format("{} proven equal, but too large to execute", counts.proven));
@@ -118,9 +115,8 @@ std::string remedy(const Counts& counts) {
 }
 
 std::string rate(double samples_per_second) {
-  return fmt::format(
-      "{} samples/s",
-      grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
+  return fmt::format("{} samples/s",
+                     grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
 }
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
@@ -130,8 +126,7 @@ template <typename Range, typename Key, typename Row>
 void add_ipus(Rows& rows, const Range& ipus, Key key, Row row) {
   for (const ListedRow& listed : listed_by(ipus, key)) {
     if (listed.left_out > 0) {
-      rows.emplace_back(
-          "..", fmt::format("{}, which profile.json lists", counted(listed.left_out, "IPU")));
+      rows.emplace_back("..", fmt::format("{}, which profile.json lists", counted(listed.left_out, "IPU")));
     }
     row(static_cast<int>(listed.index), listed.stands_out);
   }
@@ -142,63 +137,55 @@ void add_results(Rows& rows, const proto::Profile& profile) {
   const bool has_accuracy = outcome.test_accuracy() >= 0;
   const std::string items = fmt::format(" of {} items", grouped(outcome.test_items()));
   if (outcome.test_items() > 0 && has_accuracy) {
-    rows.emplace_back("test accuracy",
-                      fmt::format("{:.2f} %{}", 100 * outcome.test_accuracy(), items));
+    rows.emplace_back("test accuracy", fmt::format("{:.2f} %{}", 100 * outcome.test_accuracy(), items));
   }
   if (outcome.test_items() > 0) {
-    rows.emplace_back("test loss",
-                      fmt::format("{:.4f}{}", outcome.test_loss(), has_accuracy ? "" : items));
+    rows.emplace_back("test loss", fmt::format("{:.4f}{}", outcome.test_loss(), has_accuracy ? "" : items));
   }
   if (profile.config().inference()) {
     return;
   }
   rows.emplace_back("final loss", fmt::format("{:.4f} (last training step)", outcome.final_loss()));
-  rows.emplace_back(
-      "steps", fmt::format("{}{}{}{}", grouped(outcome.steps()),
-                           outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
-                           outcome.resumed_after_step() > 0
-                               ? fmt::format(", resumed after step {}",
-                                             grouped(outcome.resumed_after_step()))
-                               : "",
-                           outcome.drained() ? ", stopped early on request" : ""));
+  rows.emplace_back("steps",
+                    fmt::format("{}{}{}{}", grouped(outcome.steps()),
+                                outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
+                                outcome.resumed_after_step() > 0
+                                    ? fmt::format(", resumed after step {}", grouped(outcome.resumed_after_step()))
+                                    : "",
+                                outcome.drained() ? ", stopped early on request" : ""));
   const proto::BatchSizes& sizes = profile.batch_sizes();
-  rows.emplace_back(
-      "batch sizes",
-      fmt::format("compute {}, micro {}, replica {}, global {} samples",
-                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
-                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+  rows.emplace_back("batch sizes",
+                    fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                                grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                                grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   if (outcome.loss_scale() > 0) {
-    rows.emplace_back("loss scale", fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
-                                                grouped(outcome.skipped_steps())));
+    rows.emplace_back("loss scale",
+                      fmt::format("{:g}, {} steps skipped", outcome.loss_scale(), grouped(outcome.skipped_steps())));
   }
 }
 
 /// Seconds of one replica, or statistics over all of them.
 std::string spread_text(const proto::Spread& spread, bool one) {
   return one ? fmt::format("{:.2f} s", spread.mean())
-             : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})",
-                           spread.mean(), spread.min(), spread.max(), spread.max_replica(),
-                           spread.max_host());
+             : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})", spread.mean(),
+                           spread.min(), spread.max(), spread.max_replica(), spread.max_host());
 }
 
 void add_times(Rows& rows, const proto::Profile& profile) {
   const proto::WallTime& wall = profile.wall();
   const proto::DeviceTime& device = profile.device();
   const bool inference = profile.config().inference();
-  rows.emplace_back(
-      "start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
+  rows.emplace_back("start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
   rows.emplace_back(inference ? "inference" : "training",
-                    fmt::format("{:.2f} s wall, {}",
-                                inference ? wall.evaluation_seconds() : wall.training_seconds(),
+                    fmt::format("{:.2f} s wall, {}", inference ? wall.evaluation_seconds() : wall.training_seconds(),
                                 rate(wall.samples_per_second())));
   const bool one = profile.config().topology().num_replicas() <= 1;
   rows.emplace_back("  operators", spread_text(wall.compute_seconds(), one));
   rows.emplace_back("  exchange", spread_text(wall.exchange_seconds(), one));
   rows.emplace_back("  host streams", spread_text(wall.host_stream_seconds(), one));
-  rows.emplace_back(
-      inference ? "device batch" : "device step",
-      fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
-                  rate(device.samples_per_second()), profile.config().device().ipu()));
+  rows.emplace_back(inference ? "device batch" : "device step",
+                    fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
+                                rate(device.samples_per_second()), profile.config().device().ipu()));
   if (device.host().calls() > 0) {
     const proto::HostTime& host = device.host();
     rows.emplace_back("  host", host_text({.bytes_to_device = host.bytes_to_device(),
@@ -211,55 +198,48 @@ void add_times(Rows& rows, const proto::Profile& profile) {
     rows.emplace_back("  I/O tiles", io_text(device.io_seconds(), device.io_waited_seconds()));
   }
   if (device.ipus_size() > 1) {
-    rows.emplace_back("utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(),
-                                                 device.ipus_size()));
+    rows.emplace_back("utilisation",
+                      fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
   }
   if (device.ipus_size() > 1) {
     add_ipus(rows, device.ipus(), &proto::IpuTime::busy_seconds, [&](int ipu, bool busiest) {
       const proto::IpuTime& time = device.ipus(ipu);
-      rows.emplace_back(
-          fmt::format("IPU {} time", ipu),
-          time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
+      rows.emplace_back(fmt::format("IPU {} time", ipu),
+                        time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
     });
   }
 }
 
 void add_memory(Rows& rows, const proto::Profile& profile) {
   if (profile.out_of_memory()) {
-    rows.emplace_back("out of memory",
-                      "it does not fit, and ran all the same (--allow-out-of-memory)");
+    rows.emplace_back("out of memory", "it does not fit, and ran all the same (--allow-out-of-memory)");
   }
-  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak,
-           [&](int ipu, bool fullest) {
-             const proto::IpuMemory& memory = profile.planned_memory(ipu);
-             rows.emplace_back(profile.planned_memory_size() == 1
-                                   ? "IPU memory"
-                                   : fmt::format("IPU {} memory", ipu),
-                               memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                                   (fullest ? kHasFullestTile : ""));
-             rows.emplace_back("  tiles",
-                               poprun::tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                                                  memory.bytes_per_tile(), memory.tile_classes()));
-           });
+  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak, [&](int ipu, bool fullest) {
+    const proto::IpuMemory& memory = profile.planned_memory(ipu);
+    rows.emplace_back(
+        profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
+        memory_text(memory.peak(), memory.capacity(), memory.always_live()) + (fullest ? kHasFullestTile : ""));
+    rows.emplace_back("  tiles", poprun::tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                                                    memory.bytes_per_tile(), memory.tile_classes()));
+  });
 }
 
 }  // namespace
 
 std::string check_heading() {
-  return fmt::format(kColumns, "IPUs", "split", "schedule", "recomputation", "peak on IPU",
-                     "device/step", "util.", "wall/step", "result");
+  return fmt::format(kColumns, "IPUs", "split", "schedule", "recomputation", "peak on IPU", "device/step", "util.",
+                     "wall/step", "result");
 }
 
 std::string check_row(const proto::CheckedRun& run) {
   const bool compiled = run.peak_bytes() > 0;
-  return fmt::format(
-      kColumns, run.ipus(), run.split(), run.stages() > 1 ? run.schedule() : "-",
-      run.recomputation() + (run.placement().empty() ? "" : ", " + run.placement()) +
-          (run.outlined() ? ", outlined" : ""),
-      compiled ? mebibytes_text(run.peak_bytes()) : "-", milliseconds(run.device_step_seconds()),
-      compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",
-      run.wall_step_seconds() > 0 ? fmt::format("{:.3f} s", run.wall_step_seconds()) : "-",
-      result_of(run));
+  return fmt::format(kColumns, run.ipus(), run.split(), run.stages() > 1 ? run.schedule() : "-",
+                     run.recomputation() + (run.placement().empty() ? "" : ", " + run.placement()) +
+                         (run.outlined() ? ", outlined" : ""),
+                     compiled ? mebibytes_text(run.peak_bytes()) : "-", milliseconds(run.device_step_seconds()),
+                     compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",
+                     run.wall_step_seconds() > 0 ? fmt::format("{:.3f} s", run.wall_step_seconds()) : "-",
+                     result_of(run));
 }
 
 int check_exit_code(const proto::CheckReport& report) {
@@ -288,8 +268,7 @@ std::string check_result(const proto::CheckReport& report) {
   return counts.compared() > 0 ? verdict : fmt::format("{}; {}", verdict, remedy(counts));
 }
 
-std::string summary(const proto::Profile& profile, const std::string& result_folder,
-                    const std::string& checkpoints) {
+std::string summary(const proto::Profile& profile, const std::string& result_folder, const std::string& checkpoints) {
   Rows rows;
   add_results(rows, profile);
   add_times(rows, profile);

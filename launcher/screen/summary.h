@@ -17,18 +17,17 @@ namespace poprun::launcher {
 std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
-/// Returns 0 if all compared runs are equal, and the code of a bug of ours if one differs. A check
-/// that compared nothing does not pass: it returns the code of a job that does not fit if memory is
-/// the reason, otherwise that of a usage error.
+/// Returns 0 if all compared runs are equal, and the code of a bug of ours if one differs. A check that compared
+/// nothing does not pass: it returns the code of a job that does not fit if memory is the reason, otherwise that of a
+/// usage error.
 int check_exit_code(const proto::CheckReport& report);
 
-/// Last lines of a check: how many runs were equal, what became of the other combinations, and what
-/// is missing if it ended early.
+/// Last lines of a check: how many runs were equal, what became of the other combinations, and what is missing if it
+/// ended early.
 std::string check_result(const proto::CheckReport& report);
 
-/// Formats the final summary of a finished job: each figure with its unit and its clock.
-/// `result_folder` is where the files are; `checkpoints` says what became of the checkpoints, if
-/// any.
+/// Formats the final summary of a finished job: each figure with its unit and its clock. `result_folder` is where the
+/// files are; `checkpoints` says what became of the checkpoints, if any.
 std::string summary(const proto::Profile& profile, const std::string& result_folder,
                     const std::string& checkpoints = "");
 

@@ -7,7 +7,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kLookSeconds = 0.1;
-constexpr double kHoldSeconds = 2;  // Holds mpirun's lines until it is clear that nothing failed.
+constexpr double kHoldSeconds = 2;       // Holds mpirun's lines until it is clear that nothing failed.
 constexpr double kOversleptSeconds = 1;  // Waking this late means that the launcher did not run.
 constexpr double kToldSeconds = 4;       // From here on, the user is informed.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
@@ -52,15 +52,13 @@ Deadlines::Slept Deadlines::woke(double now) {
   if (joined_at_ && overslept) {
     joined_at_ = now;
   }
-  return {
-      .seconds = seconds, .excuses_silence = overslept, .is_worth_telling = seconds > kToldSeconds};
+  return {.seconds = seconds, .excuses_silence = overslept, .is_worth_telling = seconds > kToldSeconds};
 }
 
 std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
   if (stopping_since_) {
     const double patience = facts.processes_run ? kStopSecondsMax : 0;
-    return {{Due::kFinish, *stopping_since_ + patience},
-            {Due::kKill, *stopping_since_ + kStopSeconds}};
+    return {{Due::kFinish, *stopping_since_ + patience}, {Due::kKill, *stopping_since_ + kStopSeconds}};
   }
   std::vector<Timer> timers;
   if (judge_at_) {
@@ -70,8 +68,7 @@ std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
   }
   if (facts.joining) {
     const double at = started_at_ + limits_.join_timeout;
-    timers.push_back(
-        {Due::kAbsence, std::min(at, joined_at_.value_or(at) + limits_.heartbeat_timeout)});
+    timers.push_back({Due::kAbsence, std::min(at, joined_at_.value_or(at) + limits_.heartbeat_timeout)});
   }
   if (facts.done) {
     timers.push_back({Due::kMpirunEnd, left_at_ + limits_.heartbeat_timeout});

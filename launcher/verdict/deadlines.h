@@ -6,16 +6,16 @@
 
 namespace poprun::launcher {
 
-/// Decides how long a job waits for each event, and what is due when it has waited long enough. A
-/// pure policy without a clock or timer: all times are passed in as seconds of one clock. The event
-/// loop reports what happened, sleeps until `next` and does what is `due`.
+/// Decides how long a job waits for each event, and what is due when it has waited long enough. A pure policy without a
+/// clock or timer: all times are passed in as seconds of one clock. The event loop reports what happened, sleeps until
+/// `next` and does what is `due`.
 class Deadlines {
  public:
   /// Limits that the user may set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also the limit for mpirun to end once all instances have left, and for an instance to join
-    /// after the last of the others, since mpirun starts all of them at once.
+    /// Also the limit for mpirun to end once all instances have left, and for an instance to join after the last of the
+    /// others, since mpirun starts all of them at once.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< For all instances to join, from `started` on.
     double job_timeout = 0;    ///< For everything, from the launch on; 0: none.
@@ -32,9 +32,9 @@ class Deadlines {
 
   /// The state of a job at one moment.
   struct Facts {
-    bool joining = false;        ///< The dataset is known, and an instance has not joined yet.
-    bool done = false;           ///< The results are complete, and all instances have left.
-    bool processes_run = false;  ///< mpirun or the data server is running.
+    bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
+    bool done = false;                            ///< The results are complete, and all instances have left.
+    bool processes_run = false;                   ///< mpirun or the data server is running.
     std::optional<double> oldest_heartbeat = {};  ///< Of the instance silent longest.
   };
 
@@ -65,8 +65,7 @@ class Deadlines {
 
   Deadlines(const Limits& limits, double launched_at);
 
-  /// Preparation is done and mpirun was started. Before that, no instance could join and the loop
-  /// did not run.
+  /// Preparation is done and mpirun was started. Before that, no instance could join and the loop did not run.
   void started(double now) { started_at_ = woke_at_ = now; }
   [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
 
@@ -94,8 +93,8 @@ class Deadlines {
   /// Whether mpirun's own lines need no longer wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
-  /// When to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen,
-  /// write the files, and poll state that sends no notification when it changes.
+  /// When to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen, write the files, and
+  /// poll state that sends no notification when it changes.
   [[nodiscard]] double next(const Facts& facts, double now) const;
 
   /// Silence that becomes suspicious once other instances have lost contact.

@@ -8,9 +8,8 @@
 
 namespace poprun::launcher {
 
-/// Decides where a job that was asked to drain stops: before the first part (a micro-batch, or a
-/// batch of an evaluation) that no replica has begun. Only keeps records of the instances'
-/// messages.
+/// Decides where a job that was asked to drain stops: before the first part (a micro-batch, or a batch of an
+/// evaluation) that no replica has begun. Only keeps records of the instances' messages.
 class DrainPoint {
  public:
   explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}

@@ -10,8 +10,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// After a longer silence, the instance had been stopped: to end processes, mpirun also wakes
-/// stopped ones.
+/// After a longer silence, the instance had been stopped: to end processes, mpirun also wakes stopped ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {
@@ -19,14 +18,13 @@ bool is_there(const InstanceView& instance) {
 }
 
 ReplicaView view_of(const proto::ReplicaProgress& progress, double now) {
-  return {.step = progress.step(),
-          .activity = progress.activity(),
-          .since = now - progress.activity_seconds(),
-          .data_wait = progress.data_wait_seconds(),
-          .data_silence = progress.has_data_news_seconds() ? progress.data_news_seconds()
-                                                           : progress.data_wait_seconds(),
-          .data_percent = progress.has_data_news_seconds() ? std::optional(progress.data_percent())
-                                                           : std::nullopt};
+  return {
+      .step = progress.step(),
+      .activity = progress.activity(),
+      .since = now - progress.activity_seconds(),
+      .data_wait = progress.data_wait_seconds(),
+      .data_silence = progress.has_data_news_seconds() ? progress.data_news_seconds() : progress.data_wait_seconds(),
+      .data_percent = progress.has_data_news_seconds() ? std::optional(progress.data_percent()) : std::nullopt};
 }
 
 }  // namespace
@@ -42,8 +40,8 @@ JobState::JobState(const Placement& placement, double now, std::string cpu_isa)
 
 Status JobState::join(const proto::JoinRequest& request, double now) {
   if (request.instance() >= instances_.size()) {
-    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist; the job has {}",
-                                                     request.instance(), instances_.size()));
+    return fail(ErrorCode::kUnreachable,
+                fmt::format("instance {} does not exist; the job has {}", request.instance(), instances_.size()));
   }
   if (request.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUnreachable,
@@ -53,9 +51,8 @@ Status JobState::join(const proto::JoinRequest& request, double now) {
   }
   InstanceView& instance = instances_[request.instance()];
   if (instance.joined) {
-    return fail(ErrorCode::kUnreachable,
-                fmt::format("instance {} has already joined, on host {} with pid {}",
-                            request.instance(), instance.host, instance.pid));
+    return fail(ErrorCode::kUnreachable, fmt::format("instance {} has already joined, on host {} with pid {}",
+                                                     request.instance(), instance.host, instance.pid));
   }
   if (!first_to_join_) {
     first_to_join_ = request;
@@ -104,8 +101,7 @@ void JobState::leave(std::uint32_t instance, bool orderly) {
     return;
   }
   (orderly ? instances_[instance].left : instances_[instance].lost) = true;
-  const bool said_why =
-      std::ranges::find(failures_, instance, &proto::Failure::instance) != failures_.end();
+  const bool said_why = std::ranges::find(failures_, instance, &proto::Failure::instance) != failures_.end();
   if (!orderly && !first_lost_ && !said_why) {
     first_lost_ = instance;
   }

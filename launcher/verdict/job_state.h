@@ -38,13 +38,12 @@ struct InstanceView {
   std::vector<ReplicaView> replicas;
 };
 
-/// Records what the launcher knows of the instances, from their messages and from mpirun. It only
-/// keeps this record: times are passed in as seconds of one clock, and nothing is started or
-/// stopped here. post_mortem.h draws the conclusions.
+/// Records what the launcher knows of the instances, from their messages and from mpirun. It only keeps this record:
+/// times are passed in as seconds of one clock, and nothing is started or stopped here. post_mortem.h draws the
+/// conclusions.
 class JobState {
  public:
-  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, they need
-  /// only agree.
+  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, they need only agree.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Adds an instance.
@@ -61,8 +60,8 @@ class JobState {
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// Records that `hosts`, spelled as given by the user, do not answer (find_silent_hosts).
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
-  /// The launcher itself was suspended (Ctrl-Z, or the machine slept), so that time does not count
-  /// as silence of an instance.
+  /// The launcher itself was suspended (Ctrl-Z, or the machine slept), so that time does not count as silence of an
+  /// instance.
   void forgive_silence(double now);
   /// Marks the instances that have not joined by now as overdue.
   void end_joining();
@@ -79,9 +78,7 @@ class JobState {
 
   [[nodiscard]] bool all_joined() const;
   [[nodiscard]] bool all_left() const;
-  [[nodiscard]] bool any_trouble() const {
-    return !failures_.empty() || first_lost_ || mpirun_ != MpirunFindings{};
-  }
+  [[nodiscard]] bool any_trouble() const { return !failures_.empty() || first_lost_ || mpirun_ != MpirunFindings{}; }
   /// The highest step that any replica has completed.
   [[nodiscard]] std::uint64_t step() const;
 
@@ -90,8 +87,7 @@ class JobState {
   /// The joined instances that have sent no heartbeat for `timeout` seconds.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
-  /// The replicas that had waited for the data server for at least `least` seconds at their last
-  /// heartbeats.
+  /// The replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
   /// Longest wait for data of any replica, at its last heartbeat.
   [[nodiscard]] double longest_data_wait() const;

@@ -14,8 +14,7 @@ namespace {
 constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
-constexpr std::size_t kKeptMax = 1
-                                 << 16;  // Per map: a broken instance may name ever new addresses.
+constexpr std::size_t kKeptMax = 1 << 16;  // Per map: a broken instance may name ever new addresses.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;
@@ -24,8 +23,7 @@ bool takes_part(const PacketLoss& loss, const std::string& host) {
 /// The host that all of several losses have in common, if there is exactly one.
 std::optional<std::string> common_host(const std::vector<PacketLoss>& losses) {
   for (const std::string& host : {losses[0].from, losses[0].to}) {
-    if (losses.size() > 1 &&
-        std::ranges::all_of(losses, [&](const auto& loss) { return takes_part(loss, host); })) {
+    if (losses.size() > 1 && std::ranges::all_of(losses, [&](const auto& loss) { return takes_part(loss, host); })) {
       return host;
     }
   }
@@ -47,8 +45,7 @@ void PacketLosses::take(const std::string& host, const proto::Beat& beat, double
   }
   for (const proto::TcpLink& link : beat.links()) {
     hosts_[link.local()] = host;
-    const auto [before, is_new] =
-        last_.try_emplace({beat.instance(), link.local(), link.peer()}, link);
+    const auto [before, is_new] = last_.try_emplace({beat.instance(), link.local(), link.peer()}, link);
     const proto::TcpLink last = std::exchange(before->second, link);
     if (link.segments() < last.segments() || link.retransmits() < last.retransmits()) {
       continue;  // A connection ended and took its counts with it, so a comparison is impossible.
@@ -94,24 +91,21 @@ std::string describe(const std::vector<PacketLoss>& losses) {
     sum.retransmits += loss.retransmits;
     sum.seconds = std::max(sum.seconds, loss.seconds);
   }
-  const std::string count =
-      fmt::format("{} of {} segments had to be sent again in the last {:.0f} s", sum.retransmits,
-                  sum.segments, sum.seconds);
+  const std::string count = fmt::format("{} of {} segments had to be sent again in the last {:.0f} s", sum.retransmits,
+                                        sum.segments, sum.seconds);
   const std::optional<std::string> host = common_host(losses);
   if (!host) {
     std::vector<std::string> pairs;
     for (const PacketLoss& loss : losses) {
       pairs.push_back(fmt::format("{} and {}", loss.from, loss.to));
     }
-    return fmt::format("the network between {} is losing packets: {}", fmt::join(pairs, ", and "),
-                       count);
+    return fmt::format("the network between {} is losing packets: {}", fmt::join(pairs, ", and "), count);
   }
   std::vector<std::string> others;
   for (const PacketLoss& loss : losses) {
     others.push_back(loss.from == *host ? loss.to : loss.from);
   }
-  return fmt::format("the network between {} and {} is losing packets: {}", *host,
-                     fmt::join(others, ", "), count);
+  return fmt::format("the network between {} and {} is losing packets: {}", *host, fmt::join(others, ", "), count);
 }
 
 }  // namespace poprun::launcher

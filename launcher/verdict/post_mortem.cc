@@ -16,18 +16,17 @@ namespace poprun::launcher {
 namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
-constexpr int kCallsShown = 3;  ///< Lines on the console; the file has all of them.
-constexpr double kInItSeconds =
-    1;  ///< Delay after which a heartbeat shows that a replica waits, too.
+constexpr int kCallsShown = 3;      ///< Lines on the console; the file has all of them.
+constexpr double kInItSeconds = 1;  ///< Delay after which a heartbeat shows that a replica waits, too.
 
-/// Whether the status is a signal, or a code with which mpirun, its daemons and ssh report their
-/// own failures (205, 254, 255) or shells report signals; a restart may help then.
+/// Whether the status is a signal, or a code with which mpirun, its daemons and ssh report their own failures (205,
+/// 254, 255) or shells report signals; a restart may help then.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// Codes that blame the request or the data: the error is the same on every replica, so it does not
-/// matter which reported it first.
+/// Codes that blame the request or the data: the error is the same on every replica, so it does not matter which
+/// reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
@@ -59,19 +58,17 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Whether heartbeats still arrive: with half of the suspicious silence, since on a link that loses
-/// packets heartbeats come late, and on one that is cut they stop.
-bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now,
-                 double quiet) {
+/// Whether heartbeats still arrive: with half of the suspicious silence, since on a link that loses packets heartbeats
+/// come late, and on one that is cut they stop.
+bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
     return now - instance.last_sign <= quiet / 2;
   });
 }
 
-/// Returns `verdict`, which is not certain, unless the network loses packets and the accused are
-/// alive: then blames the network. If they are dead, they cause the losses, since packets to a dead
-/// host are lost, too.
+/// Returns `verdict`, which is not certain, unless the network loses packets and the accused are alive: then blames the
+/// network. If they are dead, they cause the losses, since packets to a dead host are lost, too.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -87,8 +84,8 @@ Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live
   return verdict;
 }
 
-/// The replicas in `missed` that wait in the same exchange as the replica that misses them,
-/// according to heartbeats from after it began to wait.
+/// The replicas in `missed` that wait in the same exchange as the replica that misses them, according to heartbeats
+/// from after it began to wait.
 std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
                                        std::span<const std::uint32_t> missed) {
   const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
@@ -106,16 +103,15 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   std::ranges::copy_if(missed, std::back_inserter(waiting), [&](std::uint32_t replica) {
     const ReplicaView& its = view_of(replica);
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
-    return its.step == mine.step && its.activity == mine.activity &&
-           instance.last_sign >= mine.since + kInItSeconds;
+    return its.step == mine.step && its.activity == mine.activity && instance.last_sign >= mine.since + kInItSeconds;
   });
   return waiting;
 }
 
-/// Verdict on a replica that waited in vain: blames the replicas that it waited for, not the
-/// replica itself. If all of them wait as well, none is to blame, but the network between them.
-Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
-                       std::vector<std::uint32_t> missed, double now, double quiet) {
+/// Verdict on a replica that waited in vain: blames the replicas that it waited for, not the replica itself. If all of
+/// them wait as well, none is to blame, but the network between them.
+Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
+                       double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
   const bool nobody = waiting.size() == missed.size();
   if (!nobody) {
@@ -131,15 +127,15 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
   Verdict verdict;
   verdict.exit_code = static_cast<int>(failure.exit_code());
   if (nobody) {
-    verdict.first_line = fmt::format(
-        "the exchange between {} and {} makes no progress: {}; they wait in it, too",
-        describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
+    verdict.first_line =
+        fmt::format("the exchange between {} and {} makes no progress: {}; they wait in it, too",
+                    describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
     verdict.more = meanwhile(state, {}, now);
   } else {
     verdict.instance = instances.front();
-    verdict.first_line = fmt::format(
-        "{} {} missing: {}", describe_replicas(state, missed),
-        missed.size() == 1 || are_whole_hosts(state, missed) ? "is" : "are", failure.message());
+    verdict.first_line =
+        fmt::format("{} {} missing: {}", describe_replicas(state, missed),
+                    missed.size() == 1 || are_whole_hosts(state, missed) ? "is" : "are", failure.message());
     for (const std::string& did : what_they_did(state, missed, now)) {
       verdict.more.push_back("  missing " + did);
     }
@@ -149,10 +145,8 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Verdict from an instance's own message: the first line with replica and host, the rest (a table)
-/// unchanged.
-Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now,
-                     double quiet) {
+/// Verdict from an instance's own message: the first line with replica and host, the rest (a table) unchanged.
+Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
   }
@@ -166,18 +160,16 @@ Verdict told_verdict(const JobState& state, const proto::Failure& failure, doubl
                                      where(state, failure.instance(), now), verdict.first_line);
     append(verdict.more, last_calls(failure, kCallsShown));
   }
-  return failure.address().empty()
-             ? verdict
-             : unless_network(state, std::move(verdict), /*accused_live=*/true, now);
+  return failure.address().empty() ? verdict : unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
 
 std::string problem_of(const StartFailure& failure) {
-  return failure.lacks.empty() ? fmt::format("no replica could be started on host {}: {}",
-                                             failure.node, failure.problem)
-                               : fmt::format(
-                                     "host {} has no executable {}; install the same poprun-emu "
-                                     "at the same path on every host",
-                                     failure.node, failure.lacks);
+  return failure.lacks.empty()
+             ? fmt::format("no replica could be started on host {}: {}", failure.node, failure.problem)
+             : fmt::format(
+                   "host {} has no executable {}; install the same poprun-emu "
+                   "at the same path on every host",
+                   failure.node, failure.lacks);
 }
 
 Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, double quiet) {
@@ -189,15 +181,14 @@ Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, d
   verdict.instance = end.rank;
   verdict.exit_code = end.exit_code == 0 ? kInfrastructure : end.exit_code;
   const bool lost_us = end.exit_code == kInfrastructure && state.instances()[end.rank].joined;
-  verdict.first_line = fmt::format(
-      "{} {} {}{}", describe(state, end.rank), exit_text(W_EXITCODE(end.exit_code, end.signal)),
-      where(state, end.rank, now), lost_us ? "; it could not reach poprun-emu any more" : "");
+  verdict.first_line =
+      fmt::format("{} {} {}{}", describe(state, end.rank), exit_text(W_EXITCODE(end.exit_code, end.signal)),
+                  where(state, end.rank, now), lost_us ? "; it could not reach poprun-emu any more" : "");
   verdict.more = meanwhile(state, std::span(&end.rank, 1), now);
   return lost_us ? unless_network(state, std::move(verdict), /*accused_live=*/true, now) : verdict;
 }
 
-Verdict lost_node_verdict(const JobState& state, const std::string& node, double now,
-                          double quiet) {
+Verdict lost_node_verdict(const JobState& state, const std::string& node, double now, double quiet) {
   std::vector<std::uint32_t> instances;
   double last_sign = 0;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -208,21 +199,18 @@ Verdict lost_node_verdict(const JobState& state, const std::string& node, double
     }
   }
   if (instances.empty()) {
-    return {kInfrastructure, fmt::format("mpirun lost the connection to host {}", node),
-            meanwhile(state, {}, now)};
+    return {kInfrastructure, fmt::format("mpirun lost the connection to host {}", node), meanwhile(state, {}, now)};
   }
   const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
   const bool live = still_beats(state, replicas, now, quiet);
   const bool hardly_reached = live && !state.losses().found(now).empty();
-  Verdict verdict{
-      kInfrastructure,
-      fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat "
-                  "came {:.1f} s ago",
-                  node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
-                  hardly_reached ? "is cut off from mpirun" : "is down or cut off",
-                  now - last_sign),
-      {},
-      instances.front()};
+  Verdict verdict{kInfrastructure,
+                  fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat "
+                              "came {:.1f} s ago",
+                              node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
+                              hardly_reached ? "is cut off from mpirun" : "is down or cut off", now - last_sign),
+                  {},
+                  instances.front()};
   for (const std::string& did : what_they_did(state, replicas, now)) {
     verdict.more.push_back("  there " + did);
   }
@@ -240,8 +228,8 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance,
-/// even one that had not joined, it ends all others.
+/// Verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance, even one that had not
+/// joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -250,15 +238,13 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
     }
   }
   Verdict verdict{kInfrastructure, "", meanwhile(state, lost, now), first};
-  verdict.first_line =
-      lost.size() == 1 ? fmt::format("{} died {}: its heartbeat connection broke",
-                                     describe(state, first), where(state, first, now))
-                       : fmt::format("the heartbeat connections of {} broke, that of {} first, {}",
-                                     describe_replicas(state, replicas_of(state, lost)),
-                                     describe(state, first), where(state, first, now));
+  verdict.first_line = lost.size() == 1 ? fmt::format("{} died {}: its heartbeat connection broke",
+                                                      describe(state, first), where(state, first, now))
+                                        : fmt::format("the heartbeat connections of {} broke, that of {} first, {}",
+                                                      describe_replicas(state, replicas_of(state, lost)),
+                                                      describe(state, first), where(state, first, now));
   if (const std::vector<std::uint32_t> absent = absent_instances(state); !absent.empty()) {
-    verdict.first_line +=
-        fmt::format("; {} had not joined", describe_replicas(state, replicas_of(state, absent)));
+    verdict.first_line += fmt::format("; {} had not joined", describe_replicas(state, replicas_of(state, absent)));
   }
   return unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
@@ -266,8 +252,7 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
 }  // namespace
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
@@ -300,8 +285,7 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
   if (state.first_lost()) {
     // If a host is cut off, mpirun ends the replicas on all others.
     const auto silent = state.silent(now, quiet);
-    return silent.empty() ? lost_verdict(state, *state.first_lost(), now)
-                          : silence_verdict(state, silent, now);
+    return silent.empty() ? lost_verdict(state, *state.first_lost(), now) : silence_verdict(state, silent, now);
   }
   if (!state.failures().empty()) {
     return told_verdict(state, state.failures().front(), now, quiet);
@@ -311,8 +295,7 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
 
 bool lacks_daemon(const JobState& state) {
   const std::optional<StartFailure>& failure = state.mpirun().start_failure;
-  return failure && failure->no_daemon &&
-         std::ranges::none_of(state.instances(), &InstanceView::joined);
+  return failure && failure->no_daemon && std::ranges::none_of(state.instances(), &InstanceView::joined);
 }
 
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet) {
@@ -327,8 +310,8 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
     bool silent = true;
     for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
       const InstanceView& instance = state.instances()[i];
-      const bool is_silent = instance.overdue || (instance.joined && !instance.left &&
-                                                  now - instance.last_sign >= quiet / 2);
+      const bool is_silent =
+          instance.overdue || (instance.joined && !instance.left && now - instance.last_sign >= quiet / 2);
       silent = silent && (placement.instance_host[i] != h || is_silent);
     }
     if ((named || silent) && !placement.is_local[h]) {
@@ -338,23 +321,21 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
   return lost.size() < placement.hosts.size() ? lost : std::vector<std::string>{};
 }
 
-Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
-                        double now) {
-  const std::uint32_t longest = *std::ranges::min_element(
-      instances, {}, [&](std::uint32_t i) { return state.instances()[i].last_sign; });
+Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now) {
+  const std::uint32_t longest =
+      *std::ranges::min_element(instances, {}, [&](std::uint32_t i) { return state.instances()[i].last_sign; });
   const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
   const bool one = instances.size() == 1;
   const InstanceView& view = state.instances()[longest];
   const auto behind = std::ranges::min_element(view.replicas, {}, &ReplicaView::step);
   Verdict verdict{
       kInfrastructure,
-      fmt::format("{} sent no heartbeat for {:.1f} s, since step {}{}; {}",
-                  describe_replicas(state, replicas), now - view.last_sign, behind->step,
+      fmt::format("{} sent no heartbeat for {:.1f} s, since step {}{}; {}", describe_replicas(state, replicas),
+                  now - view.last_sign, behind->step,
                   behind->activity.empty() ? "" : fmt::format(" ({})", behind->activity),
-                  are_whole_hosts(state, replicas)
-                      ? "is it down or cut off?"
-                      : fmt::format("{} stopped, or is {} host down or cut off?",
-                                    one ? "is it" : "are they", one ? "its" : "their")),
+                  are_whole_hosts(state, replicas) ? "is it down or cut off?"
+                                                   : fmt::format("{} stopped, or is {} host down or cut off?",
+                                                                 one ? "is it" : "are they", one ? "its" : "their")),
       meanwhile(state, instances, now), longest};
   return unless_network(state, std::move(verdict), /*accused_live=*/false, now);
 }
@@ -364,8 +345,8 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
   POPRUN_CHECK(!absent.empty());
   const std::uint32_t first = absent.front();
   Verdict verdict{kInfrastructure,
-                  fmt::format("{} did not join within {:.0f} s",
-                              describe_replicas(state, replicas_of(state, absent)), waited_seconds),
+                  fmt::format("{} did not join within {:.0f} s", describe_replicas(state, replicas_of(state, absent)),
+                              waited_seconds),
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
@@ -379,16 +360,13 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
   return verdict;
 }
 
-Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,
-                        double now) {
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now) {
   return {kInfrastructure,
-          fmt::format("the job is not finished after {} s, the limit of --timeout; it {}",
-                      limit_seconds, how_far),
+          fmt::format("the job is not finished after {} s, the limit of --timeout; it {}", limit_seconds, how_far),
           meanwhile(state, {}, now)};
 }
 
-Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
-                       const std::string& logs) {
+Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !lacks_daemon(state)) {
     return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
   }
@@ -399,26 +377,22 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
                            : WIFSIGNALED(status)       ? ErrorCode::kInfrastructure
                                                        : ErrorCode::kUnreachable;
     const std::string reason = essential.empty() ? ended : essential;
-    const std::string said = lacks_daemon(state) ? problem_of(*state.mpirun().start_failure)
-                                                 : "no replica could be started: " + reason;
+    const std::string said =
+        lacks_daemon(state) ? problem_of(*state.mpirun().start_failure) : "no replica could be started: " + reason;
     const std::span<const std::string> silent = state.silent_hosts();
-    return {
-        exit_code_of(code),
-        silent.empty()
-            ? said
-            : fmt::format("no replica could be started: {} {} not answer; {} down or cut off? "
-                          "({})",
-                          fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
-                          silent.size() == 1 ? "is it" : "are they",
-                          lacks_daemon(state) ? state.mpirun().start_failure->problem : reason)};
+    return {exit_code_of(code),
+            silent.empty() ? said
+                           : fmt::format("no replica could be started: {} {} not answer; {} down or cut off? "
+                                         "({})",
+                                         fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
+                                         silent.size() == 1 ? "is it" : "are they",
+                                         lacks_daemon(state) ? state.mpirun().start_failure->problem : reason)};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
-          fmt::format("{} at step {} or later{}{}", ended, state.step(),
-                      essential.empty() ? "" : ": ", essential)};
+          fmt::format("{} at step {} or later{}{}", ended, state.step(), essential.empty() ? "" : ": ", essential)};
 }
 
-Verdict unless_settings(const JobState& state, Verdict verdict,
-                        std::span<const std::string> named) {
+Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named) {
   if (named.empty() || state.step() > 0 || !state.failures().empty() || lacks_daemon(state)) {
     return verdict;
   }

@@ -20,50 +20,44 @@ struct Verdict {
   std::optional<std::uint32_t> instance = {};  ///< The instance to blame.
 };
 
-/// Returns the root cause, as far as it is known; nothing while there is no trouble. Certain causes
-/// come first:
+/// Returns the root cause, as far as it is known; nothing while there is no trouble. Certain causes come first:
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
-/// Then come causes that may be the consequence of others. Each of these blames the network instead
-/// if it loses packets and the accused instances still send heartbeats:
+/// Then come causes that may be the consequence of others. Each of these blames the network instead if it loses packets
+/// and the accused instances still send heartbeats:
 ///
 ///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others'
 ///   heartbeats break off · the instances whose heartbeats broke off · the peers that were missed,
 ///   unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Whether a host's remote shell failed to reach Open MPI's daemon, so that nothing starts. Once an
-/// instance has joined, all daemons are running, and later messages of the shells only report their
-/// end.
+/// Whether a host's remote shell failed to reach Open MPI's daemon, so that nothing starts. Once an instance has
+/// joined, all daemons are running, and later messages of the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
-/// The hosts, spelled as given, that are down or cut off: those that mpirun cannot reach or that do
-/// not answer, and those whose instances have all been silent for at least half of `quiet` seconds.
-/// Never includes this machine; empty if all hosts would be in it.
+/// The hosts, spelled as given, that are down or cut off: those that mpirun cannot reach or that do not answer, and
+/// those whose instances have all been silent for at least half of `quiet` seconds. Never includes this machine; empty
+/// if all hosts would be in it.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Verdict on joined instances that stopped sending heartbeats. Requires: at least one.
-Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
-                        double now);
+Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
-/// Verdict on the instances that never joined. `launcher` is the address at which they should have
-/// joined. Requires: at least one.
+/// Verdict on the instances that never joined. `launcher` is the address at which they should have joined. Requires: at
+/// least one.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
-/// Verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by
-/// then: "was at step 3 of 10 at its last heartbeats".
-Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,
-                        double now);
+/// Verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by then: "was at step 3
+/// of 10 at its last heartbeats".
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices`
-/// holds mpirun's messages, `logs` is the folder of the replicas' logs.
-Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
-                       const std::string& logs);
+/// Verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` holds mpirun's
+/// messages, `logs` is the folder of the replicas' logs.
+Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
-/// Amends `verdict` on a job that ended before its first step, if no instance gave a reason: blames
-/// the environment variables that select Open MPI's components, of which `named` are set. A restart
-/// does not help then.
+/// Amends `verdict` on a job that ended before its first step, if no instance gave a reason: blames the environment
+/// variables that select Open MPI's components, of which `named` are set. A restart does not help then.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 /// Appends `more` to `lines`.

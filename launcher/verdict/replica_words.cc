@@ -29,9 +29,9 @@ Groups groups_of(const JobState& state, std::span<const std::uint32_t> replicas)
   for (const std::uint32_t r : replicas) {
     const InstanceView& instance = state.instances()[r / local];
     const ReplicaView& replica = instance.replicas[r % local];
-    const auto [found, is_new] = groups.try_emplace(
-        {replica.is_last, replica.is_last ? replica.step : 0, replica.activity},
-        Group{{}, replica.step, replica.step, replica.since, instance.last_sign});
+    const auto [found, is_new] =
+        groups.try_emplace({replica.is_last, replica.is_last ? replica.step : 0, replica.activity},
+                           Group{{}, replica.step, replica.step, replica.since, instance.last_sign});
     Group& group = found->second;
     group.first_step = std::min(group.first_step, replica.step);
     group.last_step = std::max(group.last_step, replica.step);
@@ -55,16 +55,15 @@ std::string did(const Groups::value_type& entry, double now) {
   const bool one = group.replicas.size() == 1;
   const std::string who = fmt::format("{} {}", numbered(group.replicas), one ? "was" : "were");
   if (is_exact) {
-    return fmt::format("{} at step {} ({}) for {:.1f} s", who, exact_step, activity,
-                       std::max(0.0, now - group.since));
+    return fmt::format("{} at step {} ({}) for {:.1f} s", who, exact_step, activity, std::max(0.0, now - group.since));
   }
   const std::string steps = group.first_step == group.last_step
                                 ? std::to_string(group.first_step)
                                 : fmt::format("{}-{}", group.first_step, group.last_step);
   const double took = group.last_sign - group.since;
-  return fmt::format("{} at step {} or later ({}{} at {} last heartbeat, {:.1f} s ago)", who, steps,
-                     activity, took >= kTellingSeconds ? fmt::format(" for {:.1f} s", took) : "",
-                     one ? "its" : "their", now - group.last_sign);
+  return fmt::format("{} at step {} or later ({}{} at {} last heartbeat, {:.1f} s ago)", who, steps, activity,
+                     took >= kTellingSeconds ? fmt::format(" for {:.1f} s", took) : "", one ? "its" : "their",
+                     now - group.last_sign);
 }
 
 std::vector<std::string> hosts_of(const JobState& state, std::span<const std::uint32_t> replicas) {
@@ -100,8 +99,8 @@ std::string describe(const JobState& state, std::uint32_t instance) {
   const std::uint32_t local = state.placement().replicas_per_instance();
   const std::uint32_t first = instance * local;
   const InstanceView& view = state.instances()[instance];
-  const std::string who = local == 1 ? fmt::format("replica {}", first)
-                                     : fmt::format("replicas {}-{}", first, first + local - 1);
+  const std::string who =
+      local == 1 ? fmt::format("replica {}", first) : fmt::format("replicas {}-{}", first, first + local - 1);
   const std::string pid = view.joined ? fmt::format(", pid {}", view.pid) : "";
   return fmt::format("{} (instance {}, host {}{})", who, instance, view.host, pid);
 }
@@ -120,20 +119,17 @@ bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> repli
 
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas) {
   const std::vector<std::string> hosts = hosts_of(state, replicas);
-  const std::string on =
-      fmt::format("host{} {}", hosts.size() == 1 ? "" : "s", fmt::join(hosts, ", "));
+  const std::string on = fmt::format("host{} {}", hosts.size() == 1 ? "" : "s", fmt::join(hosts, ", "));
   if (are_whole_hosts(state, replicas)) {
     return fmt::format("{} ({})", on, numbered(replicas));
   }
   const std::uint32_t first = state.placement().instance_of(replicas.front());
   const bool one = first == state.placement().instance_of(replicas.back());
-  return fmt::format(
-      "{} ({})", numbered(replicas),
-      one ? fmt::format("instance {}, {}, pid {}", first, on, state.instances()[first].pid) : on);
+  return fmt::format("{} ({})", numbered(replicas),
+                     one ? fmt::format("instance {}, {}, pid {}", first, on, state.instances()[first].pid) : on);
 }
 
-std::vector<std::uint32_t> replicas_of(const JobState& state,
-                                       std::span<const std::uint32_t> instances) {
+std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances) {
   const std::uint32_t local = state.placement().replicas_per_instance();
   std::vector<std::uint32_t> replicas;
   for (const std::uint32_t instance : instances) {
@@ -153,14 +149,12 @@ std::string where(const JobState& state, std::uint32_t instance, double now) {
   if (behind->activity.empty()) {
     return "before its first heartbeat";
   }
-  return behind->is_last
-             ? fmt::format("at step {} ({})", behind->step, behind->activity)
-             : fmt::format("at step {} or later ({} at its last heartbeat, {:.1f} s ago)",
-                           behind->step, behind->activity, now - view.last_sign);
+  return behind->is_last ? fmt::format("at step {} ({})", behind->step, behind->activity)
+                         : fmt::format("at step {} or later ({} at its last heartbeat, {:.1f} s ago)", behind->step,
+                                       behind->activity, now - view.last_sign);
 }
 
-std::vector<std::string> what_they_did(const JobState& state,
-                                       std::span<const std::uint32_t> replicas, double now) {
+std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now) {
   std::vector<std::string> lines;
   for (const auto& group : groups_of(state, replicas)) {
     lines.push_back(did(group, now));
@@ -168,8 +162,7 @@ std::vector<std::string> what_they_did(const JobState& state,
   return lines;
 }
 
-std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except,
-                                   double now) {
+std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except, double now) {
   constexpr std::size_t kGroupsMax = 3;
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {

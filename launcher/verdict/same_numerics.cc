@@ -30,34 +30,29 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
                            const std::string& cpu_isa) {
   const std::string isa = isa_of(other);
   if (!cpu_isa.empty() && isa != cpu_isa) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("host {} computes with {}, not with --cpu-isa {}; {}", other.host(), isa,
-                    cpu_isa,
-                    has(other, cpu_isa) ? "remove ONEDNN_MAX_CPU_ISA from its environment"
-                                        : fmt::format("use --cpu-isa {}, or another host", isa)));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("host {} computes with {}, not with --cpu-isa {}; {}", other.host(), isa, cpu_isa,
+                            has(other, cpu_isa) ? "remove ONEDNN_MAX_CPU_ISA from its environment"
+                                                : fmt::format("use --cpu-isa {}, or another host", isa)));
   }
   if (isa != isa_of(first)) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("host {} computes with {}, host {} with {}: results would depend on where "
-                    "a replica runs; use --cpu-isa {} or equal processors",
-                    first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("host {} computes with {}, host {} with {}: results would depend on where "
+                            "a replica runs; use --cpu-isa {} or equal processors",
+                            first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
   }
   if (other.onednn_version() != first.onednn_version()) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all "
-                    "hosts",
-                    first.host(), first.onednn_version(), other.host(), other.onednn_version()));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all "
+                            "hosts",
+                            first.host(), first.onednn_version(), other.host(), other.onednn_version()));
   }
   if (other.libm_digest() != first.libm_digest()) {
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("the C libraries of hosts {} and {} round exp, log, pow or sin "
-                    "differently; install the same glibc on all hosts, or use --cpu-isa avx "
-                    "where one processor has no FMA",
-                    first.host(), other.host()));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("the C libraries of hosts {} and {} round exp, log, pow or sin "
+                            "differently; install the same glibc on all hosts, or use --cpu-isa avx "
+                            "where one processor has no FMA",
+                            first.host(), other.host()));
   }
   return {};
 }
@@ -68,16 +63,14 @@ void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& 
   manifest.set_libm_digest(fmt::format("{:016x}", request.libm_digest()));
 }
 
-Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest,
-                                    const proto::JoinRequest& request) {
+Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request) {
   if (isa_of(request) != manifest.cpu_isa()) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("host {} computes with {}, the checkpoint is from {}: results would "
                             "have other bits; {}",
                             request.host(), isa_of(request), manifest.cpu_isa(),
-                            has(request, manifest.cpu_isa())
-                                ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
-                                : "use a host that has it"));
+                            has(request, manifest.cpu_isa()) ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
+                                                             : "use a host that has it"));
   }
   proto::CheckpointManifest here;
   add_numerics(request, here);

@@ -8,8 +8,8 @@
 
 namespace poprun::launcher {
 
-/// Checks that two instances compute bit-identical results: by their instruction sets, oneDNN and C
-/// library. With `cpu_isa`, also checks that `other` computes with that instruction set.
+/// Checks that two instances compute bit-identical results: by their instruction sets, oneDNN and C library. With
+/// `cpu_isa`, also checks that `other` computes with that instruction set.
 ///
 /// Errors
 ///   kHostResources  names both hosts, what each has, and what to do.
@@ -23,7 +23,6 @@ void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& 
 ///
 /// Errors
 ///   kHostResources  names the host, what both have, and what to do.
-Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest,
-                                    const proto::JoinRequest& request);
+Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request);
 
 }  // namespace poprun::launcher

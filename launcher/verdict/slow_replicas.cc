@@ -20,8 +20,7 @@ bool gave_up(const JobState& state, std::uint32_t replica) {
   const std::uint32_t instance = state.placement().instance_of(replica);
   const InstanceView& view = state.instances()[instance];
   return view.left || view.lost ||
-         std::ranges::find(state.failures(), instance, &proto::Failure::instance) !=
-             state.failures().end();
+         std::ranges::find(state.failures(), instance, &proto::Failure::instance) != state.failures().end();
 }
 
 /// Requires: not empty.
@@ -45,9 +44,8 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
     if (std::ranges::any_of(waiting_, [&](std::uint32_t r) { return gave_up(state, r); })) {
       return std::nullopt;
     }
-    return fmt::format(
-        "note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
-        waited);
+    return fmt::format("note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
+                       waited);
   }
   waiting_ = state.waiting_for_data(kExcuseSeconds);
   if (told_seconds_ > 0) {
@@ -61,12 +59,11 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
   }
   last_note_ = told_seconds_ = wait;
   const std::optional<std::uint32_t> percent = state.data_percent();
-  return fmt::format(
-      "note: replica{} {} {} waiting for the data server {} for {:.0f} s; {}",
-      waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
-      waiting_.size() == 1 ? "has been" : "have been", address_, wait,
-      percent ? fmt::format("it reads the dataset, {} % done", *percent)
-              : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
+  return fmt::format("note: replica{} {} {} waiting for the data server {} for {:.0f} s; {}",
+                     waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
+                     waiting_.size() == 1 ? "has been" : "have been", address_, wait,
+                     percent ? fmt::format("it reads the dataset, {} % done", *percent)
+                             : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
 }
 
 void Stragglers::beat(const proto::Beat& beat) {
@@ -112,8 +109,7 @@ std::optional<Straggler> Stragglers::found() {
 Straggler Stragglers::slowest_of_stretch() const {
   std::vector<double> rates;
   for (std::size_t r = 0; r < now_.size(); ++r) {
-    rates.push_back((now_[r].seconds - mark_[r].seconds) /
-                    static_cast<double>(now_[r].steps - mark_[r].steps));
+    rates.push_back((now_[r].seconds - mark_[r].seconds) / static_cast<double>(now_[r].steps - mark_[r].steps));
   }
   const auto slowest = std::ranges::max_element(rates);
   std::vector<double> others = rates;
@@ -121,8 +117,8 @@ Straggler Stragglers::slowest_of_stretch() const {
   const double usual = median(others);
   const auto replica = static_cast<std::size_t>(slowest - rates.begin());
   return Straggler{.replica = static_cast<std::uint32_t>(replica),
-                   .others = static_cast<std::uint32_t>(std::ranges::count_if(
-                       others, [&](double rate) { return rate >= kFactor * usual; })),
+                   .others = static_cast<std::uint32_t>(
+                       std::ranges::count_if(others, [&](double rate) { return rate >= kFactor * usual; })),
                    .seconds_per_step = *slowest,
                    .usual_seconds = usual,
                    .steps = now_[replica].steps - mark_[replica].steps};

@@ -11,22 +11,19 @@
 
 namespace poprun::launcher {
 
-/// Watches replicas that wait for the data server. Each of them gives up by itself after
-/// `limit_seconds` in which the server neither answers nor makes progress with the dataset; until
-/// then, replicas that wait for it in an exchange are excused from their own, shorter deadline, and
-/// the user is informed. Only keeps records.
+/// Watches replicas that wait for the data server. Each of them gives up by itself after `limit_seconds` in which the
+/// server neither answers nor makes progress with the dataset; until then, replicas that wait for it in an exchange are
+/// excused from their own, shorter deadline, and the user is informed. Only keeps records.
 class DataWaits {
  public:
   /// `address` is that of the data server.
-  DataWaits(std::string address, double limit_seconds)
-      : address_(std::move(address)), limit_seconds_(limit_seconds) {}
+  DataWaits(std::string address, double limit_seconds) : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
   /// Whether a replica waits for data long enough to delay others, and none longer than its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// The message that the user should see now, if any: that replicas wait, soon and then once a
-  /// minute, and that the server answers again. Empty once one of them has given up: its failure
-  /// says it all.
+  /// The message that the user should see now, if any: that replicas wait, soon and then once a minute, and that the
+  /// server answers again. Empty once one of them has given up: its failure says it all.
   std::optional<std::string> news(const JobState& state);
 
  private:
@@ -46,11 +43,10 @@ struct Straggler {
   std::uint64_t steps = 0;      ///< Steps over which it was slow.
 };
 
-/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps
-/// records.
+/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps records.
 ///
-/// A busy machine slows down every replica in turn. A replica is therefore named only if it is the
-/// slowest, by a clear factor, in three stretches in a row, each of many steps and several seconds.
+/// A busy machine slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear
+/// factor, in three stretches in a row, each of many steps and several seconds.
 class Stragglers {
  public:
   /// Ratio to the usual time from which the slowest replica counts as a straggler.
@@ -66,8 +62,8 @@ class Stragglers {
   /// Returns the first straggler, once. Call often: it also ends stretches.
   std::optional<Straggler> found();
 
-  /// The slowest replica of the last stretch, by whatever factor; nothing before the first stretch
-  /// ends, and for a single replica.
+  /// The slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, and for a
+  /// single replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:

@@ -19,8 +19,7 @@
 namespace poprun::launcher {
 
 inline grpc::Status refused(const Status& status) {
-  return status ? grpc::Status::OK
-                : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, status.error().message);
+  return status ? grpc::Status::OK : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, status.error().message);
 }
 
 inline grpc::Status wrong_token() {
@@ -48,8 +47,7 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once
-/// parsed.
+/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once parsed.
 template <typename Message>
 std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer shared = bytes;
@@ -70,8 +68,8 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Decides which calls are served: those with the job's token, whose messages are within bounds and
-/// of which not too many are open.
+/// Decides which calls are served: those with the job's token, whose messages are within bounds and of which not too
+/// many are open.
 class Admission {
  public:
   /// `job` must outlive this.
@@ -79,8 +77,7 @@ class Admission {
 
   /// The message of a call that may be served; otherwise nothing, and the call has been refused.
   template <typename Message>
-  std::optional<Message> message(const grpc::CallbackServerContext& context,
-                                 const grpc::ByteBuffer& bytes,
+  std::optional<Message> message(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
                                  grpc::ServerUnaryReactor& reactor) const {
     if (!authorised(context)) {
       reactor.Finish(wrong_token());
@@ -98,17 +95,16 @@ class Admission {
     return message;
   }
 
-  /// Serves a streaming call by the reactor that `make` returns, unless the caller has no token or
-  /// `most` calls of this kind are `open`.
+  /// Serves a streaming call by the reactor that `make` returns, unless the caller has no token or `most` calls of this
+  /// kind are `open`.
   template <typename Reactor, typename Make>
-  Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open,
-                 std::uint32_t most, const char* what, const Make& make) const {
+  Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
+                 const char* what, const Make& make) const {
     if (!authorised(context)) {
       return new Refusing<Reactor>(wrong_token());
     }
     std::optional<Seat> seat = Seat::take(open, most);
-    return seat ? static_cast<Reactor*>(make(*std::move(seat)))
-                : new Refusing<Reactor>(too_many(what));
+    return seat ? static_cast<Reactor*>(make(*std::move(seat))) : new Refusing<Reactor>(too_many(what));
   }
 
  private:

@@ -32,8 +32,7 @@ Status check_below(std::string_view what, std::uint64_t had, std::uint64_t end) 
   if (had < end) {
     return {};
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("{} {} does not exist; the job has {}", what, had, end));
+  return fail(ErrorCode::kUsage, fmt::format("{} {} does not exist; the job has {}", what, had, end));
 }
 
 Status check_seconds(std::string_view what, double seconds) {
@@ -61,8 +60,7 @@ Status check_progress(const proto::ReplicaProgress& progress) {
 }
 
 Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
-  POPRUN_TRY(check_at_most("dimensions of a tensor", static_cast<std::uint64_t>(shape.size()),
-                           kDimensionsMax));
+  POPRUN_TRY(check_at_most("dimensions of a tensor", static_cast<std::uint64_t>(shape.size()), kDimensionsMax));
   if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
     return fail(ErrorCode::kUsage, "a tensor has no dimension below 0");
   }
@@ -70,8 +68,8 @@ Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
   for (const std::int64_t size : shape) {
     const auto factor = std::max<std::uint64_t>(static_cast<std::uint64_t>(size), 1);
     if (factor > kElementsMax / elements) {
-      return fail(ErrorCode::kUsage, fmt::format("a tensor [{}] has more than {} elements",
-                                                 fmt::join(shape, ", "), kElementsMax));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("a tensor [{}] has more than {} elements", fmt::join(shape, ", "), kElementsMax));
     }
     elements *= factor;
   }
@@ -90,19 +88,17 @@ Status check_bounds(const proto::JoinRequest& request, const JobSize& job) {
 
 Status check_bounds(const proto::Beat& beat, const JobSize& job) {
   POPRUN_TRY(check_below("instance", beat.instance(), job.instances));
-  POPRUN_TRY(check_at_most("replicas of an instance",
-                           static_cast<std::uint64_t>(beat.replicas_size()),
+  POPRUN_TRY(check_at_most("replicas of an instance", static_cast<std::uint64_t>(beat.replicas_size()),
                            job.replicas_per_instance));
-  POPRUN_TRY(check_at_most("connections of an instance",
-                           static_cast<std::uint64_t>(beat.links_size()), kLinksMax));
+  POPRUN_TRY(check_at_most("connections of an instance", static_cast<std::uint64_t>(beat.links_size()), kLinksMax));
   for (const proto::TcpLink& link : beat.links()) {
     POPRUN_TRY(check_at_most("bytes of an address", link.local().size(), kNameBytesMax));
     POPRUN_TRY(check_at_most("bytes of an address", link.peer().size(), kNameBytesMax));
   }
   for (const proto::ReplicaProgress& progress : beat.replicas()) {
     if (progress.replica() / job.replicas_per_instance != beat.instance()) {
-      return fail(ErrorCode::kUsage, fmt::format("replica {} is none of instance {}",
-                                                 progress.replica(), beat.instance()));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("replica {} is none of instance {}", progress.replica(), beat.instance()));
     }
     POPRUN_TRY(check_progress(progress));
   }
@@ -118,8 +114,7 @@ Status check_bounds(const proto::Failure& failure, const JobSize& job) {
   POPRUN_TRY(check_at_most("bytes of an address", failure.address().size(), kNameBytesMax));
   POPRUN_TRY(check_at_most("exit code", failure.exit_code(), 255));
   POPRUN_TRY(check_texts("last collectives", failure.recent_calls(), kActivityBytesMax));
-  POPRUN_TRY(check_at_most("missing replicas", static_cast<std::uint64_t>(failure.missing_size()),
-                           replicas));
+  POPRUN_TRY(check_at_most("missing replicas", static_cast<std::uint64_t>(failure.missing_size()), replicas));
   for (const std::uint32_t missing : failure.missing()) {
     POPRUN_TRY(check_below("replica", missing, replicas));
   }
@@ -132,31 +127,27 @@ Status check_bounds(const proto::ReportItem& item) {
   }
   POPRUN_TRY(check_shape(item.output().shape()));
   POPRUN_TRY(check_shape(item.weights().shape()));
-  POPRUN_TRY(
-      check_at_most("bytes of a tensor's name", item.weights().name().size(), kActivityBytesMax));
+  POPRUN_TRY(check_at_most("bytes of a tensor's name", item.weights().name().size(), kActivityBytesMax));
   POPRUN_TRY(check_shape(item.dumped().chunk().shape()));
-  return check_at_most("bytes of a tensor's name", item.dumped().chunk().name().size(),
-                       kActivityBytesMax);
+  return check_at_most("bytes of a tensor's name", item.dumped().chunk().name().size(), kActivityBytesMax);
 }
 
 Status check_bounds(const proto::StatePart& part, const JobSize& job) {
   const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
   POPRUN_TRY(check_below("replica", part.replica(), replicas));
   POPRUN_TRY(check_at_most("parts of a checkpoint", part.parts(), replicas));
-  POPRUN_TRY(check_at_most("variables of a checkpoint",
-                           static_cast<std::uint64_t>(part.variables_size()), kVariablesMax));
-  POPRUN_TRY(check_at_most("slices of a part of a checkpoint",
-                           static_cast<std::uint64_t>(part.slices_size()), kVariablesMax));
+  POPRUN_TRY(
+      check_at_most("variables of a checkpoint", static_cast<std::uint64_t>(part.variables_size()), kVariablesMax));
+  POPRUN_TRY(
+      check_at_most("slices of a part of a checkpoint", static_cast<std::uint64_t>(part.slices_size()), kVariablesMax));
   for (const proto::StateVariable& variable : part.variables()) {
-    POPRUN_TRY(
-        check_at_most("bytes of a variable's name", variable.name().size(), kActivityBytesMax));
+    POPRUN_TRY(check_at_most("bytes of a variable's name", variable.name().size(), kActivityBytesMax));
     POPRUN_TRY(check_at_most("bytes of a type", variable.type().size(), kNameBytesMax));
     POPRUN_TRY(check_shape(variable.shape()));
     POPRUN_TRY(check_at_most("bytes of a variable", variable.bytes(), kVariableBytesMax));
   }
   for (const proto::StateSlice& slice : part.slices()) {
-    POPRUN_TRY(check_below("variable", slice.variable(),
-                           static_cast<std::uint64_t>(part.variables_size())));
+    POPRUN_TRY(check_below("variable", slice.variable(), static_cast<std::uint64_t>(part.variables_size())));
     const std::uint64_t bytes = part.variables(static_cast<int>(slice.variable())).bytes();
     POPRUN_TRY(check_at_most("first byte of a slice", slice.offset(), bytes));
     POPRUN_TRY(check_at_most("bytes of a slice", slice.bytes(), bytes - slice.offset()));

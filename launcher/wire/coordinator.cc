@@ -31,29 +31,22 @@ constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of check
 /// All calls have reactors of their own; the messages of Join and Fail come as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
     proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
-        proto::Coordinator::WithRawCallbackMethod_Fail<
-            proto::Coordinator::WithCallbackMethod_SendWeights<
-                proto::Coordinator::WithCallbackMethod_SendModel<
-                    proto::Coordinator::WithCallbackMethod_StoreState<
-                        proto::Coordinator::WithCallbackMethod_SendState<
-                            proto::Coordinator::Service>>>>>>>>;
+        proto::Coordinator::WithRawCallbackMethod_Fail<proto::Coordinator::WithCallbackMethod_SendWeights<
+            proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
+                proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
 }  // namespace
 
-/// The reactors post events to the loop, and the loop starts their next operation, so two threads
-/// never use one reactor at the same time.
+/// The reactors post events to the loop, and the loop starts their next operation, so two threads never use one reactor
+/// at the same time.
 class Coordinator::Service final : public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
-      : loop_(loop),
-        events_(events),
-        setup_(std::move(setup)),
-        admission_(setup_.token, setup_.job) {}
+      : loop_(loop), events_(events), setup_(std::move(setup)), admission_(setup_.token, setup_.job) {}
 
   Status listen() {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
-                             server_credentials(setup_.identity), &port_);
+    builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host), server_credentials(setup_.identity), &port_);
     // All parts of a checkpoint are answered together, once the last has arrived.
     bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
     builder.SetMaxReceiveMessageSize(kReceivedBytesMax);
@@ -128,11 +121,10 @@ class Coordinator::Service final : public ServiceBase {
     }
   }
 
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+                                 grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    std::optional<proto::JoinRequest> asked =
-        admission_.message<proto::JoinRequest>(*context, *bytes, *reactor);
+    std::optional<proto::JoinRequest> asked = admission_.message<proto::JoinRequest>(*context, *bytes, *reactor);
     if (!asked) {
       return reactor;
     }
@@ -150,8 +142,7 @@ class Coordinator::Service final : public ServiceBase {
     return reactor;
   }
 
-  grpc::ServerBidiReactor<proto::Beat, proto::Directive>* Heartbeat(
-      grpc::CallbackServerContext* context) override {
+  grpc::ServerBidiReactor<proto::Beat, proto::Directive>* Heartbeat(grpc::CallbackServerContext* context) override {
     return admission_.serve<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(
         *context, heartbeats_open_, two_of_each_instance(), "heartbeats",
         [&](Seat seat) { return new HeartbeatReactor(*this, std::move(seat)); });
@@ -164,11 +155,10 @@ class Coordinator::Service final : public ServiceBase {
         [&](Seat seat) { return new ReportReactor(*this, std::move(seat)); });
   }
 
-  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context,
-                                 const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
+  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+                                 grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    std::optional<proto::Failure> told =
-        admission_.message<proto::Failure>(*context, *bytes, *reactor);
+    std::optional<proto::Failure> told = admission_.message<proto::Failure>(*context, *bytes, *reactor);
     if (!told) {
       return reactor;
     }
@@ -191,30 +181,29 @@ class Coordinator::Service final : public ServiceBase {
     return reactor;
   }
 
-  grpc::ServerWriteReactor<proto::TensorChunk>* SendWeights(
-      grpc::CallbackServerContext* context, const proto::WeightsRequest* /*request*/) override {
+  grpc::ServerWriteReactor<proto::TensorChunk>* SendWeights(grpc::CallbackServerContext* context,
+                                                            const proto::WeightsRequest* /*request*/) override {
     return admission_.serve<grpc::ServerWriteReactor<proto::TensorChunk>>(
         *context, sends_open_, two_of_each_instance(), "transfers",
         [&](Seat seat) { return send_tensors(setup_.initial_weights, std::move(seat)); });
   }
 
-  grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(
-      grpc::CallbackServerContext* context, const proto::ModelRequest* /*request*/) override {
+  grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(grpc::CallbackServerContext* context,
+                                                             const proto::ModelRequest* /*request*/) override {
     return admission_.serve<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(
         *context, sends_open_, two_of_each_instance(), "transfers",
         [&](Seat seat) { return send_onnx_file(setup_.onnx_model, std::move(seat)); });
   }
 
-  grpc::ServerReadReactor<proto::StatePiece>* StoreState(
-      grpc::CallbackServerContext* context, proto::StoreStateReply* /*reply*/) override {
+  grpc::ServerReadReactor<proto::StatePiece>* StoreState(grpc::CallbackServerContext* context,
+                                                         proto::StoreStateReply* /*reply*/) override {
     return admission_.serve<grpc::ServerReadReactor<proto::StatePiece>>(
-        *context, parts_open_, two_of_each_replica(), "parts of checkpoints", [&](Seat seat) {
-          return receive_state(disk_, setup_.checkpoints, setup_.job, std::move(seat));
-        });
+        *context, parts_open_, two_of_each_replica(), "parts of checkpoints",
+        [&](Seat seat) { return receive_state(disk_, setup_.checkpoints, setup_.job, std::move(seat)); });
   }
 
-  grpc::ServerWriteReactor<proto::TensorChunk>* SendState(
-      grpc::CallbackServerContext* context, const proto::StateRequest* /*request*/) override {
+  grpc::ServerWriteReactor<proto::TensorChunk>* SendState(grpc::CallbackServerContext* context,
+                                                          const proto::StateRequest* /*request*/) override {
     return admission_.serve<grpc::ServerWriteReactor<proto::TensorChunk>>(
         *context, states_open_, two_of_each_replica(), "checkpoints",
         [&](Seat seat) { return send_state(setup_.resumed_state, std::move(seat)); });
@@ -228,9 +217,7 @@ class Coordinator::Service final : public ServiceBase {
 
   class HeartbeatReactor final : public grpc::ServerBidiReactor<proto::Beat, proto::Directive> {
    public:
-    HeartbeatReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) {
-      StartRead(&beat_);
-    }
+    HeartbeatReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) { StartRead(&beat_); }
 
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
@@ -316,9 +303,7 @@ class Coordinator::Service final : public ServiceBase {
 
   class ReportReactor final : public grpc::ServerReadReactor<proto::ReportItem> {
    public:
-    ReportReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) {
-      StartRead(&item_);
-    }
+    ReportReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) { StartRead(&item_); }
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_item() : end(); });
     }
@@ -376,8 +361,7 @@ class Coordinator::Service final : public ServiceBase {
   // Owned by the loop's thread.
   std::optional<proto::JoinReply> reply_;
   std::vector<PendingJoin> pending_joins_;
-  std::vector<grpc::ServerUnaryReactor*>
-      failed_;  ///< Failed instances that wait for permission to exit.
+  std::vector<grpc::ServerUnaryReactor*> failed_;    ///< Failed instances that wait for permission to exit.
   std::map<std::uint32_t, std::uint32_t> failures_;  ///< Number of failures, by instance.
   std::set<HeartbeatReactor*> heartbeats_;
   proto::Directive wish_;
@@ -388,8 +372,8 @@ class Coordinator::Service final : public ServiceBase {
   std::thread stopper_;
 };
 
-Result<std::unique_ptr<Coordinator>> Coordinator::start(asio::io_context& loop,
-                                                        CoordinatorEvents& events, Setup setup) {
+Result<std::unique_ptr<Coordinator>> Coordinator::start(asio::io_context& loop, CoordinatorEvents& events,
+                                                        Setup setup) {
   auto service = std::make_unique<Service>(loop, events, std::move(setup));
   POPRUN_TRY(service->listen());
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(service)));

@@ -19,15 +19,14 @@
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///
-/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The
-/// parts of checkpoints go to another thread, which waits for the disk.
+/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The parts of
+/// checkpoints go to another thread, which waits for the disk.
 ///
-/// A client without a token can use only the resources that bound_clients allows; a connection may
-/// have one call per replica of an instance, and 16 more. A client with the token may send 4 MiB
-/// per message and have open at once, per instance, two heartbeats, two reports and two transfers
-/// of weights or models, and, per replica, two parts of checkpoints in each direction; four
-/// failures per instance are accepted. Calls beyond that get RESOURCE_EXHAUSTED, and messages that
-/// bounds.h refuses get INVALID_ARGUMENT. The next message is read once the loop has handled the
+/// A client without a token can use only the resources that bound_clients allows; a connection may have one call per
+/// replica of an instance, and 16 more. A client with the token may send 4 MiB per message and have open at once, per
+/// instance, two heartbeats, two reports and two transfers of weights or models, and, per replica, two parts of
+/// checkpoints in each direction; four failures per instance are accepted. Calls beyond that get RESOURCE_EXHAUSTED,
+/// and messages that bounds.h refuses get INVALID_ARGUMENT. The next message is read once the loop has handled the
 /// last.
 namespace poprun::launcher {
 
@@ -55,24 +54,23 @@ class CoordinatorEvents {
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;  ///< An address of this machine; the system chooses the port.
-    std::string token;      ///< Required on every call; empty: no token is required.
+    std::string bind_host;                               ///< An address of this machine; the system chooses the port.
+    std::string token;                                   ///< Required on every call; empty: no token is required.
     std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none:
                                                          ///< plain text.
-    JobSize job{};                               ///< Bounds the messages of instances (bounds.h).
-    double launched_at = 0;                      ///< `monotonic_seconds()` at the launcher's start.
-    const std::vector<Tensor>& initial_weights;  ///< Initial weights of replica 0; may be empty.
-    const OnnxFile& onnx_model;                  ///< May be empty. Both outlive the coordinator.
-    CheckpointWriter& checkpoints;  ///< Used only by the disk's thread from now on; outlives this.
-    std::string resumed_state;      ///< Path of the state to resume from; empty: none.
+    JobSize job{};                                       ///< Bounds the messages of instances (bounds.h).
+    double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
+    const std::vector<Tensor>& initial_weights;          ///< Initial weights of replica 0; may be empty.
+    const OnnxFile& onnx_model;                          ///< May be empty. Both outlive the coordinator.
+    CheckpointWriter& checkpoints;                       ///< Used only by the disk's thread from now on; outlives this.
+    std::string resumed_state;                           ///< Path of the state to resume from; empty: none.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`.
   ///
   /// Errors
   ///   kHostResources  no port could be bound.
-  static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop,
-                                                    CoordinatorEvents& events, Setup setup);
+  static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop, CoordinatorEvents& events, Setup setup);
 
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -84,9 +82,8 @@ class Coordinator {
   /// Answers all Joins, both pending and future ones.
   void open(const proto::JoinReply& reply);
 
-  /// The outcome of the job is decided. Answers all Joins, both pending and future ones, with the
-  /// job's end, so that those instances leave without a message. Releases the instances that have
-  /// failed.
+  /// The outcome of the job is decided. Answers all Joins, both pending and future ones, with the job's end, so that
+  /// those instances leave without a message. Releases the instances that have failed.
   void close();
 
   /// Asks every instance to hold before its next part, including those that send heartbeats later.
@@ -97,8 +94,8 @@ class Coordinator {
   /// Asks every instance for a checkpoint after this step.
   void request_checkpoint(std::uint64_t step);
 
-  /// Tells every instance whether a replica of the job waits for its data server, so that those
-  /// waiting for that replica extend their deadlines.
+  /// Tells every instance whether a replica of the job waits for its data server, so that those waiting for that
+  /// replica extend their deadlines.
   void excuse(bool excused);
 
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.

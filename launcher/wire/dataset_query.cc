@@ -19,8 +19,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Channels are never closed before the process ends: gRPC 1.51 occasionally aborts if the last one
-/// is closed while its thread polls. Belongs to the loop's thread.
+/// Channels are never closed before the process ends: gRPC 1.51 occasionally aborts if the last one is closed while its
+/// thread polls. Belongs to the loop's thread.
 std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -36,8 +36,7 @@ bool resolves(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   addrinfo* found = nullptr;
-  if (getaddrinfo((bracketed ? host.substr(1, host.size() - 2) : host).c_str(), nullptr, nullptr,
-                  &found) != 0) {
+  if (getaddrinfo((bracketed ? host.substr(1, host.size() - 2) : host).c_str(), nullptr, nullptr, &found) != 0) {
     return false;
   }
   freeaddrinfo(found);
@@ -67,31 +66,28 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
     return {ErrorCode::kUsage, message};
   }
   if (code == grpc::StatusCode::UNIMPLEMENTED) {
-    return {ErrorCode::kUsage,
-            fmt::format("the service at {} is not a poprun-emu data server", question.address)};
+    return {ErrorCode::kUsage, fmt::format("the service at {} is not a poprun-emu data server", question.address)};
   }
   if (code == grpc::StatusCode::UNAUTHENTICATED) {
-    return {ErrorCode::kUsage,
-            fmt::format("the data server at {} expects a different token: {}; set "
-                        "POPRUN_EMU_TOKEN to the one it was started with",
-                        question.address, message)};
+    return {ErrorCode::kUsage, fmt::format("the data server at {} expects a different token: {}; set "
+                                           "POPRUN_EMU_TOKEN to the one it was started with",
+                                           question.address, message)};
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED && loading) {
     return {ErrorCode::kUnreachable,
             fmt::format("the data server at {} reads '{}' and has got no further than {} % for {} "
                         "s; check the disk it reads from, or raise --hostio-timeout",
-                        question.address, question.source, loading->percent(),
-                        question.timeout_seconds),
+                        question.address, question.source, loading->percent(), question.timeout_seconds),
             {.address = question.address}};
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::UNAVAILABLE) {
     return {ErrorCode::kUnreachable,
-            fmt::format("the data server at {} did not answer for {} s; {}", question.address,
-                        question.timeout_seconds, remedy(question)),
+            fmt::format("the data server at {} did not answer for {} s; {}", question.address, question.timeout_seconds,
+                        remedy(question)),
             {.address = question.address}};
   }
-  return {ErrorCode::kUnreachable, fmt::format("the data server at {} failed with gRPC code {}: {}",
-                                               question.address, static_cast<int>(code), message)};
+  return {ErrorCode::kUnreachable, fmt::format("the data server at {} failed with gRPC code {}: {}", question.address,
+                                               static_cast<int>(code), message)};
 }
 
 }  // namespace
@@ -169,14 +165,12 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     // Moved out first, since the answer may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {
       take(status.ok() ? Result<proto::Dataset>(*dataset_)
-                       : Result<proto::Dataset>(
-                             tl::unexpected<Error>{error_of(status, question_, loading_)}));
+                       : Result<proto::Dataset>(tl::unexpected<Error>{error_of(status, question_, loading_)}));
     }
   }
 
   void wait_longer() {
-    timer_.expires_after(
-        std::chrono::milliseconds(static_cast<std::int64_t>(question_.timeout_seconds * 1000)));
+    timer_.expires_after(std::chrono::milliseconds(static_cast<std::int64_t>(question_.timeout_seconds * 1000)));
     timer_.async_wait([self = shared_from_this()](const asio::error_code& cancelled) {
       if (!cancelled) {
         self->is_late_ = true;
@@ -202,8 +196,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
   std::shared_ptr<Call> self_;  ///< Shared with gRPC until OnDone.
 };
 
-DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, News news,
-                           Answer answer)
+DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer)
     : call_(std::make_shared<Call>(loop, question, std::move(news), std::move(answer))) {
   call_->start();
 }

@@ -22,8 +22,7 @@ class DatasetQuery {
     std::optional<TlsIdentity> identity;  ///< None: plain text.
     std::string source;                   ///< data.source of train.cfg.
     bool only_describe = false;           ///< Nobody will read the data: see DescribeRequest.
-    /// Must be positive. The query gives up after this time without an answer or progress in
-    /// reading the dataset.
+    /// Must be positive. The query gives up after this time without an answer or progress in reading the dataset.
     double timeout_seconds = 0;
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;

@@ -15,8 +15,8 @@ std::string job_token();
 /// Whether the user chose the token and can therefore start a data server with it.
 bool token_is_users();
 
-/// Credentials of the processes of a job: the token on every call, and on connections beyond
-/// loopback also an identity, either the user's own or one derived from the token.
+/// Credentials of the processes of a job: the token on every call, and on connections beyond loopback also an identity,
+/// either the user's own or one derived from the token.
 struct Security {
   std::string token;
   std::optional<TlsIdentity> own;
@@ -30,12 +30,11 @@ struct Security {
 
 /// Builds the credentials from the user's files and token, if given (job_token.h).
 ///
-/// Errors: those of check_token and read_identity; those of check_hard_to_guess, if a service of
-/// the job `leaves_loopback`.
+/// Errors: those of check_token and read_identity; those of check_hard_to_guess, if a service of the job
+/// `leaves_loopback`.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
-/// Whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved
-/// counts as beyond.
+/// Whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond.
 bool leaves_loopback(const std::string& address);
 
 }  // namespace poprun::launcher

@@ -15,10 +15,7 @@ constexpr std::size_t kPieceBytesMax = 1 << 20;
 
 class TensorSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
  public:
-  TensorSender(std::span<const Tensor> tensors, Seat seat)
-      : tensors_(tensors), seat_(std::move(seat)) {
-    send_next();
-  }
+  TensorSender(std::span<const Tensor> tensors, Seat seat) : tensors_(tensors), seat_(std::move(seat)) { send_next(); }
   void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
   void OnDone() override { delete this; }
 
@@ -82,8 +79,7 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
   StateSender(const std::string& path, Seat seat)
       : list_(list_safetensors(path)), file_(path, std::ios::binary), seat_(std::move(seat)) {
     if (!list_ || !file_.seekg(static_cast<std::streamoff>(list_->data_begin))) {
-      Finish({grpc::StatusCode::DATA_LOSS,
-              list_ ? fmt::format("{}: cannot be read", path) : list_.error().message});
+      Finish({grpc::StatusCode::DATA_LOSS, list_ ? fmt::format("{}: cannot be read", path) : list_.error().message});
       return;
     }
     send_next();
@@ -223,8 +219,7 @@ grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path
   return new StateSender(path, std::move(seat));
 }
 
-grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors,
-                                                           Seat seat) {
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors, Seat seat) {
   return new TensorSender(tensors, std::move(seat));
 }
 
@@ -232,8 +227,7 @@ grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& 
   return new OnnxSender(file, std::move(seat));
 }
 
-grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk,
-                                                          CheckpointWriter& writer,
+grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk, CheckpointWriter& writer,
                                                           const JobSize& job, Seat seat) {
   return new StateReceiver(disk, writer, job, std::move(seat));
 }

@@ -13,26 +13,21 @@
 #include "launcher/wire/seat.h"
 #include "proto/coordinator.pb.h"
 
-/// Streams of what the launcher sends in pieces. Each sender is a gRPC call that runs on gRPC's
-/// threads and ends by itself; the data must outlive it and not change. It keeps its seat until
-/// then.
+/// Streams of what the launcher sends in pieces. Each sender is a gRPC call that runs on gRPC's threads and ends by
+/// itself; the data must outlive it and not change. It keeps its seat until then.
 namespace poprun::launcher {
 
-grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors,
-                                                           Seat seat);
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors, Seat seat);
 
 grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file, Seat seat);
 
-/// Sends the tensors of a safetensors file, reading them on the way. An error in the file ends the
-/// call.
+/// Sends the tensors of a safetensors file, reading them on the way. An error in the file ends the call.
 grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat);
 
-/// Receives one replica's part of a checkpoint and writes it to the disk: a gRPC call that reads a
-/// piece once the previous one is written. Only `disk`, a pool of one thread, uses the writer. Both
-/// must outlive the call. A part that check_bounds refuses for `job` gets INVALID_ARGUMENT. The
-/// call keeps its seat until it is over.
-grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk,
-                                                          CheckpointWriter& writer,
+/// Receives one replica's part of a checkpoint and writes it to the disk: a gRPC call that reads a piece once the
+/// previous one is written. Only `disk`, a pool of one thread, uses the writer. Both must outlive the call. A part that
+/// check_bounds refuses for `job` gets INVALID_ARGUMENT. The call keeps its seat until it is over.
+grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk, CheckpointWriter& writer,
                                                           const JobSize& job, Seat seat);
 
 }  // namespace poprun::launcher

@@ -13,11 +13,10 @@
 namespace poprun {
 
 /// Null where the configuration has a built-in model. Errors: those of JobModel::parse.
-Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
-                                                             const std::string& bytes);
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
-/// How the file of initial weights, where the configuration names one, fits the Program. Errors:
-/// those of match_initial_weights.
+/// How the file of initial weights, where the configuration names one, fits the Program. Errors: those of
+/// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
 }  // namespace poprun

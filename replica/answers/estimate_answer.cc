@@ -20,14 +20,13 @@ struct Answered {
   std::optional<Program> program;  ///< Where it is asked for.
 };
 
-Result<Answered> answer_job(const proto::EstimateQuestion& question,
-                            const proto::EstimatedJob& job) {
+Result<Answered> answer_job(const proto::EstimateQuestion& question, const proto::EstimatedJob& job) {
   const proto::ModelConfig& model = job.config().model();
   std::shared_ptr<onnx_import::JobModel> onnx;
   if (const auto file = question.onnx_models().find(model.onnx()); !model.onnx().empty()) {
-    POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(
-                            model.onnx(), file == question.onnx_models().end() ? "" : file->second,
-                            model.loss(), model.trained_constants()));
+    POPRUN_ASSIGN(onnx,
+                  onnx_import::JobModel::parse(model.onnx(), file == question.onnx_models().end() ? "" : file->second,
+                                               model.loss(), model.trained_constants()));
   }
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
   options.tile_layout = true;
@@ -58,13 +57,11 @@ Status answer_varied(const proto::EstimateQuestion& question, std::string& text)
     const Result<Answered> answered = answer_job(question, job);
     if (!answered) {
       Error error = answered.error();
-      error.message =
-          fmt::format("--vary {} = {}: {}", question.varied_key(), job.value(), error.message);
+      error.message = fmt::format("--vary {} = {}: {}", question.varied_key(), job.value(), error.message);
       return tl::unexpected<Error>{std::move(error)};
     }
-    rows.push_back(varied_row(
-        job.value(), answered->estimate,
-        answered->program ? std::optional{compiled_need(*answered->program)} : std::nullopt));
+    rows.push_back(varied_row(job.value(), answered->estimate,
+                              answered->program ? std::optional{compiled_need(*answered->program)} : std::nullopt));
   }
   text += varied_text(question.varied_key(), rows);
   return {};

@@ -9,8 +9,8 @@ namespace poprun {
 
 /// Appends the answer to `poprun-emu estimate` to `text`; what came before an error stays.
 ///
-/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; where a
-/// key is varied, they name it with its value. A job that does not fit is no error.
+/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; where a key is varied, they
+/// name it with its value. A job that does not fit is no error.
 Status answer_estimate(const proto::EstimateQuestion& question, std::string& text);
 
 }  // namespace poprun

@@ -45,8 +45,8 @@ Result<ModelFigures> figures_of(const Model& model) {
     Shape shape{1};
     shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
     inputs.names.push_back(tensor.name);
-    inputs.tensors.push_back(graph.add_tensor(
-        {tensor.name, {tensor.data, std::move(shape), Layout::kRowMajor}, Role::kStream}));
+    inputs.tensors.push_back(
+        graph.add_tensor({tensor.name, {tensor.data, std::move(shape), Layout::kRowMajor}, Role::kStream}));
   }
   model.build(builder, inputs);
   POPRUN_TRY(builder.status());
@@ -55,8 +55,7 @@ Result<ModelFigures> figures_of(const Model& model) {
     figures.parameters += tensor.role == Role::kParameter ? tensor.type.elements() : 0;
   }
   for (const Operation& operation : builder.operations()) {
-    figures.forward_macs +=
-        find_operator(operation.kind)->work(signature_of(graph, operation)).macs;
+    figures.forward_macs += find_operator(operation.kind)->work(signature_of(graph, operation)).macs;
   }
   return figures;
 }
@@ -66,8 +65,7 @@ std::string sample_text(const Sample& sample) {
   std::vector<std::string> parts;
   for (const SampleTensor& tensor : sample.tensors) {
     if (!tensor.shape.empty()) {
-      parts.push_back(
-          fmt::format("{} {}", tensor.name, to_text(TensorType{tensor.data, tensor.shape, {}})));
+      parts.push_back(fmt::format("{} {}", tensor.name, to_text(TensorType{tensor.data, tensor.shape, {}})));
     }
   }
   if (sample.classes > 0) {
@@ -110,8 +108,7 @@ void add_row(std::string& text, std::string_view name, const std::string& value)
 /// The rows of a table of a replica's IPUs, with a line where some are left out.
 template <typename Range, typename Key, typename Row>
 void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row) {
-  const std::vector<ListedRow> rows =
-      all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key);
+  const std::vector<ListedRow> rows = all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key);
   for (const ListedRow& listed : rows) {
     if (listed.left_out > 0) {
       add_row(text, "..", fmt::format("{}, which -vv lists", counted(listed.left_out, "IPU")));
@@ -121,33 +118,30 @@ void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row
 }
 
 void describe_memory(const Program& program, bool all_ipus, std::string& text) {
-  for_listed(program.memory(), &proto::IpuMemory::fullest_tile_peak, all_ipus, text,
-             [&](int ipu, bool fullest) {
-               const proto::IpuMemory& memory = program.memory(ipu);
-               add_row(text, fmt::format("IPU {} memory", ipu),
-                       memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                           ", planned" + (fullest ? kHasFullestTile : ""));
-               add_row(text, "  tiles",
-                       tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                                  memory.bytes_per_tile(), memory.tile_classes()));
-               if (memory.streaming_peak() > 0) {
-                 add_row(text, "  streaming",
-                         fmt::format("{} of {} of Streaming Memory",
-                                     mebibytes_text(memory.streaming_peak()),
-                                     mebibytes_text(memory.streaming_capacity())));
-               }
-               if (memory.peak() > 0) {
-                 add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
-               }
-             });
+  for_listed(program.memory(), &proto::IpuMemory::fullest_tile_peak, all_ipus, text, [&](int ipu, bool fullest) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    add_row(text, fmt::format("IPU {} memory", ipu),
+            memory_text(memory.peak(), memory.capacity(), memory.always_live()) + ", planned" +
+                (fullest ? kHasFullestTile : ""));
+    add_row(
+        text, "  tiles",
+        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(), memory.tile_classes()));
+    if (memory.streaming_peak() > 0) {
+      add_row(text, "  streaming",
+              fmt::format("{} of {} of Streaming Memory", mebibytes_text(memory.streaming_peak()),
+                          mebibytes_text(memory.streaming_capacity())));
+    }
+    if (memory.peak() > 0) {
+      add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
+    }
+  });
 }
 
-void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length,
-                   bool all_ipus, std::string& text) {
+void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length, bool all_ipus,
+                   std::string& text) {
   const proto::DeviceTime device = device_time(program, config, length);
   add_row(text, config.inference() ? "device batch" : "device step",
-          fmt::format("{}, {} samples/s (device clock, {}, modelled)",
-                      duration_text(device.step_seconds()),
+          fmt::format("{}, {} samples/s (device clock, {}, modelled)", duration_text(device.step_seconds()),
                       grouped(std::llround(device.samples_per_second())), program.device().name()));
   add_row(text, "  host",
           host_text({.bytes_to_device = device.host().bytes_to_device(),
@@ -161,55 +155,47 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
   if (device.ipus_size() == 1) {
     return;
   }
-  add_row(text, "utilisation",
-          fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
-  for_listed(
-      device.ipus(), &proto::IpuTime::busy_seconds, all_ipus, text, [&](int ipu, bool busiest) {
-        const proto::IpuTime& time = device.ipus(ipu);
-        add_row(
-            text, fmt::format("IPU {} time", ipu),
+  add_row(text, "utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
+  for_listed(device.ipus(), &proto::IpuTime::busy_seconds, all_ipus, text, [&](int ipu, bool busiest) {
+    const proto::IpuTime& time = device.ipus(ipu);
+    add_row(text, fmt::format("IPU {} time", ipu),
             time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
-      });
+  });
 }
 
 bool share_an_ipu(const Program& program) {
   std::map<std::uint32_t, std::uint32_t> stage_on;
   return std::ranges::any_of(program.functions(), [&](const proto::Function& function) {
     return function.has_part() &&
-           stage_on.emplace(function.part().ipu(), function.part().stage()).first->second !=
-               function.part().stage();
+           stage_on.emplace(function.part().ipu(), function.part().stage()).first->second != function.part().stage();
   });
 }
 
 /// Where it is asked for, and there are stages to be in an order.
-void describe_schedule(const Program& program, const proto::CompileQuestion& job,
-                       std::string& text) {
-  const bool has_stages = std::ranges::any_of(
-      program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; });
+void describe_schedule(const Program& program, const proto::CompileQuestion& job, std::string& text) {
+  const bool has_stages =
+      std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; });
   if (job.show_schedule() && has_stages) {
-    const JobFunction function =
-        job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
-    text +=
-        fmt::format("# schedule by cycle: {}{}\n",
-                    job.config().inference() ? "A forward, by micro-batch"
-                                             : "A forward, R recomputation, G backward, U update",
-                    share_an_ipu(program) ? "; several stages on one IPU, in their order" : "");
+    const JobFunction function = job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
+    text += fmt::format(
+        "# schedule by cycle: {}{}\n",
+        job.config().inference() ? "A forward, by micro-batch" : "A forward, R recomputation, G backward, U update",
+        share_an_ipu(program) ? "; several stages on one IPU, in their order" : "");
     text += picture(program, *find_function(program, name_of(function)),
                     {.width = job.screen_width(), .all_ipus = job.show_all_ipus()});
   }
 }
 
 /// What is kept where, and why, where it is asked for.
-void describe_locations(const Program& program, const proto::CompileQuestion& job,
-                        std::string& text) {
+void describe_locations(const Program& program, const proto::CompileQuestion& job, std::string& text) {
   if (job.show_all_ipus() && !program.locations().empty()) {
     text += fmt::format("# locations\n{}\n", fmt::join(program.locations(), "\n"));
   }
 }
 
 /// Time and schedule of a job whose length is known.
-void describe_device(const Program& program, const proto::CompileQuestion& job,
-                     const Result<JobLength>& length, std::string& text) {
+void describe_device(const Program& program, const proto::CompileQuestion& job, const Result<JobLength>& length,
+                     std::string& text) {
   describe_memory(program, job.show_all_ipus(), text);
   describe_locations(program, job, text);
   if (length) {
@@ -222,9 +208,7 @@ void describe_device(const Program& program, const proto::CompileQuestion& job,
 Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();
-  const auto row = [&text](std::string_view name, const std::string& value) {
-    add_row(text, name, value);
-  };
+  const auto row = [&text](std::string_view name, const std::string& value) { add_row(text, name, value); };
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), job.onnx_model()));
   const JobInputs inputs{config, dataset, onnx};
   POPRUN_ASSIGN(CompileOptions options, compile_options(config, dataset, onnx));
@@ -241,14 +225,12 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
   const proto::BatchSizes sizes = batch_sizes(config);
-  row("batch sizes",
-      fmt::format("compute {}, micro {}, replica {}, global {} samples",
-                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
-                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+  row("batch sizes", fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                                 grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                                 grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   const Result<JobLength> measured = job_length(config, dataset);
   const auto advice = [&] {
-    return memory_advice(program, config, dataset, onnx,
-                         {{job.command().begin(), job.command().end()}});
+    return memory_advice(program, config, dataset, onnx, {{job.command().begin(), job.command().end()}});
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {
@@ -272,8 +254,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const std::string an_epoch =
       config.inference() ? "" : fmt::format(" ({} per epoch)", grouped(shape.steps_per_epoch()));
   row(config.inference() ? "batches" : "steps",
-      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
-                  an_epoch));
+      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(), an_epoch));
   for (const std::string& note : program.notes()) {
     row("note", note);
   }
@@ -288,8 +269,8 @@ template <typename Question>
 Result<Question> read_question(std::istream& input) {
   Question question;
   if (!question.ParseFromIstream(&input)) {
-    return fail(ErrorCode::kUsage, fmt::format("the question needs a serialised {} as its input",
-                                               Question::descriptor()->name()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("the question needs a serialised {} as its input", Question::descriptor()->name()));
   }
   return question;
 }
@@ -340,10 +321,9 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
     return list_models();
   }
   return {"", fail(ErrorCode::kUsage,
-                   fmt::format(
-                       "'{}' is not a question for poprun-emu-replica; available: --list-models, "
-                       "--compile, --estimate, --profile, --check-model",
-                       fmt::join(arguments, " ")))};
+                   fmt::format("'{}' is not a question for poprun-emu-replica; available: --list-models, "
+                               "--compile, --estimate, --profile, --check-model",
+                               fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

@@ -6,8 +6,8 @@
 
 #include "replica/base/error.h"
 
-/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The
-/// launcher passes them on, since it knows no model.
+/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The launcher passes them on,
+/// since it knows no model.
 namespace poprun {
 
 /// What is printed, and how it ended: text comes before the error.
@@ -31,8 +31,8 @@ struct Answer {
 ///
 ///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
 ///
-/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate`,
-/// `answer_profile` and `JobModel::parse`.
+/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate`, `answer_profile` and
+/// `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

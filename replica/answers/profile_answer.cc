@@ -44,13 +44,12 @@ Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions&
   for (const proto::ProfiledTile& asked : question.tiles()) {
     const std::int64_t tiles = options.device.tiles + options.device.io_tiles;
     if (asked.tile() >= tiles) {
-      return fail(ErrorCode::kUsage, fmt::format("--tile {}: {} has tiles 0 to {}", asked.tile(),
-                                                 options.device.name, tiles - 1));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("--tile {}: {} has tiles 0 to {}", asked.tile(), options.device.name, tiles - 1));
     }
     if (asked.ipu() >= options.ipus_per_replica) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("--tile {}:{}: a replica has IPUs 0 to {} (--ipus-per-replica)",
-                              asked.ipu(), asked.tile(), options.ipus_per_replica - 1));
+      return fail(ErrorCode::kUsage, fmt::format("--tile {}:{}: a replica has IPUs 0 to {} (--ipus-per-replica)",
+                                                 asked.ipu(), asked.tile(), options.ipus_per_replica - 1));
     }
   }
   return {};
@@ -66,25 +65,21 @@ Result<CompileOptions> options_of(const proto::CompileQuestion& job,
 
 ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
-  options.step_function =
-      name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
+  options.step_function = name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
   for (const Category category : all_categories()) {
     if (category != Category::kVariable) {  // The report says what tensors are.
       options.categories.emplace_back(to_text(category));
     }
   }
   for (const proto::ProfiledTile& asked : question.tiles()) {
-    options.tiles.push_back(
-        {asked.has_ipu() ? std::optional(asked.ipu()) : std::nullopt, asked.tile()});
+    options.tiles.push_back({asked.has_ipu() ? std::optional(asked.ipu()) : std::nullopt, asked.tile()});
   }
   return options;
 }
 
 /// Why a Program does not fit, or nothing.
 std::string shortage_of(const Program& program) {
-  const Status fits = check_fits(program, [] {
-    return MemoryAdvice{"--dry-run compiles remedies", ""};
-  });
+  const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run compiles remedies", ""}; });
   return fits ? "" : fits.error().message;
 }
 
@@ -117,8 +112,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   times.end("report");
   std::ofstream file(question.answer_file(), std::ios::binary | std::ios::trunc);
   if (!profile.SerializeToOstream(&file) || !file.flush()) {
-    return fail(ErrorCode::kInfrastructure,
-                fmt::format("{}: the profile cannot be written", question.answer_file()));
+    return fail(ErrorCode::kInfrastructure, fmt::format("{}: the profile cannot be written", question.answer_file()));
   }
   times.end("writing");
   if (question.show_times()) {

@@ -7,12 +7,12 @@
 
 namespace poprun {
 
-/// The answer to `poprun-emu profile`: writes the serialised Profile of the compiled job, with its
-/// report, to the file that the question names. A job that does not fit is no error; its report
-/// says what it lacks. Appends to `text` where the wall time went, if that is asked for.
+/// The answer to `poprun-emu profile`: writes the serialised Profile of the compiled job, with its report, to the file
+/// that the question names. A job that does not fit is no error; its report says what it lacks. Appends to `text` where
+/// the wall time went, if that is asked for.
 ///
-/// Errors: kUsage, the device has no such tile or the replica no such IPU; kInfrastructure, the
-/// file cannot be written; those of `compile_options`, `plan_program` and `match_weights_of`.
+/// Errors: kUsage, the device has no such tile or the replica no such IPU; kInfrastructure, the file cannot be written;
+/// those of `compile_options`, `plan_program` and `match_weights_of`.
 Status answer_profile(const proto::ProfileQuestion& question, std::string& text);
 
 }  // namespace poprun

@@ -15,12 +15,12 @@
 ///   The world failed (bad input, full memory, lost peer)  ->  return Result<T> / Status.
 ///   We failed (a broken invariant)                        ->  POPRUN_CHECK, which aborts.
 ///
-/// Nothing throws across a room's wall. Third-party exceptions are caught where the library is
-/// called and become an Error there.
+/// Nothing throws across a room's wall. Third-party exceptions are caught where the library is called and become an
+/// Error there.
 namespace poprun {
 
-/// Why it failed: what a caller can do about it. The value is the process's exit code, except where
-/// two codes ask the same of a script; `exit_code_of` knows.
+/// Why it failed: what a caller can do about it. The value is the process's exit code, except where two codes ask the
+/// same of a script; `exit_code_of` knows.
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
@@ -44,12 +44,10 @@ struct Shortage {
   friend bool operator==(const Shortage&, const Shortage&) = default;
 };
 
-/// What an error is about, for callers: nobody reads messages but people. Empty where the error has
-/// no such fact.
+/// What an error is about, for callers: nobody reads messages but people. Empty where the error has no such fact.
 struct Facts {
-  std::vector<std::uint32_t>
-      missing{};          ///< Replicas that did not come: numbers in the job, rising.
-  std::string address{};  ///< host:port that could not be reached.
+  std::vector<std::uint32_t> missing{};  ///< Replicas that did not come: numbers in the job, rising.
+  std::string address{};                 ///< host:port that could not be reached.
   std::optional<Shortage> shortage{};
 
   friend bool operator==(const Facts&, const Facts&) = default;

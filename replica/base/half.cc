@@ -48,8 +48,7 @@ Half to_half(float value) {
     half = (rebiased + 0x0fffU + ((rebiased >> kShift) & 1U)) >> kShift;
   } else {
     // The last place of 0.5 is 2^-24, the step of the smallest halves: the addition rounds.
-    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) -
-           std::bit_cast<std::uint32_t>(0.5F);
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
   }
   return static_cast<Half>(sign | half);
 }
@@ -82,13 +81,11 @@ bool has_instructions() {
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
-         (c & bit_F16C) != 0;
+  return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
 /// Converts whole vectors and returns how many elements that were.
-__attribute__((target("avx,f16c"))) std::size_t to_floats_by_vectors(const Half* halves,
-                                                                     float* floats,
+__attribute__((target("avx,f16c"))) std::size_t to_floats_by_vectors(const Half* halves, float* floats,
                                                                      std::size_t count) {
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -98,8 +95,7 @@ __attribute__((target("avx,f16c"))) std::size_t to_floats_by_vectors(const Half*
   return i;
 }
 
-__attribute__((target("avx,f16c"))) std::size_t to_halves_by_vectors(const float* floats,
-                                                                     Half* halves,
+__attribute__((target("avx,f16c"))) std::size_t to_halves_by_vectors(const float* floats, Half* halves,
                                                                      std::size_t count) {
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {

@@ -43,8 +43,8 @@ std::string& program_name() {
                "memory limit, or run fewer replicas here\n",
                program);
   } catch (const std::system_error& error) {
-    fmt::print(stderr, "{}: out of threads or files on this host ({}); raise {} or ulimit -n\n",
-               program, error.code().message(), kThreadLimits);
+    fmt::print(stderr, "{}: out of threads or files on this host ({}); raise {} or ulimit -n\n", program,
+               error.code().message(), kThreadLimits);
   } catch (...) {
     std::abort();
   }
@@ -139,17 +139,15 @@ constexpr Files kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "mem
 constexpr Files kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
 /// What a group and those above it leave. In a container its own group is often the root.
-void add_groups(const std::string& root, const Files& files, std::string group,
-                std::vector<FreeMemory>& found) {
+void add_groups(const std::string& root, const Files& files, std::string group, std::vector<FreeMemory>& found) {
   while (true) {
     const std::string folder = fmt::format("{}{}{}/", root, files.mount, group);
     const auto limit = number_in(folder + files.limit);
     const auto usage = number_in(folder + files.usage);
     if (limit && usage) {
       const std::int64_t used = *usage - field(folder + "memory.stat", files.dropped);
-      found.push_back(
-          {Bytes{std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, used))},
-           fmt::format("{} of control group {}", files.limit, group.empty() ? "/" : group)});
+      found.push_back({Bytes{std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, used))},
+                       fmt::format("{} of control group {}", files.limit, group.empty() ? "/" : group)});
     }
     if (group.empty()) {
       return;
@@ -169,11 +167,10 @@ Status check_room_for_threads(std::size_t threads, std::string_view purpose) {
   Crowd crowd;
   for (std::size_t started = 0; started < threads; ++started) {
     if (!crowd.add()) {
-      return fail(
-          ErrorCode::kHostResources,
-          fmt::format("{} needs {} more threads and processes on this host, but only {} can "
-                      "be started; raise {}",
-                      purpose, threads, started, kThreadLimits));
+      return fail(ErrorCode::kHostResources,
+                  fmt::format("{} needs {} more threads and processes on this host, but only {} can "
+                              "be started; raise {}",
+                              purpose, threads, started, kThreadLimits));
     }
   }
   return {};
@@ -183,8 +180,8 @@ std::optional<FreeMemory> free_memory(const std::string& root) {
   std::vector<FreeMemory> found;
   const std::string machine = root + "/proc/meminfo";
   if (const std::int64_t available = field(machine, "MemAvailable:"); available > 0) {
-    found.push_back({Bytes{(available + field(machine, "SwapFree:")) * 1024},
-                     "MemAvailable and SwapFree of /proc/meminfo"});
+    found.push_back(
+        {Bytes{(available + field(machine, "SwapFree:")) * 1024}, "MemAvailable and SwapFree of /proc/meminfo"});
   }
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:memory:/a/b", "0::/a/b"

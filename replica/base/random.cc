@@ -2,8 +2,7 @@
 
 namespace poprun {
 
-std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
-                                    std::uint64_t counter_high) {
+std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
   constexpr std::uint64_t kMultiplier0 = 0xD2511F53;
   constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9;
@@ -11,8 +10,7 @@ std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low
   const auto low = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
   const auto high = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
 
-  std::array<std::uint32_t, 4> c = {low(counter_low), high(counter_low), low(counter_high),
-                                    high(counter_high)};
+  std::array<std::uint32_t, 4> c = {low(counter_low), high(counter_low), low(counter_high), high(counter_high)};
   std::uint32_t k0 = low(key);
   std::uint32_t k1 = high(key);
   for (int round = 0; round < 10; ++round) {

@@ -17,8 +17,7 @@ struct Sha256::Context {
 };
 
 Sha256::Sha256() : context_(std::make_unique<Context>()) {
-  POPRUN_CHECK(context_->context != nullptr &&
-               EVP_DigestInit_ex(context_->context, EVP_sha256(), nullptr) == 1);
+  POPRUN_CHECK(context_->context != nullptr && EVP_DigestInit_ex(context_->context, EVP_sha256(), nullptr) == 1);
 }
 
 Sha256::~Sha256() {
@@ -61,8 +60,7 @@ Result<std::string> sha256_of_file(const std::string& path) {
     close(file);
   }
   if (got < 0) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: cannot be read: {}", path, std::strerror(reason)));
+    return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", path, std::strerror(reason)));
   }
   return sha.digest();
 }

@@ -36,8 +36,7 @@ std::string shortened(std::string_view name, std::size_t width) {
     return std::string{name};
   }
   const std::size_t front = (width - 2) / 2;
-  return fmt::format("{}..{}", name.substr(0, front),
-                     name.substr(name.size() - (width - 2 - front)));
+  return fmt::format("{}..{}", name.substr(0, front), name.substr(name.size() - (width - 2 - front)));
 }
 
 std::string group_digits(std::string digits) {
@@ -66,8 +65,7 @@ std::string duration_text(double seconds) {
   if (seconds >= 1) {
     return fmt::format("{:.2f} s", seconds);
   }
-  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
-                         : fmt::format("{:.1f} us", seconds * 1e6);
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.1f} us", seconds * 1e6);
 }
 
 std::string nearest(std::string_view typed, std::span<const std::string> candidates) {

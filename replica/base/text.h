@@ -10,8 +10,8 @@
 /// Numbers and names as people read them: the one spelling of all tables, messages and logs.
 namespace poprun {
 
-/// With ".." in its middle where it is longer than `width`, at least 2: the beginning or end of
-/// long names says less than both.
+/// With ".." in its middle where it is longer than `width`, at least 2: the beginning or end of long names says less
+/// than both.
 std::string shortened(std::string_view name, std::size_t width);
 
 /// Puts a comma between each three of `digits`, which may begin with a minus.
@@ -36,12 +36,12 @@ std::string mebibytes_text(std::uint64_t bytes);
 /// `1.23 s`, `12.340 ms` or `56.7 us`.
 std::string duration_text(double seconds);
 
-/// The candidate that `typed` was most likely meant to be, by edit distance (insert, delete,
-/// replace, swap neighbours); empty when none is close. Ties go to the first.
+/// The candidate that `typed` was most likely meant to be, by edit distance (insert, delete, replace, swap neighbours);
+/// empty when none is close. Ties go to the first.
 std::string nearest(std::string_view typed, std::span<const std::string> candidates);
 
-/// How a message about the unknown name `typed` ends: "did you mean mk2?" where a candidate is
-/// close, otherwise "available: bow, mk1, mk2".
+/// How a message about the unknown name `typed` ends: "did you mean mk2?" where a candidate is close, otherwise
+/// "available: bow, mk1, mk2".
 std::string suggestion(std::string_view typed, std::span<const std::string> candidates);
 
 }  // namespace poprun

@@ -26,14 +26,12 @@ bool equal_tokens(std::string_view given, std::string_view token) {
 
 Status check_token(std::string_view token, std::string_view origin) {
   if (std::ranges::any_of(token, [](char c) { return c <= ' ' || c > '~'; })) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: a token needs printable ASCII without blanks", origin));
+    return fail(ErrorCode::kUsage, fmt::format("{}: a token needs printable ASCII without blanks", origin));
   }
   if (token == kPlaceholder) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "
-                            "make a real token with `openssl rand -hex 16`",
-                            origin));
+    return fail(ErrorCode::kUsage, fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "
+                                               "make a real token with `openssl rand -hex 16`",
+                                               origin));
   }
   return {};
 }

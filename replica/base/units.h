@@ -3,9 +3,9 @@
 #include <compare>
 #include <cstdint>
 
-/// Quantities that must never be mixed up. A bare integer in a signature always means a count of
-/// things; sizes and device times have their own types, so swapping two arguments fails to compile.
-/// Names of things, as integers that do not convert into one another.
+/// Quantities that must never be mixed up. A bare integer in a signature always means a count of things; sizes and
+/// device times have their own types, so swapping two arguments fails to compile. Names of things, as integers that do
+/// not convert into one another.
 namespace poprun {
 
 /// An integer with a meaning. Converting in or out is explicit: `Bytes{64}`, `size.count()`.
@@ -18,15 +18,9 @@ class Quantity {
   [[nodiscard]] constexpr std::int64_t count() const { return count_; }
 
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
-  friend constexpr Quantity operator+(Quantity a, Quantity b) {
-    return Quantity{a.count_ + b.count_};
-  }
-  friend constexpr Quantity operator-(Quantity a, Quantity b) {
-    return Quantity{a.count_ - b.count_};
-  }
-  friend constexpr Quantity operator*(Quantity a, std::int64_t factor) {
-    return Quantity{a.count_ * factor};
-  }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity{a.count_ + b.count_}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity{a.count_ - b.count_}; }
+  friend constexpr Quantity operator*(Quantity a, std::int64_t factor) { return Quantity{a.count_ * factor}; }
   constexpr Quantity& operator+=(Quantity other) {
     count_ += other.count_;
     return *this;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Tells the job's progress which run it belongs to. A check ends at once where a job drains, and
-/// its runs say nothing about the speed of a replica.
+/// Tells the job's progress which run it belongs to. A check ends at once where a job drains, and its runs say nothing
+/// about the speed of a replica.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -37,8 +37,7 @@ class RunProgress final : public ProgressSink {
 };
 
 bool fits(const Program& program) {
-  return std::ranges::all_of(program.memory(),
-                             [](const proto::IpuMemory& memory) { return poprun::fits(memory); });
+  return std::ranges::all_of(program.memory(), [](const proto::IpuMemory& memory) { return poprun::fits(memory); });
 }
 
 class Check {
@@ -73,9 +72,7 @@ class Check {
 
   [[nodiscard]] bool first() const { return ports_.communicator.self() == ReplicaId{0}; }
 
-  void tell(const std::string& activity) {
-    ports_.progress.progress(ports_.communicator.self(), 0, activity);
-  }
+  void tell(const std::string& activity) { ports_.progress.progress(ports_.communicator.self(), 0, activity); }
 
   Status share_plan() {
     if (first()) {
@@ -120,8 +117,7 @@ class Check {
     POPRUN_TRY(share_bytes(run, ReplicaId{0}, ports_.communicator, "variant"));
     POPRUN_TRY(share_bytes(program, ReplicaId{0}, ports_.communicator, "Program"));
     if (!compiled.run.ParseFromString(run) || !compiled.program.ParseFromString(program)) {
-      return fail(ErrorCode::kBug,
-                  fmt::format("the Program of {} B does not parse", program.size()));
+      return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", program.size()));
     }
     return compiled;
   }
@@ -138,8 +134,7 @@ class Check {
     }
     const std::uint64_t digest = digest_of_program(compiled.program);
     if (const auto same = executed_.find(digest); same != executed_.end()) {
-      run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
-                                            : proto::CheckedRun::DIFFERENT);
+      run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL : proto::CheckedRun::DIFFERENT);
       run.set_same_as(same->second.name);
       return run;
     }
@@ -175,8 +170,7 @@ class Check {
     std::uint64_t step = mine ? mine->step : kNoStep;
     std::vector<std::uint64_t> steps(ports_.communicator.size());
     POPRUN_TRY(ports_.communicator.all_gather(std::as_bytes(std::span(&step, 1)),
-                                              std::as_writable_bytes(std::span(steps)),
-                                              "first steps that differ"));
+                                              std::as_writable_bytes(std::span(steps)), "first steps that differ"));
     const auto worst = std::ranges::min_element(steps);
     if (*worst == kNoStep) {
       run.set_verdict(proto::CheckedRun::EQUAL);
@@ -185,9 +179,8 @@ class Check {
     const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};
     run.set_verdict(proto::CheckedRun::DIFFERENT);
     POPRUN_ASSIGN(std::string origin, trace(compiled, *worst, who));
-    std::string detail = mine ? fmt::format("{}, replica {}: {}{}", place_of(mine->step),
-                                            index_of(who), mine->name, origin)
-                              : "";
+    std::string detail =
+        mine ? fmt::format("{}, replica {}: {}{}", place_of(mine->step), index_of(who), mine->name, origin) : "";
     POPRUN_TRY(share_bytes(detail, who, ports_.communicator, "what differs"));
     run.set_detail(detail);
     return run;
@@ -200,8 +193,8 @@ class Check {
                                : fmt::format("step {}", step);
   }
 
-  /// The options of runs after that of the reference, which has only finite numbers and indices in
-  /// range: others are a difference to report, no end of the check.
+  /// The options of runs after that of the reference, which has only finite numbers and indices in range: others are a
+  /// difference to report, no end of the check.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
@@ -239,8 +232,7 @@ class Check {
     return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
   }
 
-  Result<LoopResult> make_record(const CompiledVariant& compiled, const TrainingOptions& options,
-                                 StateRecord& record) {
+  Result<LoopResult> make_record(const CompiledVariant& compiled, const TrainingOptions& options, StateRecord& record) {
     Result<LoopResult> result = run_once(compiled, options, &record);
     if (result) {
       record.add(result->last_evaluation);
@@ -248,8 +240,7 @@ class Check {
     return result;
   }
 
-  Result<LoopResult> run_once(const CompiledVariant& compiled, const TrainingOptions& options,
-                              StepWatcher* watcher) {
+  Result<LoopResult> run_once(const CompiledVariant& compiled, const TrainingOptions& options, StepWatcher* watcher) {
     POPRUN_TRY(check_host(compiled.program));
     POPRUN_TRY(allocate(compiled.program));
     poison(compiled.program);
@@ -269,8 +260,8 @@ class Check {
     return result;
   }
 
-  /// Whether this machine has the memory that `program` touches and no earlier run has. Nobody
-  /// touches it before all have passed.
+  /// Whether this machine has the memory that `program` touches and no earlier run has. Nobody touches it before all
+  /// have passed.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
@@ -296,12 +287,10 @@ class Check {
     return {};
   }
 
-  /// Fills the memory with NaN: what an earlier run left there would hide that this one does not
-  /// write what it reads.
+  /// Fills the memory with NaN: what an earlier run left there would hide that this one does not write what it reads.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
-      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()),
-                        std::byte{0xFF});
+      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()), std::byte{0xFF});
     }
   }
 
@@ -323,8 +312,8 @@ class Check {
   std::vector<std::span<std::byte>> memory_;
   std::vector<Bytes> touched_;  ///< By IPU, of its memory.
   std::optional<Reference> reference_;
-  /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
-  /// such as schedules of a single micro-batch, need not run.
+  /// By digests of Programs that ran, without their notes. A variant that compiles to one of them, such as schedules of
+  /// a single micro-batch, need not run.
   std::map<std::uint64_t, Executed> executed_;
 };
 

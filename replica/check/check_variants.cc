@@ -59,8 +59,7 @@ Stages stages_of(const Graph& graph) {
 }
 
 /// A bug of a later pass is for the run that it concerns to report.
-Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
-                         const proto::Dataset& dataset,
+Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config, const proto::Dataset& dataset,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
   std::optional<Stages> stages;
@@ -82,27 +81,23 @@ std::string split_text(const Stages& stages) {
   return fmt::format("{}", fmt::join(stages.counts, " "));
 }
 
-/// "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its
-/// stages to us.
+/// "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its stages to us.
 std::string own_stages_text(const proto::PipelineConfig& pipeline) {
   std::vector<std::string> keys;
   if (!pipeline.layers_per_ipu().empty()) {
-    keys.push_back(
-        fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu(), " ")));
+    keys.push_back(fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu(), " ")));
   }
   if (!pipeline.split().empty()) {
     keys.push_back(fmt::format("pipeline.split = {}", fmt::join(pipeline.split(), " ")));
   }
   if (!pipeline.device_mapping().empty()) {
-    keys.push_back(
-        fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping(), " ")));
+    keys.push_back(fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping(), " ")));
   }
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 /// Which rows have the stages that the job asks for.
-std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus,
-                               const std::vector<Spread>& spreads) {
+std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus, const std::vector<Spread>& spreads) {
   std::vector<std::uint32_t> balanced;
   const Spread* own = nullptr;
   for (const Spread& spread : spreads) {
@@ -112,13 +107,12 @@ std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus,
       balanced.push_back(spread.ipus);
     }
   }
-  std::string note = own != nullptr
-                         ? fmt::format("rows on {} with split {} use the job's own stages ({})",
-                                       counted(own->ipus, "IPU"), own->split, text)
-                         : fmt::format(
-                               "no row uses the job's own stages ({}): they are for {}, which "
-                               "--check-ipus leaves out",
-                               text, counted(own_ipus, "IPU"));
+  std::string note = own != nullptr ? fmt::format("rows on {} with split {} use the job's own stages ({})",
+                                                  counted(own->ipus, "IPU"), own->split, text)
+                                    : fmt::format(
+                                          "no row uses the job's own stages ({}): they are for {}, which "
+                                          "--check-ipus leaves out",
+                                          text, counted(own_ipus, "IPU"));
   if (!balanced.empty()) {
     note += fmt::format("; those on {} IPUs use balanced ones", fmt::join(balanced, ", "));
   }
@@ -127,8 +121,7 @@ std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus,
 
 class Planner {
  public:
-  Planner(const proto::RunConfig& config, const proto::Dataset& dataset,
-          std::shared_ptr<onnx_import::JobModel> onnx)
+  Planner(const proto::RunConfig& config, const proto::Dataset& dataset, std::shared_ptr<onnx_import::JobModel> onnx)
       : config_(config),
         dataset_(dataset),
         onnx_(std::move(onnx)),
@@ -138,11 +131,10 @@ class Planner {
 
   Result<CheckedVariants> run() {
     POPRUN_ASSIGN(const Stages plain, stages(Spread{}));
-    has_ = fmt::format("{} has {} ({})", config_.model().name(),
-                       counted(plain.layers.size(), "layer"), fmt::join(plain.layers, ", "));
+    has_ = fmt::format("{} has {} ({})", config_.model().name(), counted(plain.layers.size(), "layer"),
+                       fmt::join(plain.layers, ", "));
     const auto& asked = config_.check().ipus();
-    std::vector<std::uint32_t> wanted =
-        asked.empty() ? default_ipus(config_) : std::vector(asked.begin(), asked.end());
+    std::vector<std::uint32_t> wanted = asked.empty() ? default_ipus(config_) : std::vector(asked.begin(), asked.end());
     if (own_ipus_ == 1 && !own_stages_.empty() && phases_ <= 1) {
       wanted.insert(wanted.begin(), 1);
     }
@@ -153,17 +145,15 @@ class Planner {
       POPRUN_TRY(add(ipus, asked.empty() && ipus != own_ipus_));
     }
     if (spreads_.empty()) {
-      return fail(
-          ErrorCode::kUsage,
-          own_stages_are_plain_
-              ? fmt::format("check needs several stages, but {} makes one; leave it out, or "
-                            "choose other IPUs with --check-ipus",
-                            own_stages_)
-              : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
+      return fail(ErrorCode::kUsage,
+                  own_stages_are_plain_
+                      ? fmt::format("check needs several stages, but {} makes one; leave it out, or "
+                                    "choose other IPUs with --check-ipus",
+                                    own_stages_)
+                      : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
     }
     add_notes();
-    return CheckedVariants{
-        all_variants(split_text(plain), spreads_, config_.topology().num_replicas()), notes_};
+    return CheckedVariants{all_variants(split_text(plain), spreads_, config_.topology().num_replicas()), notes_};
   }
 
  private:
@@ -180,12 +170,7 @@ class Planner {
 
   /// Those of a job that asks for phases, cut as it says.
   Status add_own_phases() {
-    Variant variant{std::max(1U, config_.memory().phase_ipus()),
-                    phases_,
-                    "",
-                    "phased",
-                    "none",
-                    !own_stages_.empty()};
+    Variant variant{std::max(1U, config_.memory().phase_ipus()), phases_, "", "phased", "none", !own_stages_.empty()};
     variant.phased = true;
     POPRUN_ASSIGN(const Stages found, stages_of(variant, config_, dataset_, onnx_));
     spreads_.push_back({variant.ipus, phases_, split_text(found), variant.own_stages, found.begins,
@@ -193,8 +178,7 @@ class Planner {
     return {};
   }
 
-  /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left
-  /// out then.
+  /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left out then.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};
@@ -226,11 +210,11 @@ class Planner {
     if (config_.training().gradient_accumulation() == 1 &&
         compute_batch_size(config_) == config_.data().micro_batch_size()) {
       const auto most = std::ranges::max_element(spreads_, {}, &Spread::ipus);
-      notes_.push_back(fmt::format(
-          "training.gradient-accumulation = 1: with one micro-batch per step, no two stages "
-          "work at the same time and schedules hardly differ; to compare pipelines, add "
-          "--training.gradient-accumulation {}",
-          2 * std::max(2U, most->ipus)));
+      notes_.push_back(
+          fmt::format("training.gradient-accumulation = 1: with one micro-batch per step, no two stages "
+                      "work at the same time and schedules hardly differ; to compare pipelines, add "
+                      "--training.gradient-accumulation {}",
+                      2 * std::max(2U, most->ipus)));
     }
   }
 
@@ -248,8 +232,7 @@ class Planner {
 
 }  // namespace
 
-Result<CheckedVariants> check_variants(const proto::RunConfig& config,
-                                       const proto::Dataset& dataset,
+Result<CheckedVariants> check_variants(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx) {
   return Planner(config, dataset, onnx).run();
 }

@@ -19,8 +19,7 @@ namespace {
 
 /// Neither a remote buffer nor a shard, which are where variables reside.
 bool lives_on(const proto::Tensor& tensor) {
-  const bool is_variable = tensor.role() == proto::ROLE_PARAMETER ||
-                           tensor.role() == proto::ROLE_BUFFER ||
+  const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;
   return is_variable && !is_remote(tensor) && tensor.shard_of().empty();
 }
@@ -37,8 +36,7 @@ struct Found {
   const proto::Step* step = nullptr;
 };
 
-const proto::Step* find_step(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                             std::uint32_t number) {
+const proto::Step* find_step(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t number) {
   for (const proto::Step& step : steps) {
     if (step.number() == number) {
       return &step;
@@ -68,8 +66,7 @@ std::string operation_text(const proto::Step& step) {
 }
 
 /// `batch`: the word for what a part computes at once.
-std::string place_text(const proto::Function& function, std::string_view batch,
-                       std::uint32_t index) {
+std::string place_text(const proto::Function& function, std::string_view batch, std::uint32_t index) {
   if (!function.has_part()) {
     return fmt::format("function '{}'", function.name());
   }
@@ -99,8 +96,7 @@ StateDigest StateRecord::digest(const Engine& engine, std::uint32_t tensor) cons
   if (resident.is_shard) {
     return {.part = digest_of(resident.bytes.first(count)), .is_whole = false};
   }
-  return {.whole = digest_of(resident.bytes),
-          .part = digest_of(resident.bytes.subspan(begin, count))};
+  return {.whole = digest_of(resident.bytes), .part = digest_of(resident.bytes.subspan(begin, count))};
 }
 
 void StateRecord::end(const StepReport& report, Engine& engine) {
@@ -118,9 +114,8 @@ void StateRecord::end(const StepReport& report, Engine& engine) {
 
 void StateRecord::add(const EvaluationReport& evaluation) {
   if (evaluation.items > 0) {
-    steps_.push_back(
-        {{"the loss", {.whole = std::bit_cast<std::uint64_t>(evaluation.loss)}},
-         {"the accuracy", {.whole = std::bit_cast<std::uint64_t>(evaluation.accuracy)}}});
+    steps_.push_back({{"the loss", {.whole = std::bit_cast<std::uint64_t>(evaluation.loss)}},
+                      {"the accuracy", {.whole = std::bit_cast<std::uint64_t>(evaluation.accuracy)}}});
   }
 }
 
@@ -128,8 +123,7 @@ double StateRecord::step_seconds() const {
   const std::size_t first = seconds_.size() > 1 ? 1 : 0;
   const auto begin = seconds_.begin() + static_cast<std::ptrdiff_t>(first);
   return seconds_.empty() ? 0
-                          : std::accumulate(begin, seconds_.end(), 0.0) /
-                                static_cast<double>(seconds_.size() - first);
+                          : std::accumulate(begin, seconds_.end(), 0.0) / static_cast<double>(seconds_.size() - first);
 }
 
 std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
@@ -178,8 +172,7 @@ void ValueTrace::after(const proto::Step& step) {
   const StepTensors tensors = tensors_of(step);
   for (const auto* written : {&tensors.writes, &tensors.ends_exchange}) {
     for (const std::uint32_t tensor : *written) {
-      values_.push_back(
-          {tensor, engine_->micro_batch(), step.number(), digest_of(engine_->inspect(tensor))});
+      values_.push_back({tensor, engine_->micro_batch(), step.number(), digest_of(engine_->inspect(tensor))});
     }
   }
 }
@@ -223,8 +216,7 @@ std::string ValueTrace::text_of(const Value& value) const {
   return step == nullptr
              ? fmt::format("'{}'", name)
              : fmt::format("'{}' of {} in {}", name, operation_text(*step),
-                           place_text(*function, traced_ == Of::kStep ? "micro-batch" : "batch",
-                                      value.micro_batch));
+                           place_text(*function, traced_ == Of::kStep ? "micro-batch" : "batch", value.micro_batch));
 }
 
 }  // namespace poprun

@@ -10,8 +10,7 @@
 #include "replica/loops/loop.h"
 #include "replica/program/program.h"
 
-/// What a run leaves behind after each step, as digests: to compare runs of one job without keeping
-/// their weights.
+/// What a run leaves behind after each step, as digests: to compare runs of one job without keeping their weights.
 namespace poprun {
 
 /// 64-bit digests of a variable's bytes.
@@ -46,8 +45,7 @@ class StateRecord final : public StepWatcher {
   /// By step, and last the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Mean wall seconds of a step. The first one, which touches all memory, counts only if there is
-  /// no other.
+  /// Mean wall seconds of a step. The first one, which touches all memory, counts only if there is no other.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -76,21 +74,18 @@ std::optional<StateDifference> first_difference(std::span<const StateDigests> re
 /// A hash of a tensor's bytes, for comparisons within a process.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 
-/// Digests of everything that the steps of one training step write, or those of the evaluation
-/// after it, in order and in every micro-batch: to find where two runs of a job part. Costs 24
-/// bytes for each tensor written.
+/// Digests of everything that the steps of one training step write, or those of the evaluation after it, in order and
+/// in every micro-batch: to find where two runs of a job part. Costs 24 bytes for each tensor written.
 class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };
 
-  /// Traces training step `step`, from 1, or what the run does after it. `program` must outlive
-  /// this, and this the run.
-  ValueTrace(const Program& program, std::uint64_t step, Of traced)
-      : program_(program), step_(step), traced_(traced) {}
+  /// Traces training step `step`, from 1, or what the run does after it. `program` must outlive this, and this the run.
+  ValueTrace(const Program& program, std::uint64_t step, Of traced) : program_(program), step_(step), traced_(traced) {}
 
-  /// The first value of this trace whose counterpart in `other` is not equal, as a phrase:
-  /// "'fc1.weight.gradient' of linear_grad in micro-batch 2, backward part of stage 1 on IPU 1".
-  /// Where and by what operation are those of `other`. Values that only one has do not count.
+  /// The first value of this trace whose counterpart in `other` is not equal, as a phrase: "'fc1.weight.gradient' of
+  /// linear_grad in micro-batch 2, backward part of stage 1 on IPU 1". Where and by what operation are those of
+  /// `other`. Values that only one has do not count.
   [[nodiscard]] std::optional<std::string> first_difference(const ValueTrace& other) const;
 
  private:

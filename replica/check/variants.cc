@@ -24,9 +24,8 @@ constexpr const char* kPhased = "phased";
 
 void add_phases(const Spread& spread, std::vector<Variant>& variants) {
   const auto add = [&](std::uint32_t ipus, const char* recomputation) {
-    Variant& variant =
-        variants.emplace_back(Variant{ipus, spread.stages, spread.split, kPhased, recomputation,
-                                      spread.own_stages, spread.begins});
+    Variant& variant = variants.emplace_back(
+        Variant{ipus, spread.stages, spread.split, kPhased, recomputation, spread.own_stages, spread.begins});
     variant.phased = true;
   };
   for (const char* recomputation : kRecomputations) {
@@ -37,18 +36,14 @@ void add_phases(const Spread& spread, std::vector<Variant>& variants) {
 }
 
 std::vector<Placement> other_placements(std::uint32_t replicas) {
-  return replicas > 1
-             ? std::vector{Placement::kOffChip, Placement::kSharded, Placement::kShardedOffChip}
-             : std::vector{Placement::kOffChip};
+  return replicas > 1 ? std::vector{Placement::kOffChip, Placement::kSharded, Placement::kShardedOffChip}
+                      : std::vector{Placement::kOffChip};
 }
 
 /// A plain job keeps everything on the chip; others may as the job itself does.
-void place(const Variant& variant, const proto::RunConfig& job, bool is_plain,
-           proto::MemoryConfig& memory) {
-  const bool off_chip =
-      variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
-  const bool sharded =
-      variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
+void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, proto::MemoryConfig& memory) {
+  const bool off_chip = variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
+  const bool sharded = variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
   if (is_plain || off_chip) {
     const char* const storage = off_chip ? "off-chip" : "on-chip";
     memory.set_weights(storage);
@@ -122,8 +117,8 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
         if (!spread.phased) {
-          variants.push_back({spread.ipus, spread.stages, spread.split, schedule, recomputation,
-                              spread.own_stages, spread.begins});
+          variants.push_back(
+              {spread.ipus, spread.stages, spread.split, schedule, recomputation, spread.own_stages, spread.begins});
         }
       }
     }
@@ -133,8 +128,8 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
     variants.push_back(variants.front());
     variants.back().placement = placement;
     // One of every 15 of a spread, and another one for the next placement.
-    for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement);
-         v < unplaced; v += std::size(kSchedules) * std::size(kRecomputations)) {
+    for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement); v < unplaced;
+         v += std::size(kSchedules) * std::size(kRecomputations)) {
       variants.push_back(variants[v]);
       variants.back().placement = placement;
     }
@@ -157,8 +152,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   add_outlined(variants.front());
   for (const Spread& spread : spreads) {
     if (!spread.phased) {
-      add_outlined({spread.ipus, spread.stages, spread.split, "grouped", "", spread.own_stages,
-                    spread.begins});
+      add_outlined({spread.ipus, spread.stages, spread.split, "grouped", "", spread.own_stages, spread.begins});
     }
   }
   return variants;
@@ -191,28 +185,24 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (variant.recomputation_memory > 0) {
     pipeline.set_recomputation_memory(variant.recomputation_memory);
   }
-  const bool is_plain = variant.ipus == 1 && !variant.own_stages && !variant.phased &&
-                        variant.recomputation == "none";
+  const bool is_plain = variant.ipus == 1 && !variant.own_stages && !variant.phased && variant.recomputation == "none";
   if (is_plain) {
     pipeline.clear_recompute();
   }
-  place(variant, job, is_plain && variant.placement == Placement::kOnChip,
-        *config.mutable_memory());
+  place(variant, job, is_plain && variant.placement == Placement::kOnChip, *config.mutable_memory());
   return config;
 }
 
 std::string_view to_text(Placement placement) {
-  constexpr std::array<std::string_view, 4> kNames = {"", "off-chip", "sharded",
-                                                      "sharded off-chip"};
+  constexpr std::array<std::string_view, 4> kNames = {"", "off-chip", "sharded", "sharded off-chip"};
   return kNames.at(static_cast<std::size_t>(placement));
 }
 
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
   const std::string how =
-      fmt::format("recomputation {}{}{}{}", variant.recomputation,
-                  variant.placement == Placement::kOnChip ? "" : ", ", to_text(variant.placement),
-                  variant.outlined ? ", outlined" : "");
+      fmt::format("recomputation {}{}{}{}", variant.recomputation, variant.placement == Placement::kOnChip ? "" : ", ",
+                  to_text(variant.placement), variant.outlined ? ", outlined" : "");
   if (variant.phased) {
     return fmt::format("{} on {}, {}", counted(variant.stages, "phase"), ipus, how);
   }
@@ -227,24 +217,21 @@ std::uint64_t digest_of_program(Program program) {
 }
 
 CompiledVariant VariantCompiler::compile(Variant variant) {
-  Result<Program> program =
-      variant.recomputation == "standard" ? compile_standard(variant) : compile_(variant);
+  Result<Program> program = variant.recomputation == "standard" ? compile_standard(variant) : compile_(variant);
   CompiledVariant compiled{to_text(variant), describe(variant), {}};
   if (program) {
     compiled.program = *std::move(program);
     add_figures(compiled.program, compiled.run);
     if (variant.recomputation == "none" && !variant.outlined) {
       const auto& ipus = compiled.program.memory();
-      storing_.emplace(
-          Storing{digest_of_program(compiled.program),
-                  std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak(),
-                  compiled.run.capacity_bytes()});
+      storing_.emplace(Storing{digest_of_program(compiled.program),
+                               std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak(),
+                               compiled.run.capacity_bytes()});
     }
     return compiled;
   }
-  compiled.run.set_verdict(program.error().code == ErrorCode::kBug
-                               ? proto::CheckedRun::DIFFERENT
-                               : proto::CheckedRun::NOT_APPLICABLE);
+  compiled.run.set_verdict(program.error().code == ErrorCode::kBug ? proto::CheckedRun::DIFFERENT
+                                                                   : proto::CheckedRun::NOT_APPLICABLE);
   compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
   return compiled;
 }
@@ -257,8 +244,8 @@ Result<Program> VariantCompiler::compile_standard(Variant& variant) {
     if (!program || !storing_ || digest_of_program(*program) != storing_->digest) {
       return program;
     }
-    variant.recomputation_memory = std::max(kLowest, share * static_cast<double>(storing_->images) /
-                                                         static_cast<double>(storing_->capacity));
+    variant.recomputation_memory =
+        std::max(kLowest, share * static_cast<double>(storing_->images) / static_cast<double>(storing_->capacity));
     program = compile_(variant);
   }
   return program;

@@ -44,8 +44,7 @@ std::string as_f32(std::string_view type, std::string data) {
 }
 
 WeightsPolicy weights_policy(const proto::RunConfig& config) {
-  return {.model_has_weights = !config.model().onnx().empty(),
-          .partial = config.model().initial_weights_partial()};
+  return {.model_has_weights = !config.model().onnx().empty(), .partial = config.model().initial_weights_partial()};
 }
 
 Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file,
@@ -63,10 +62,9 @@ Result<WeightMatch> match_initial_weights(const Program& program, const FileTens
       }
     }
   }
-  return match_weights(
-      wanted, file,
-      {.may_lack = policy.model_has_weights || policy.partial,
-       .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"});
+  return match_weights(wanted, file,
+                       {.may_lack = policy.model_has_weights || policy.partial,
+                        .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"});
 }
 
 HostWeights weights_from(FileTensors file, const WeightMatch& match) {
@@ -77,8 +75,7 @@ HostWeights weights_from(FileTensors file, const WeightMatch& match) {
   HostWeights weights;
   for (const auto& [weight, name] : match.sources) {
     FileTensor& tensor = file.find(name)->second;
-    weights[weight] =
-        as_f32(tensor.type, --uses[name] > 0 ? tensor.data : std::exchange(tensor.data, {}));
+    weights[weight] = as_f32(tensor.type, --uses[name] > 0 ? tensor.data : std::exchange(tensor.data, {}));
   }
   return weights;
 }

@@ -20,15 +20,14 @@ WeightsPolicy weights_policy(const proto::RunConfig& config);
 
 /// Which of the file's tensors each weight has that the Program reads from the host.
 /// Errors: those of match_weights.
-Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file,
-                                          const WeightsPolicy& policy);
+Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
 
-/// The matched weights as float32 bytes, by the model's names. Frees each tensor as it goes.
-/// Requires: the file's data, and a match of it.
+/// The matched weights as float32 bytes, by the model's names. Frees each tensor as it goes. Requires: the file's data,
+/// and a match of it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
-/// The numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), as float32 bytes. The first
-/// three keep their values.
+/// The numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), as float32 bytes. The first three keep their
+/// values.
 std::string as_f32(std::string_view type, std::string data);
 
 }  // namespace poprun

@@ -13,8 +13,7 @@
 namespace poprun {
 namespace {
 
-Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& dataset,
-                                                     std::uint32_t micro_batch_size) {
+Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& dataset, std::uint32_t micro_batch_size) {
   std::vector<StreamedTensor> tensors;
   for (const proto::StreamTensor& source : dataset.tensors()) {
     std::string text = fmt::format("{}[{}", source.element(), micro_batch_size);
@@ -32,8 +31,7 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
   if (kind == "sum") {
     return AccumulationKind::kSum;
   }
-  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean
-                                                          : AccumulationKind::kMean;
+  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean : AccumulationKind::kMean;
 }
 
 /// The defaults for a job that says nothing about it.
@@ -78,8 +76,7 @@ std::vector<ProductSetting<T>> product_settings(
     made.operators = setting.operators();
     made.value = value(setting);
     if (!setting.products().empty()) {
-      made.products =
-          setting.products() == "matmuls" ? ProductKind::kMatmul : ProductKind::kConvolution;
+      made.products = setting.products() == "matmuls" ? ProductKind::kMatmul : ProductKind::kConvolution;
     }
     if (setting.has_ipu()) {
       made.ipu = setting.ipu();
@@ -92,18 +89,15 @@ std::vector<ProductSetting<T>> product_settings(
 }
 
 Storage storage_of(const std::string& name) {
-  return name == "off-chip" ? Storage::kOffChip
-         : name == "auto"   ? Storage::kAuto
-                            : Storage::kOnChip;
+  return name == "off-chip" ? Storage::kOffChip : name == "auto" ? Storage::kAuto : Storage::kOnChip;
 }
 
 LocationOptions location_options(const proto::MemoryConfig& config) {
-  LocationOptions options{
-      .weights = storage_of(config.weights()),
-      .optimizer_state = storage_of(config.optimizer_state()),
-      .accumulators = storage_of(config.accumulators()),
-      .activations = storage_of(config.activations()),
-      .off_chip_elements_min = static_cast<std::int64_t>(config.off_chip_min_elements())};
+  LocationOptions options{.weights = storage_of(config.weights()),
+                          .optimizer_state = storage_of(config.optimizer_state()),
+                          .accumulators = storage_of(config.accumulators()),
+                          .activations = storage_of(config.activations()),
+                          .off_chip_elements_min = static_cast<std::int64_t>(config.off_chip_min_elements())};
   for (const proto::LocationOverride& one : config.location()) {
     options.overrides.push_back({one.tensors(), storage_of(one.storage())});
   }
@@ -112,9 +106,7 @@ LocationOptions location_options(const proto::MemoryConfig& config) {
 
 ShardingOptions sharding_options(const proto::MemoryConfig& config) {
   const auto& kinds = config.replicated_tensor_sharding();
-  const auto has = [&kinds](std::string_view kind) {
-    return std::ranges::find(kinds, kind) != kinds.end();
-  };
+  const auto has = [&kinds](std::string_view kind) { return std::ranges::find(kinds, kind) != kinds.end(); };
   return {.weights = has("weights"),
           .optimizer_state = has("optimizer-state"),
           .accumulators = has("accumulators"),
@@ -123,13 +115,12 @@ ShardingOptions sharding_options(const proto::MemoryConfig& config) {
 }
 
 PlannerOptions planner_options(const proto::RunConfig& config) {
-  return {.available_memory = product_settings<std::int64_t>(
-              config.memory().available_memory_proportion(),
-              [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
-          .partials = product_settings<Partials>(
-              config.model().partials(), [](const proto::ProductSetting& s) {
-                return s.partials() == "half" ? Partials::kHalf : Partials::kFloat;
-              })};
+  return {.available_memory =
+              product_settings<std::int64_t>(config.memory().available_memory_proportion(),
+                                             [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
+          .partials = product_settings<Partials>(config.model().partials(), [](const proto::ProductSetting& s) {
+            return s.partials() == "half" ? Partials::kHalf : Partials::kFloat;
+          })};
 }
 
 SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
@@ -145,8 +136,7 @@ std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
 }
 
-/// Takes I/O tiles from those that compute. Errors: kUsage, it has too few, or they are no number
-/// that PopART accepts.
+/// Takes I/O tiles from those that compute. Errors: kUsage, it has too few, or they are no number that PopART accepts.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;
@@ -156,15 +146,13 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
     return {};
   }
   if (count % 2 != 0 || count > kMax || (count < kMin && !is_small)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("device.io-tiles = {}: use an even number from {} to {}, or 0", count,
-                            is_small ? 2 : kMin, kMax));
+    return fail(ErrorCode::kUsage, fmt::format("device.io-tiles = {}: use an even number from {} to {}, or 0", count,
+                                               is_small ? 2 : kMin, kMax));
   }
   if (count >= device.tiles) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("device.io-tiles = {}: of {} tiles (device.tiles), none is left to "
-                            "compute; use fewer",
-                            count, device.tiles));
+    return fail(ErrorCode::kUsage, fmt::format("device.io-tiles = {}: of {} tiles (device.tiles), none is left to "
+                                               "compute; use fewer",
+                                               count, device.tiles));
   }
   device.io_tiles = count;
   device.tiles -= device.io_tiles;
@@ -175,15 +163,13 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
 Result<Device> device_of(const proto::DeviceConfig& config) {
   POPRUN_ASSIGN(Device device, find_device(config.ipu()));
   if (config.tiles() > device.tiles) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("device.tiles = {}: {} has {} tiles; use at most those", config.tiles(),
-                            device.name, device.tiles));
+    return fail(ErrorCode::kUsage, fmt::format("device.tiles = {}: {} has {} tiles; use at most those", config.tiles(),
+                                               device.name, device.tiles));
   }
   if (config.bytes_per_tile() % 8 != 0) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("device.bytes-per-tile = {}: use a multiple of 8, what a tile loads at once",
-                    config.bytes_per_tile()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, what a tile loads at once",
+                            config.bytes_per_tile()));
   }
   if (config.tiles() > 0) {
     device.tiles = config.tiles();
@@ -206,14 +192,12 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
   POPRUN_ASSIGN(const Model model, find_model(config.name()));
   if (config.dropout() > 0 && !model.has_dropout) {
     return fail(ErrorCode::kUsage,
-                fmt::format("model.dropout = {}: {} has no dropout; leave it out", config.dropout(),
-                            model.name));
+                fmt::format("model.dropout = {}: {} has no dropout; leave it out", config.dropout(), model.name));
   }
   if (normalisation_of(config) != "batch" && !model.has_batch_norm) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
-                            "leave it out",
-                            config.normalisation(), model.name));
+    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
+                                               "leave it out",
+                                               config.normalisation(), model.name));
   }
   POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
   options.model = model.name;
@@ -223,8 +207,7 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
 
 }  // namespace
 
-Result<CompileOptions> compile_options(const proto::RunConfig& config,
-                                       const proto::Dataset& dataset,
+Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx) {
   CompileOptions options;
   Build build;
@@ -234,38 +217,33 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   } else {
     options.model = config.model().name();
     options.given_names = onnx->names();
-    build = [onnx](Builder& builder, const ModelInputs& inputs) {
-      return onnx->build(builder, inputs);
-    };
+    build = [onnx](Builder& builder, const ModelInputs& inputs) { return onnx->build(builder, inputs); };
   }
   if (dataset.no_train_label() && !config.inference()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: every label is below 0, so none counts and nothing would be "
-                            "learned; write class numbers from 0 where a label should count",
-                            config.data().source()));
+    return fail(ErrorCode::kData, fmt::format("{}: every label is below 0, so none counts and nothing would be "
+                                              "learned; write class numbers from 0 where a label should count",
+                                              config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
   options.tile_layout = config.memory().tiles() == "exact";
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, compute_batch_size(config)));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
-  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs,
-                     frozen = config.training().frozen(),
+  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs, frozen = config.training().frozen(),
                      normalisation = normalisation_of(config.model())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
-    ModelInputs given{
-        .names = {},
-        .tensors = tensors,
-        .classes = dataset.classes(),
-        .label_classes = dataset.label_classes() > 0 ? dataset.label_classes() : dataset.classes(),
-        .mean = static_cast<double>(dataset.mean()),
-        .deviation = static_cast<double>(dataset.deviation()),
-        .dropout = dropout,
-        .half = half,
-        .normalisation = normalisation,
-        .frozen = frozen,
-        .training = training,
-        .sizes = sizes};
+    ModelInputs given{.names = {},
+                      .tensors = tensors,
+                      .classes = dataset.classes(),
+                      .label_classes = dataset.label_classes() > 0 ? dataset.label_classes() : dataset.classes(),
+                      .mean = static_cast<double>(dataset.mean()),
+                      .deviation = static_cast<double>(dataset.deviation()),
+                      .dropout = dropout,
+                      .half = half,
+                      .normalisation = normalisation,
+                      .frozen = frozen,
+                      .training = training,
+                      .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
@@ -276,20 +254,19 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.pipeline = pipeline_options(config);
   options.micro_batch_size = compute_batch_size(config);
   options.compute_batches = config.data().micro_batch_size() / options.micro_batch_size;
-  options.gradient_accumulation =
-      std::int64_t{config.training().gradient_accumulation()} * options.compute_batches;
+  options.gradient_accumulation = std::int64_t{config.training().gradient_accumulation()} * options.compute_batches;
   options.accumulation_kind = accumulation_kind(config.training(), half);
   options.float_accumulators = config.training().accumulator_precision() == "float";
   options.gradients_summed = config.training().gradient_reduction() == "sum";
   options.weighted_by_labels = weighs_labels(config);
   options.frozen = config.training().frozen();
-  options.optimizer = {.name = config.training().optimizer(),
-                       .hyper_parameters = {config.training().hyper_parameters().begin(),
-                                            config.training().hyper_parameters().end()},
-                       .weight_decay = config.training().weight_decay(),
-                       .gradient_scale = 1,
-                       .clip_norm = config.training().clip_norm(),
-                       .no_decay = config.training().no_decay()};
+  options.optimizer = {
+      .name = config.training().optimizer(),
+      .hyper_parameters = {config.training().hyper_parameters().begin(), config.training().hyper_parameters().end()},
+      .weight_decay = config.training().weight_decay(),
+      .gradient_scale = 1,
+      .clip_norm = config.training().clip_norm(),
+      .no_decay = config.training().no_decay()};
   options.precision = {.half = half,
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
@@ -298,8 +275,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.locations = location_options(config.memory());
   options.sharding = sharding_options(config.memory());
   options.reduces_every_micro_batch = config.training().gradient_reduction() == "every-micro-batch";
-  options.gradient_bucket =
-      Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
+  options.gradient_bucket = Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.fold_batch_norm = config.model().fold_batch_norm();
@@ -309,36 +285,32 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
-  options.evaluation_batches =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(batches)) * options.compute_batches;
+  options.evaluation_batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches)) * options.compute_batches;
   options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
 }
 
 /// A schedule that the run does not live to see.
-std::vector<std::string> schedule_notes(const proto::TrainingConfig& training,
-                                        std::uint64_t steps) {
+std::vector<std::string> schedule_notes(const proto::TrainingConfig& training, std::uint64_t steps) {
   std::vector<std::string> notes;
   if (training.warmup_steps() > steps) {
     notes.push_back(fmt::format(
         "training.warmup-steps = {} is longer than the run of {} steps: the learning rate ends at "
         "{:.4g}, below training.learning-rate = {:.4g}",
         training.warmup_steps(), steps,
-        training.learning_rate() * static_cast<double>(steps) /
-            static_cast<double>(training.warmup_steps()),
+        training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
         training.learning_rate()));
-  } else if (training.schedule() == "step" &&
-             training.warmup_steps() + training.schedule_steps() >= steps) {
-    notes.push_back(fmt::format(
-        "training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
-        "learning rate never falls",
-        training.schedule_steps(), steps - training.warmup_steps()));
+  } else if (training.schedule() == "step" && training.warmup_steps() + training.schedule_steps() >= steps) {
+    notes.push_back(
+        fmt::format("training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
+                    "learning rate never falls",
+                    training.schedule_steps(), steps - training.warmup_steps()));
   }
   return notes;
 }
 
-void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config,
-               const proto::Dataset& dataset, Program& program) {
+void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
+               Program& program) {
   if (const auto length = job_length(config, dataset);
       length && !config.inference() && !config.has_profile() && !config.has_check()) {
     for (const std::string& note : schedule_notes(config.training(), length->steps)) {
@@ -349,9 +321,8 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
     program.add_notes(note);
   }
   if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
-    program.add_notes(fmt::format(
-        "{}: every label of the test part is below 0, so none counts: test losses are 0",
-        config.data().source()));
+    program.add_notes(fmt::format("{}: every label of the test part is below 0, so none counts: test losses are 0",
+                                  config.data().source()));
   }
   if (onnx != nullptr) {
     for (const std::string& note : onnx->notes()) {
@@ -360,8 +331,7 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
   }
 }
 
-void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config,
-                         Program& program) {
+void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program) {
   POPRUN_CHECK(config.memory().allow_out_of_memory());
   program.add_notes(allowance_note(out_of_memory));
   if (config.memory().tiles() != "exact") {  // The layout was for the report.

@@ -14,9 +14,8 @@ namespace {
 std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
   if (config.inference()) {
     const std::uint64_t items = inference_items(dataset);
-    const std::uint64_t profiled = std::uint64_t{config.profile().steps()} *
-                                   config.topology().num_replicas() *
-                                   config.data().micro_batch_size();
+    const std::uint64_t profiled =
+        std::uint64_t{config.profile().steps()} * config.topology().num_replicas() * config.data().micro_batch_size();
     return config.has_profile() ? std::min(items, profiled) : items;
   }
   return config.training().evaluate() && !config.has_profile() ? dataset.test_items() : 0;
@@ -28,9 +27,7 @@ double averaged_gradients(const proto::RunConfig& config) {
   const double parts = static_cast<double>(training.gradient_accumulation()) *
                        (config.data().micro_batch_size() / compute_batch_size(config));
   return (training.gradient_accumulation_kind() == "sum" ? 1.0 : parts) *
-         (training.gradient_reduction() == "sum"
-              ? 1.0
-              : static_cast<double>(config.topology().num_replicas()));
+         (training.gradient_reduction() == "sum" ? 1.0 : static_cast<double>(config.topology().num_replicas()));
 }
 
 std::vector<LabelTensor> label_tensors(const proto::Dataset& dataset) {
@@ -70,18 +67,15 @@ Result<JobLength> job_length(const proto::RunConfig& config, const proto::Datase
   if (!config.inference()) {
     const proto::TrainingConfig& training = config.training();
     POPRUN_ASSIGN(length.steps_per_epoch,
-                  hostio::steps_per_epoch(dataset.train_items(),
-                                          selection_of(config, dataset, JobStream::kTrain, 0)));
-    length.steps =
-        training.steps() > 0 ? training.steps() : training.epochs() * length.steps_per_epoch;
+                  hostio::steps_per_epoch(dataset.train_items(), selection_of(config, dataset, JobStream::kTrain, 0)));
+    length.steps = training.steps() > 0 ? training.steps() : training.epochs() * length.steps_per_epoch;
   }
   length.test_items = test_items(config, dataset);
   POPRUN_ASSIGN(length.test_batches, test_batches(config, dataset));
   return length;
 }
 
-Result<TrainingOptions> training_options(const proto::RunConfig& config,
-                                         const proto::Dataset& dataset) {
+Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset) {
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   TrainingOptions options;
   options.total_steps = length.steps;
@@ -99,9 +93,8 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   for (const proto::DumpRequest& request : config.report().dump_tensors()) {
     options.dumps.push_back({request.pattern(), request.step()});
   }
-  options.engine = {.seed = training.seed(),
-                    .poison_dead = config.memory().poison_dead(),
-                    .check_finite = training.check_finite()};
+  options.engine = {
+      .seed = training.seed(), .poison_dead = config.memory().poison_dead(), .check_finite = training.check_finite()};
   options.scale_loss = training.loss_scaling() == 0;
   options.labels = label_tensors(dataset);
   options.batch_samples = config.data().micro_batch_size();
@@ -118,8 +111,8 @@ std::uint64_t inference_items(const proto::Dataset& dataset) {
   return dataset.test_items() > 0 ? dataset.test_items() : dataset.train_items();
 }
 
-proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
-                              JobStream stream, std::uint32_t replica) {
+proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
+                              std::uint32_t replica) {
   const proto::Split once =
       config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
   proto::Selection selection;
@@ -131,8 +124,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
   selection.set_replica(replica);
   selection.set_replica_count(config.topology().num_replicas());
   selection.set_micro_batch_size(config.data().micro_batch_size());
-  selection.set_micro_batches_per_step(
-      stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
+  selection.set_micro_batches_per_step(stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
   return selection;
 }
 

@@ -12,9 +12,8 @@
 /// How much a job does, and what its loops take. Pure functions.
 namespace poprun {
 
-/// Samples that a replica computes at once: in training the compute batch, in inference the
-/// micro-batch. Divides the micro-batch: of a compute batch that does not, what both have in
-/// common.
+/// Samples that a replica computes at once: in training the compute batch, in inference the micro-batch. Divides the
+/// micro-batch: of a compute batch that does not, what both have in common.
 std::uint32_t compute_batch_size(const proto::RunConfig& config);
 
 /// How much a job does.
@@ -29,16 +28,15 @@ struct JobLength {
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 /// What the loop of such a job takes. Errors: those of `job_length`; kUsage, no such schedule.
-Result<TrainingOptions> training_options(const proto::RunConfig& config,
-                                         const proto::Dataset& dataset);
+Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
 /// Items that inference runs over: the test part, or where there is none the training items.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
 /// What replica `replica` reads from stream kTrain or kTest.
-proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
-                              JobStream stream, std::uint32_t replica);
+proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
+                              std::uint32_t replica);
 
 /// Whether each token's loss counts alike, wherever its micro-batch is.
 bool weighs_labels(const proto::RunConfig& config);

@@ -4,15 +4,13 @@
 
 namespace poprun {
 
-Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
-                            const CompileObserver& observer) {
+Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options, const CompileObserver& observer) {
   POPRUN_ASSIGN(Program program, plan_program(options, observer));
   add_notes(inputs.onnx.get(), inputs.config, inputs.dataset, program);
   return program;
 }
 
-Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options,
-                        Program& program) {
+Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program) {
   const bool compiles = !match.absent.empty() && !weights_policy(inputs.config).model_has_weights;
   if (compiles) {
     options.initialised_here = match.absent;

@@ -10,8 +10,7 @@
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 
-/// The one path from a job's configuration to its Program: for the job itself, `--dry-run` and
-/// `profile`.
+/// The one path from a job's configuration to its Program: for the job itself, `--dry-run` and `profile`.
 namespace poprun {
 
 /// What a job is compiled from. Both messages must outlive this.
@@ -21,15 +20,14 @@ struct JobInputs {
   std::shared_ptr<onnx_import::JobModel> onnx;  ///< Null for a built-in model.
 };
 
-/// Compiles the job, and notes what data, model and schedule have to say about it. `options`: those
-/// of compile_options for these inputs, or with changes. Errors: those of plan_program.
+/// Compiles the job, and notes what data, model and schedule have to say about it. `options`: those of compile_options
+/// for these inputs, or with changes. Errors: those of plan_program.
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Notes how the file of initial weights fits the Program. If weights that the file lacks have no
-/// values but those of their initialisers, compiles the job again with these (`options` change) and
-/// returns true. Errors: those of plan_program.
-Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options,
-                        Program& program);
+/// Notes how the file of initial weights fits the Program. If weights that the file lacks have no values but those of
+/// their initialisers, compiles the job again with these (`options` change) and returns true. Errors: those of
+/// plan_program.
+Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

@@ -30,8 +30,8 @@ struct Figures {
 
 Result<std::vector<Figures>> figures_of_all(const Figures& mine, Communicator& communicator) {
   std::vector<Figures> all(communicator.size());
-  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
-                                     std::as_writable_bytes(std::span(all)), "wall times"));
+  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                                     "wall times"));
   return all;
 }
 
@@ -43,8 +43,7 @@ double mean_of(const std::vector<Figures>& all, double Figures::*field) {
   return sum / static_cast<double>(all.size());
 }
 
-proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
-                        const proto::Topology& topology) {
+proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field, const proto::Topology& topology) {
   const auto by_field = [field](const Figures& figures) { return figures.*field; };
   const auto [min, max] = std::ranges::minmax_element(all, {}, by_field);
   const auto replica = static_cast<std::uint32_t>(max - all.begin());
@@ -54,8 +53,7 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   spread.set_max((*max).*field);
   spread.set_max_replica(replica);
   const std::uint32_t instances = static_cast<std::uint32_t>(topology.instance_host_size());
-  spread.set_max_host(
-      topology.instance_host(static_cast<int>(replica / (topology.num_replicas() / instances))));
+  spread.set_max_host(topology.instance_host(static_cast<int>(replica / (topology.num_replicas() / instances))));
   return spread;
 }
 
@@ -72,15 +70,14 @@ std::vector<Bytes> used(const LoopResult& result) {
 }
 
 /// The largest over the replicas.
-Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
-                                                Communicator& communicator) {
+Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks, Communicator& communicator) {
   std::vector<std::int64_t> mine;
   for (const Bytes mark : marks) {
     mine.push_back(mark.count());
   }
   std::vector<std::int64_t> all(mine.size() * communicator.size());
-  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(mine)),
-                                     std::as_writable_bytes(std::span(all)), "high-water marks"));
+  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                                     "high-water marks"));
   for (std::size_t i = 0; i < all.size(); ++i) {
     mine[i % mine.size()] = std::max(mine[i % mine.size()], all[i]);
   }
@@ -104,8 +101,7 @@ proto::Outcome outcome_of(const LoopResult& result) {
   return outcome;
 }
 
-proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig& config,
-                        double samples) {
+proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig& config, double samples) {
   proto::WallTime wall;
   wall.set_startup_seconds(mean_of(all, &Figures::startup));
   wall.set_training_seconds(mean_of(all, &Figures::training));
@@ -122,8 +118,7 @@ proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig&
 
 proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
   const std::uint64_t micro = config.data().micro_batch_size();
-  const std::uint64_t replica =
-      micro * (config.inference() ? 1 : config.training().gradient_accumulation());
+  const std::uint64_t replica = micro * (config.inference() ? 1 : config.training().gradient_accumulation());
   proto::BatchSizes sizes;
   sizes.set_compute_batch_size(compute_batch_size(config));
   sizes.set_micro_batch_size(micro);
@@ -135,8 +130,8 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
 namespace {
 
 /// Means over the `steps` that one call of `function` takes, which is the host's only one.
-proto::HostTime host_time(const Program& program, const proto::Function& function,
-                          const CallTime& call, std::uint64_t steps) {
+proto::HostTime host_time(const Program& program, const proto::Function& function, const CallTime& call,
+                          std::uint64_t steps) {
   const auto mean = [steps](double sum) { return sum / static_cast<double>(steps); };
   const HostTraffic traffic = host_traffic(program, function);
   Cycles streams;
@@ -153,15 +148,13 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
 }
 
 /// The parts of stages that `steps` call, by name.
-void find_parts(const Program& program,
-                const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+void find_parts(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                 std::map<std::string, const proto::Function*>& parts) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
       find_parts(program, step.repeat().steps(), parts);
     }
-    const proto::Function* callee =
-        step.has_call() ? find_function(program, step.call().function()) : nullptr;
+    const proto::Function* callee = step.has_call() ? find_function(program, step.call().function()) : nullptr;
     if (callee != nullptr && callee->has_part()) {
       parts.emplace(callee->name(), callee);
     }
@@ -188,32 +181,25 @@ std::vector<proto::StageTime> stage_times(const Program& program, const proto::F
 
 }  // namespace
 
-proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
-                              const JobLength& length) {
+proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config, const JobLength& length) {
   const bool inference = config.inference();
   const JobFunction function = inference ? JobFunction::kEvaluate : JobFunction::kTrain;
   const proto::Function& called = *find_function(program, name_of(function));
   const CallTime call = walk(program, called);
   const std::uint64_t steps = inference ? std::max<std::uint64_t>(length.test_batches, 1) : 1;
-  const auto seconds = [&](Cycles cycles) {
-    return device_seconds(program, cycles) / static_cast<double>(steps);
-  };
+  const auto seconds = [&](Cycles cycles) { return device_seconds(program, cycles) / static_cast<double>(steps); };
   proto::DeviceTime device;
   device.set_clock_hz(program.device().clock_hz());
   device.set_step_seconds(seconds(call.length));
-  device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) /
-                                device.step_seconds());
+  device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) / device.step_seconds());
   device.set_utilisation(call.utilisation());
   for (std::size_t ipu = 0; ipu < call.busy.size(); ++ipu) {
     add_cost(*device.mutable_step_cost(), call.busy[ipu]);
     const proto::Cost& busy = call.busy[ipu];
     if (busy.io_cycles() > 0) {
-      const auto of = [&](std::uint64_t cycles) {
-        return seconds(Cycles{static_cast<std::int64_t>(cycles)});
-      };
+      const auto of = [&](std::uint64_t cycles) { return seconds(Cycles{static_cast<std::int64_t>(cycles)}); };
       device.set_io_seconds(device.io_seconds() + of(busy.io_cycles()));
-      device.set_io_waited_seconds(device.io_waited_seconds() +
-                                   of(busy.host_cycles() + busy.streaming_cycles()));
+      device.set_io_waited_seconds(device.io_waited_seconds() + of(busy.host_cycles() + busy.streaming_cycles()));
     }
     proto::IpuTime& time = *device.add_ipus();
     time.set_busy_seconds(seconds(call.busy_cycles(ipu)));
@@ -226,8 +212,7 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   return device;
 }
 
-proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
-                          const JobLength& length) {
+proto::JobShape job_shape(const Program& program, const proto::RunConfig& config, const JobLength& length) {
   proto::JobShape shape;
   shape.set_total_steps(config.inference() ? length.test_batches : length.steps);
   shape.set_steps_per_epoch(length.steps_per_epoch);
@@ -252,18 +237,15 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
         stages.insert(function.part().stage());
       }
     }
-    const bool is_sequential =
-        config.memory().phases() <= 1 && pipeline.schedule() == name_of(Schedule::kSequential);
-    pipeline.set_recomputation(
-        std::string{name_of(default_recomputation(stages.size(), is_sequential))});
+    const bool is_sequential = config.memory().phases() <= 1 && pipeline.schedule() == name_of(Schedule::kSequential);
+    pipeline.set_recomputation(std::string{name_of(default_recomputation(stages.size(), is_sequential))});
   }
   return config;
 }
 
 }  // namespace
 
-proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config,
-                                const JobLength& length) {
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length) {
   proto::Profile profile;
   profile.set_version(POPRUN_VERSION);
   (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
@@ -282,17 +264,15 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
   return profile;
 }
 
-Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
-                                    const JobLength& length, const LoopResult& result,
-                                    double startup_seconds, Communicator& communicator) {
-  POPRUN_ASSIGN(const std::vector<Figures> figures,
-                figures_of_all({.startup = startup_seconds,
-                                .training = result.training_seconds,
-                                .evaluation = result.evaluation_seconds,
-                                .compute = result.wall.compute,
-                                .exchange = result.wall.exchange,
-                                .host = result.wall.host},
-                               communicator));
+Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
+                                    const LoopResult& result, double startup_seconds, Communicator& communicator) {
+  POPRUN_ASSIGN(const std::vector<Figures> figures, figures_of_all({.startup = startup_seconds,
+                                                                    .training = result.training_seconds,
+                                                                    .evaluation = result.evaluation_seconds,
+                                                                    .compute = result.wall.compute,
+                                                                    .exchange = result.wall.exchange,
+                                                                    .host = result.wall.host},
+                                                                   communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
   proto::Profile profile = compiled_profile(program, config, length);
@@ -303,12 +283,10 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   profile.mutable_notes()->Add(result.notes.begin(), result.notes.end());
 
   const auto samples = static_cast<double>(
-      config.inference() ? length.test_items
-                         : result.steps * profile.batch_sizes().global_batch_size());
+      config.inference() ? length.test_items : result.steps * profile.batch_sizes().global_batch_size());
   *profile.mutable_wall() = wall_of(figures, config, samples);
   *profile.mutable_outcome() = outcome_of(result);
-  profile.mutable_outcome()->set_epochs(
-      static_cast<std::uint32_t>(result.steps / length.steps_per_epoch));
+  profile.mutable_outcome()->set_epochs(static_cast<std::uint32_t>(result.steps / length.steps_per_epoch));
   return profile;
 }
 

@@ -16,21 +16,17 @@ namespace poprun {
 proto::BatchSizes batch_sizes(const proto::RunConfig& config);
 
 /// Device time of a step. `total_seconds` is left unset: it is for who ran the Program.
-proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
-                              const JobLength& length);
+proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
 /// Before the first step.
-proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
-                          const JobLength& length);
+proto::JobShape job_shape(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
 /// What is known without a run, and no report.
-proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config,
-                                const JobLength& length);
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// After the last step. Collective: wall times are means and spreads over all replicas, memory
-/// marks maxima. `startup_seconds` is from the launcher's start to this replica's first step.
-Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
-                                    const JobLength& length, const LoopResult& result,
-                                    double startup_seconds, Communicator& communicator);
+/// After the last step. Collective: wall times are means and spreads over all replicas, memory marks maxima.
+/// `startup_seconds` is from the launcher's start to this replica's first step.
+Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
+                                    const LoopResult& result, double startup_seconds, Communicator& communicator);
 
 }  // namespace poprun

@@ -18,20 +18,17 @@ namespace {
 constexpr const char* kOption = "model.initial-weights";
 
 /// Names of one tensor in models that share it between the embedding and the head.
-constexpr std::array<std::string_view, 5> kEmbedding = {
-    "lm_head.weight", "wte.weight", "embed_tokens.weight", "word_embeddings.weight",
-    "predictions.decoder.weight"};
-constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias",
-                                                       "predictions.decoder.bias"};
+constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.weight", "embed_tokens.weight",
+                                                        "word_embeddings.weight", "predictions.decoder.weight"};
+constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
 
 /// What models compute themselves and Hugging Face's files may hold.
-constexpr std::array<std::string_view, 5> kBuffers = {
-    "position_ids", "token_type_ids", "masked_bias", "inv_freq", "num_batches_tracked"};
+constexpr std::array<std::string_view, 5> kBuffers = {"position_ids", "token_type_ids", "masked_bias", "inv_freq",
+                                                      "num_batches_tracked"};
 
 /// Whether the name is `suffix`, or ends in its components.
 bool ends_in(std::string_view name, std::string_view suffix) {
-  return name.ends_with(suffix) &&
-         (name.size() == suffix.size() || name[name.size() - suffix.size() - 1] == '.');
+  return name.ends_with(suffix) && (name.size() == suffix.size() || name[name.size() - suffix.size() - 1] == '.');
 }
 
 bool any_ends(std::string_view name, std::span<const std::string_view> suffixes) {
@@ -39,8 +36,7 @@ bool any_ends(std::string_view name, std::span<const std::string_view> suffixes)
 }
 
 bool tied(std::string_view a, std::string_view b) {
-  return (any_ends(a, kEmbedding) && any_ends(b, kEmbedding)) ||
-         (any_ends(a, kHeadBias) && any_ends(b, kHeadBias));
+  return (any_ends(a, kEmbedding) && any_ends(b, kEmbedding)) || (any_ends(a, kHeadBias) && any_ends(b, kHeadBias));
 }
 
 /// "x.gamma" is "x.weight".
@@ -80,9 +76,8 @@ struct Matched {
 /// Whether both give a tensor to one weight, or one tensor to a weight each.
 bool share_a_name(const Matched& a, const Matched& b) {
   return std::ranges::any_of(a.names, [&](const auto& mine) {
-    return std::ranges::any_of(b.names, [&](const auto& other) {
-      return mine.first == other.first || mine.second == other.second;
-    });
+    return std::ranges::any_of(
+        b.names, [&](const auto& other) { return mine.first == other.first || mine.second == other.second; });
   });
 }
 
@@ -119,15 +114,12 @@ class Matcher {
   }
 
  private:
-  void note(const std::string& text) {
-    result_.notes.push_back(fmt::format("{}: {}", kOption, text));
-  }
+  void note(const std::string& text) { result_.notes.push_back(fmt::format("{}: {}", kOption, text)); }
 
   /// Whether a weight has the file's name, with or without a prefix: layer scale is a gamma, too.
   [[nodiscard]] bool wants(const std::string& name) const {
     return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
-             return !file_.contains(weight.first) &&
-                    (ends_in(weight.first, name) || ends_in(name, weight.first));
+             return !file_.contains(weight.first) && (ends_in(weight.first, name) || ends_in(name, weight.first));
            });
   }
 
@@ -157,8 +149,8 @@ class Matcher {
       }
     }
     if (count > 0) {
-      note(fmt::format("gamma and beta read as weight and bias in {}, for example '{}'",
-                       counted(count, "name"), example));
+      note(fmt::format("gamma and beta read as weight and bias in {}, for example '{}'", counted(count, "name"),
+                       example));
     }
   }
 
@@ -183,19 +175,17 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits most weights. False where none fits half of the model or of the
-  /// file, which a prefix of the whole would, or two claim the same name equally well.
+  /// Applies the rule that fits most weights. False where none fits half of the model or of the file, which a prefix of
+  /// the whole would, or two claim the same name equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
     const auto best = std::ranges::max_element(all, {}, fitting);
-    if (best == all.end() || best->second.fitting == 0 ||
-        2 * best->second.fitting < std::min(count_, tensors_)) {
+    if (best == all.end() || best->second.fitting == 0 || 2 * best->second.fitting < std::min(count_, tensors_)) {
       return false;
     }
     const auto rival = std::ranges::find_if(all, [&](const auto& other) {
-      return other.first != best->first && fitting(other) == fitting(*best) &&
-             share_a_name(other.second, best->second);
+      return other.first != best->first && fitting(other) == fitting(*best) && share_a_name(other.second, best->second);
     });
     if (rival != all.end()) {
       note(
@@ -217,19 +207,16 @@ class Matcher {
   /// Weights that the file has under the name of a twin.
   void match_tied() {
     for (const auto& [weight, shape] : std::map(missing_)) {
-      const auto twin =
-          std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
-            return tied(weight, names.first) && file_.at(names.second).shape == shape;
-          });
-      const auto taken =
-          std::ranges::find_if(shapes_, [&, &weight = weight, &shape = shape](const auto& known) {
-            return tied(weight, known.first) && known.second == shape;
-          });
+      const auto twin = std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
+        return tied(weight, names.first) && file_.at(names.second).shape == shape;
+      });
+      const auto taken = std::ranges::find_if(shapes_, [&, &weight = weight, &shape = shape](const auto& known) {
+        return tied(weight, known.first) && known.second == shape;
+      });
       if (twin == unused_.end() && taken == shapes_.end()) {
         continue;
       }
-      const std::string source =
-          twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
+      const std::string source = twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
       note(fmt::format("'{}' is tied to '{}' and takes its values", weight, source));
       if (twin != unused_.end()) {
         take(weight, twin->first);
@@ -240,8 +227,7 @@ class Matcher {
     }
   }
 
-  /// A new head may be of another size than the file's. Where most weights are, the file is of
-  /// another model.
+  /// A new head may be of another size than the file's. Where most weights are, the file is of another model.
   void leave_other_sizes(const MatchOptions& options) {
     std::vector<std::string> others;
     for (const auto& [weight, shape] : shapes_) {
@@ -256,8 +242,7 @@ class Matcher {
     note(
         fmt::format("{} kept for {} of another size in the file, for example '{}' [{}], of which "
                     "the file has [{}]",
-                    options.otherwise, counted(others.size(), "weight"), first,
-                    fmt::join(shapes_.at(first), ","),
+                    options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
                     fmt::join(file_.at(result_.sources.at(first)).shape, ",")));
     for (const std::string& weight : others) {
       result_.absent.insert(weight);
@@ -280,15 +265,13 @@ class Matcher {
       const std::string called = name == weight ? "" : fmt::format(" '{}'", name);
       if (tensor.shape != shape) {
         return fail(ErrorCode::kData,
-                    fmt::format("{}: the model needs '{}' [{}], but the file has{} [{}]{}", kOption,
-                                weight, fmt::join(shape, ","), called, fmt::join(tensor.shape, ","),
-                                size_remedy(options)));
+                    fmt::format("{}: the model needs '{}' [{}], but the file has{} [{}]{}", kOption, weight,
+                                fmt::join(shape, ","), called, fmt::join(tensor.shape, ","), size_remedy(options)));
       }
       if (!is_float(tensor)) {
-        return fail(ErrorCode::kData,
-                    fmt::format("{}: '{}' has elements of type {}; weights are F32, F16, BF16 or "
-                                "F64",
-                                kOption, name, tensor.type));
+        return fail(ErrorCode::kData, fmt::format("{}: '{}' has elements of type {}; weights are F32, F16, BF16 or "
+                                                  "F64",
+                                                  kOption, name, tensor.type));
       }
     }
     return {};
@@ -298,19 +281,16 @@ class Matcher {
   Status check_copies() {
     for (const auto& [now, name] : std::map(unused_)) {
       const FileTensor& copy = file_.at(name);
-      const auto first = std::ranges::find_if(shapes_, [&, &now = now](const auto& known) {
-        return tied(now, known.first) && known.second == copy.shape;
-      });
+      const auto first = std::ranges::find_if(
+          shapes_, [&, &now = now](const auto& known) { return tied(now, known.first) && known.second == copy.shape; });
       if (first == shapes_.end()) {
         continue;
       }
       const std::string& source = result_.sources.at(first->first);
       if (file_.at(source).digest != copy.digest || file_.at(source).type != copy.type) {
-        return fail(
-            ErrorCode::kData,
-            fmt::format("{}: '{}' and '{}' differ, but the model ties them; remove from the "
-                        "file the one that should not be used",
-                        kOption, name, source));
+        return fail(ErrorCode::kData, fmt::format("{}: '{}' and '{}' differ, but the model ties them; remove from the "
+                                                  "file the one that should not be used",
+                                                  kOption, name, source));
       }
       note(fmt::format("'{}' equals '{}', to which the model ties it", name, source));
       unused_.erase(now);
@@ -324,11 +304,9 @@ class Matcher {
     for (const auto& [now, name] : unused_) {
       (is_buffer(name, file_.at(name)) ? buffers : others).push_back(name);
     }
-    for (const auto& [names, what] :
-         {std::pair{&buffers, "buffer"}, std::pair{&others, "tensor"}}) {
+    for (const auto& [names, what] : {std::pair{&buffers, "buffer"}, std::pair{&others, "tensor"}}) {
       if (!names->empty()) {
-        note(fmt::format("ignored {} that the model {}, for example '{}'",
-                         counted(names->size(), what),
+        note(fmt::format("ignored {} that the model {}, for example '{}'", counted(names->size(), what),
                          names == &buffers ? "computes itself" : "does not have", names->front()));
       }
     }
@@ -347,16 +325,14 @@ class Matcher {
       }
       return {};
     }
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
-                    "{} missing){}{}",
-                    kOption, name, fmt::join(shape, ","), grouped(missing_.size()),
-                    counted(count_, "weight"), near(name),
-                    result_.sources.empty()
-                        ? ""
-                        : "; model.initial-weights-partial = true keeps the initialisation "
-                          "of what is missing"));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
+                            "{} missing){}{}",
+                            kOption, name, fmt::join(shape, ","), grouped(missing_.size()), counted(count_, "weight"),
+                            near(name),
+                            result_.sources.empty() ? ""
+                                                    : "; model.initial-weights-partial = true keeps the initialisation "
+                                                      "of what is missing"));
   }
 
   /// What may have been meant.

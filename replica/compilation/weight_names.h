@@ -9,9 +9,9 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// Which tensor of a file of initial weights is which of the model's weights. Files of Hugging
-/// Face's models name them by the class that was saved: without the prefix of the whole model, with
-/// the names of older versions, with buffers, and with or without the twin of a tied weight.
+/// Which tensor of a file of initial weights is which of the model's weights. Files of Hugging Face's models name them
+/// by the class that was saved: without the prefix of the whole model, with the names of older versions, with buffers,
+/// and with or without the twin of a tied weight.
 namespace poprun {
 
 struct FileTensor {
@@ -30,7 +30,7 @@ struct WantedWeight {
 struct WeightMatch {
   std::map<std::string, std::string, std::less<>> sources;  ///< The file's name by the model's.
   std::set<std::string, std::less<>> absent;                ///< Weights that the file lacks.
-  std::vector<std::string> notes;  ///< What was mapped or left out: a line for each kind.
+  std::vector<std::string> notes;                           ///< What was mapped or left out: a line for each kind.
 };
 
 struct MatchOptions {

@@ -97,10 +97,8 @@ std::string found_how(const Compiled& best, std::size_t compilations) {
   if (best.lacking() <= 0) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
   }
-  return compilations == 1
-             ? "; it does not fit, and no other is expected to"
-             : fmt::format("; of {} compiled splits none fits, and this one comes closest",
-                           compilations);
+  return compilations == 1 ? "; it does not fit, and no other is expected to"
+                           : fmt::format("; of {} compiled splits none fits, and this one comes closest", compilations);
 }
 
 /// Compiles the job; stages that are balanced are balanced until they fit. Notes the split.
@@ -111,16 +109,13 @@ Result<Compiled> compile_balanced(const CompileOptions& options, const CompileOb
   }
   const Balancing balancing = *first.job.balancing;
   std::size_t compilations = 1;
-  Choice<Compiled> splits{
-      [splits = Splits(first)](const Compiled* latest) mutable { return splits.next(latest); }};
-  POPRUN_ASSIGN(Compiled best,
-                search(std::move(first), {std::move(splits)}, [&](const CompileOptions& split) {
+  Choice<Compiled> splits{[splits = Splits(first)](const Compiled* latest) mutable { return splits.next(latest); }};
+  POPRUN_ASSIGN(Compiled best, search(std::move(first), {std::move(splits)}, [&](const CompileOptions& split) {
                   Result<Compiled> compiled = compile_settled(split, quiet(observer));
                   compilations += compiled ? 1U : 0U;
                   return compiled;
                 }));
-  add_first_note(balanced_note(best.job.graph.layers, begins_of(best, balancing),
-                               found_how(best, compilations)),
+  add_first_note(balanced_note(best.job.graph.layers, begins_of(best, balancing), found_how(best, compilations)),
                  best.program);
   return best;
 }
@@ -132,11 +127,10 @@ struct Movable {
 };
 
 /// The cheapest first: state moves once a step, accumulators and stashes in every micro-batch.
-constexpr std::array<Movable, 4> kMovable = {
-    {{&LocationOptions::optimizer_state, "memory.optimizer-state"},
-     {&LocationOptions::weights, "memory.weights"},
-     {&LocationOptions::accumulators, "memory.accumulators"},
-     {&LocationOptions::activations, "memory.activations"}}};
+constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state, "memory.optimizer-state"},
+                                              {&LocationOptions::weights, "memory.weights"},
+                                              {&LocationOptions::accumulators, "memory.accumulators"},
+                                              {&LocationOptions::activations, "memory.activations"}}};
 
 /// What `asked` leaves open besides the split, cheapest first.
 std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
@@ -151,16 +145,14 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   std::vector<Choice<Compiled>> choices;
   if (asked.outlining == Outlining::kAuto) {
     // Shares all code that can be shared, also at the price of time.
-    choices.push_back(single<Compiled>(
-        changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
+    choices.push_back(single<Compiled>(changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
   }
   for (const Movable& movable : kMovable) {
     if (asked.locations.*movable.storage == Storage::kAuto) {
-      choices.push_back(
-          single<Compiled>(changed([storage = movable.storage](CompileOptions& options) {
-                             options.locations.*storage = Storage::kOffChip;
-                           }),
-                           /*keeps_latest=*/true));
+      choices.push_back(single<Compiled>(changed([storage = movable.storage](CompileOptions& options) {
+                                           options.locations.*storage = Storage::kOffChip;
+                                         }),
+                                         /*keeps_latest=*/true));
     }
   }
   return choices;
@@ -172,12 +164,11 @@ void note_choices(const CompileOptions& asked, Compiled& best) {
   }
   for (const auto& [storage, key] : kMovable) {
     if (asked.locations.*storage == Storage::kAuto) {
-      best.program.add_notes(
-          best.options.locations.*storage == Storage::kOffChip
-              ? fmt::format("{} = auto means off-chip: the job does not fit with less "
-                            "off the chip",
-                            key)
-              : fmt::format("{} = auto means on-chip", key));
+      best.program.add_notes(best.options.locations.*storage == Storage::kOffChip
+                                 ? fmt::format("{} = auto means off-chip: the job does not fit with less "
+                                               "off the chip",
+                                               key)
+                                 : fmt::format("{} = auto means on-chip", key));
     }
   }
 }
@@ -186,8 +177,7 @@ void note_choices(const CompileOptions& asked, Compiled& best) {
 
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer) {
   POPRUN_ASSIGN(Compiled first, compile_balanced(options, observer));
-  POPRUN_ASSIGN(Compiled best,
-                search(std::move(first), open_choices(options), [&](const CompileOptions& changed) {
+  POPRUN_ASSIGN(Compiled best, search(std::move(first), open_choices(options), [&](const CompileOptions& changed) {
                   return compile_balanced(changed, quiet(observer));
                 }));
   if (observer.after_pass && !best.was_watched) {

@@ -26,20 +26,16 @@ namespace {
 
 /// Products whose plans need more memory than they may take.
 std::uint64_t targets_missed(const ProductPlans& products) {
-  return static_cast<std::uint64_t>(
-      std::ranges::count_if(products, [](const std::optional<PlannedProduct>& product) {
-        return product && !product->target_met;
-      }));
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      products, [](const std::optional<PlannedProduct>& product) { return product && !product->target_met; }));
 }
 
-Result<Program> program_of(const Graph& graph, const StageParts& parts,
-                           const CompileOptions& options) {
+Result<Program> program_of(const Graph& graph, const StageParts& parts, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
   const ProductPlans products = plan_products(graph, options.device);
   const std::vector<Mapping> mappings = lay_out(graph, products, aliases, options.device);
-  const LaidOut laid_out{graph,    liveness,       products,        aliases,
-                         mappings, options.device, options.replicas};
+  const LaidOut laid_out{graph, liveness, products, aliases, mappings, options.device, options.replicas};
   std::vector<IpuPlan> plans;
   for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
     MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);
@@ -50,20 +46,18 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts,
     POPRUN_TRY(verify_plan(remote_claims.claims, remote_plan));
     TileClaims tile_claims = demand_on_tiles(laid_out, ipu);
     POPRUN_ASSIGN(TilePlan tiles, plan_tiles(tile_claims, liveness.step_count));
-    plans.push_back({std::move(claims), std::move(plan), std::move(remote_claims),
-                     std::move(remote_plan), std::move(tile_claims), std::move(tiles)});
+    plans.push_back({std::move(claims), std::move(plan), std::move(remote_claims), std::move(remote_plan),
+                     std::move(tile_claims), std::move(tiles)});
   }
   Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica}, parts);
-  if (options.tile_layout ||
-      (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
+  if (options.tile_layout || (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
     add_layouts(plans, program);
   }
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
   program.set_compute_batches(options.compute_batches);
   if (const auto missed = targets_missed(products); missed > 0) {
-    program.add_notes(
-        fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")));
+    program.add_notes(fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")));
   }
   return program;
 }

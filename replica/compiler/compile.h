@@ -20,13 +20,11 @@ namespace poprun {
 ///                   "evaluation" out
 ///   save            stream "weights" out: parameters and buffers in name order
 ///
-/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as
-/// "outputs".
+/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs".
 ///
-/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange
-/// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,
-/// wherever they run; a running statistic is linear in those of the batches, so it is the one of
-/// the replicas' mean statistics.
+/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them by their
+/// mean over the replicas. So all replicas hold equal ones between steps, wherever they run; a running statistic is
+/// linear in those of the batches, so it is the one of the replicas' mean statistics.
 ///
 /// Balanced stages are those that the estimate gives, whether they fit or not.
 Result<Graph> build_job(const CompileOptions& options);
@@ -44,19 +42,16 @@ struct Compiled {
   [[nodiscard]] std::int64_t lacking() const;
 };
 
-/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device
-/// time. What they leave open has its mildest value (balanced stages as estimated, Storage::kAuto
-/// on the chip); automatic.h settles it. Every plan is verified. The Program may need more memory
-/// than an IPU has: ask `lacking`.
+/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device time. What they leave
+/// open has its mildest value (balanced stages as estimated, Storage::kAuto on the chip); automatic.h settles it. Every
+/// plan is verified. The Program may need more memory than an IPU has: ask `lacking`.
 ///
-/// Deterministic. Errors: kUsage if model, data and options do not fit each other; kBug if a
-/// verifier refuses a pass or a plan.
-Result<Compiled> compile_settled(const CompileOptions& options,
-                                 const CompileObserver& observer = {});
+/// Deterministic. Errors: kUsage if model, data and options do not fit each other; kBug if a verifier refuses a pass or
+/// a plan.
+Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
-/// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory
-/// apply. It may need more memory than an IPU has. Errors: kBug as `compile_settled`, or if the
-/// graph is invalid.
+/// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory apply. It may need
+/// more memory than an IPU has. Errors: kBug as `compile_settled`, or if the graph is invalid.
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options);
 
 }  // namespace poprun

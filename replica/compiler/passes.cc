@@ -84,8 +84,7 @@ Status verify_memories(const Graph& graph, const Operation& operation) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const TensorId id : *tensors) {
       if (graph.tensor(id).is_remote()) {
-        return fail(ErrorCode::kBug,
-                    fmt::format("names '{}', which is in Streaming Memory", graph.tensor(id).name));
+        return fail(ErrorCode::kBug, fmt::format("names '{}', which is in Streaming Memory", graph.tensor(id).name));
       }
     }
   }
@@ -112,9 +111,8 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   for (std::size_t k = 0; k < types.size(); ++k) {
     const Tensor& output = graph.tensor(operation.outputs[k]);
     if (widened(output.type) != types[k]) {
-      return fail(ErrorCode::kBug,
-                  fmt::format("'{}' is {}, but the operation gives {}", output.name,
-                              to_text(output.type), to_text(types[k])));
+      return fail(ErrorCode::kBug, fmt::format("'{}' is {}, but the operation gives {}", output.name,
+                                               to_text(output.type), to_text(types[k])));
     }
   }
   return {};
@@ -170,8 +168,8 @@ Status verify_operations(const Graph& graph) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
         if (const Status status = verify_operation(graph, operation); !status) {
-          return fail(ErrorCode::kBug, fmt::format("function {}: {}: {}", function.name,
-                                                   operation.kind, status.error().message));
+          return fail(ErrorCode::kBug,
+                      fmt::format("function {}: {}: {}", function.name, operation.kind, status.error().message));
         }
       }
     }
@@ -179,8 +177,7 @@ Status verify_operations(const Graph& graph) {
   return {};
 }
 
-Result<Job> run_passes(const CompileOptions& options, std::string_view last,
-                       const CompileObserver& observer) {
+Result<Job> run_passes(const CompileOptions& options, std::string_view last, const CompileObserver& observer) {
   Job job;
   std::optional<Graph> plain;  // As "precision" leaves it.
   bool settled = false;

@@ -25,10 +25,8 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n; `halves`
-/// of the two.
-DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves,
-                double bytes_per_second) {
+/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n; `halves` of the two.
+DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, double bytes_per_second) {
   DeviceTime time;
   if (n < 2) {
     return time;
@@ -46,14 +44,11 @@ constexpr double kPairLinks = 2;
 }  // namespace
 
 DeviceTime time_of_work(const Device& device, const Work& work) {
-  const auto per_tile = [&](std::int64_t amount, std::int64_t rate) {
-    return ceil_div(amount, device.tiles * rate);
-  };
-  const std::int64_t vector_rate = work.arithmetic == Arithmetic::kF32
-                                       ? device.vector_f32_per_cycle
-                                       : device.vector_f16_per_cycle;
-  const std::int64_t arithmetic = per_tile(work.macs, macs_per_cycle(device, work.arithmetic)) +
-                                  per_tile(work.vector_flops, vector_rate);
+  const auto per_tile = [&](std::int64_t amount, std::int64_t rate) { return ceil_div(amount, device.tiles * rate); };
+  const std::int64_t vector_rate =
+      work.arithmetic == Arithmetic::kF32 ? device.vector_f32_per_cycle : device.vector_f16_per_cycle;
+  const std::int64_t arithmetic =
+      per_tile(work.macs, macs_per_cycle(device, work.arithmetic)) + per_tile(work.vector_flops, vector_rate);
   const std::int64_t traffic = per_tile(work.memory_traffic.count(), device.load_bytes_per_cycle);
   return {.compute = Cycles{std::max(arithmetic, traffic)},
           .exchange = Cycles{per_tile(work.exchanged.count(), device.exchange_bytes_per_cycle)},
@@ -83,8 +78,8 @@ DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes 
   DeviceTime through = time;
   (time.host > Cycles{} ? through.host : through.streaming) += time.sync;
   through.sync = device.sync_cycles;
-  through.exchange = Cycles{ceil_div(
-      bytes.count(), std::min(device.tiles, device.io_tiles) * device.exchange_bytes_per_cycle)};
+  through.exchange =
+      Cycles{ceil_div(bytes.count(), std::min(device.tiles, device.io_tiles) * device.exchange_bytes_per_cycle)};
   return through;
 }
 
@@ -102,8 +97,7 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
   return route;
 }
 
-DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
-                        const std::vector<LinkTransfer>& transfers) {
+DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Bytes> carried;  // By link and direction.
   std::map<std::uint32_t, Bytes> local;                              // By IPU.
   for (const LinkTransfer& transfer : transfers) {
@@ -132,8 +126,8 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
 namespace {
 
 /// Within the domains, then between them.
-DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas,
-                             std::int64_t ipus_per_replica, std::int64_t halves) {
+DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
+                             std::int64_t halves) {
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
@@ -147,13 +141,11 @@ DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t rep
 
 }  // namespace
 
-DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas,
-                           std::int64_t ipus_per_replica) {
+DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica) {
   return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 1);
 }
 
-DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
-                              std::int64_t ipus_per_replica) {
+DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica) {
   return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 2);
 }
 

@@ -10,8 +10,8 @@
 
 /// IPUs and Pods as numbers, and the formulas that turn work into device time.
 ///
-/// Every number names its source: [D] a published document or datasheet, [I] derived from published
-/// numbers, [2nd] second-hand. Nothing here is fitted to a measurement.
+/// Every number names its source: [D] a published document or datasheet, [I] derived from published numbers, [2nd]
+/// second-hand. Nothing here is fitted to a measurement.
 namespace poprun {
 
 /// One kind of chip with its links. One file in chips/ each.
@@ -34,8 +34,8 @@ struct Device {
   double gateway_bytes_per_second = 0;        ///< GW-Links of one IPU's share, one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
-  double streaming_bytes_per_second = 0;   ///< To it or from it, one IPU's share of its machine's.
-  std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain.
+  double streaming_bytes_per_second = 0;      ///< To it or from it, one IPU's share of its machine's.
+  std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
 
   /// In-Processor Memory of one IPU, exactly.
   [[nodiscard]] Bytes capacity() const { return bytes_per_tile * (tiles + io_tiles); }
@@ -93,10 +93,9 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 /// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at once.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
-/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles
-/// do it: its host or streaming time, which includes synchronising with the host, is theirs. The
-/// other tiles synchronise with them and exchange the bytes, as fast as the fewer of both can send
-/// or receive [I].
+/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles do it: its host or
+/// streaming time, which includes synchronising with the host, is theirs. The other tiles synchronise with them and
+/// exchange the bytes, as fast as the fewer of both can send or receive [I].
 ///
 /// Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
@@ -119,20 +118,16 @@ struct LinkTransfer {
 /// Requires: both ends are below `ipus`.
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
-/// Time of transfers that begin together in a replica of `ipus`: of the link that carries most. A
-/// pair's link carries twice as much as one from pair to pair (ipu.md 1.3) [D]. Transfers within an
-/// IPU are copied by its tiles.
-DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
-                        const std::vector<LinkTransfer>& transfers);
+/// Time of transfers that begin together in a replica of `ipus`: of the link that carries most. A pair's link carries
+/// twice as much as one from pair to pair (ipu.md 1.3) [D]. Transfers within an IPU are copied by its tiles.
+DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
 /// Time of one half of an all-reduce: of its ring reduce-scatter, or its ring all-gather.
-DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas,
-                           std::int64_t ipus_per_replica);
+DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
-/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring
-/// reduce-scatter and a ring all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one
-/// IPU-Link domain hierarchical, with the domains' shards all-reduced over GW-Links (ipu.md 1.4).
-DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
-                              std::int64_t ipus_per_replica);
+/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and a ring
+/// all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain hierarchical, with the
+/// domains' shards all-reduced over GW-Links (ipu.md 1.4).
+DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -11,9 +11,7 @@ namespace {
 
 /// Number of multiples of `step` in [first, last]. Requires step > 0.
 std::int64_t multiples_between(std::int64_t first, std::int64_t last, std::int64_t step) {
-  const auto floor_div = [step](std::int64_t a) {
-    return a >= 0 ? a / step : -((-a + step - 1) / step);
-  };
+  const auto floor_div = [step](std::int64_t a) { return a >= 0 ? a / step : -((-a + step - 1) / step); };
   return first > last ? 0 : floor_div(last) - floor_div(first - 1);
 }
 
@@ -47,25 +45,22 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
 }
 
 /// ` {word} {values}` unless both have the value `usual`.
-std::string unless(std::string_view word, std::int64_t first, std::int64_t second,
-                   std::int64_t usual) {
-  return first == usual && second == usual ? std::string()
-                                           : fmt::format("{}{}", word, pair_text(first, second));
+std::string unless(std::string_view word, std::int64_t first, std::int64_t second, std::int64_t usual) {
+  return first == usual && second == usual ? std::string() : fmt::format("{}{}", word, pair_text(first, second));
 }
 
 std::string field_text(const FieldDimension& h, const FieldDimension& w) {
-  return fmt::format(
-      ", {}x{} * {}x{}{}{}{}{} -> {}x{}", h.input, w.input, h.kernel, w.kernel,
-      unless(" / ", h.stride, w.stride, 1), unless(", padding ", h.padding, w.padding, 0),
-      unless(", input dilation ", h.input_dilation, w.input_dilation, 1),
-      unless(", kernel dilation ", h.kernel_dilation, w.kernel_dilation, 1), h.output, w.output);
+  return fmt::format(", {}x{} * {}x{}{}{}{}{} -> {}x{}", h.input, w.input, h.kernel, w.kernel,
+                     unless(" / ", h.stride, w.stride, 1), unless(", padding ", h.padding, w.padding, 0),
+                     unless(", input dilation ", h.input_dilation, w.input_dilation, 1),
+                     unless(", kernel dilation ", h.kernel_dilation, w.kernel_dilation, 1), h.output, w.output);
 }
 
 }  // namespace
 
 std::int64_t FieldDimension::useful_pairs() const {
-  // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an
-  // input dilation only every so many places are elements.
+  // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an input dilation only
+  // every so many places are elements.
   std::int64_t pairs = 0;
   const std::int64_t last_place = (input - 1) * input_dilation;
   for (std::int64_t k = 0; k < kernel; ++k) {
@@ -95,8 +90,7 @@ std::int64_t Product::macs() const {
 }
 
 std::int64_t Product::useful_macs() const {
-  return groups * batch * input_channels * output_channels * field[0].useful_pairs() *
-         field[1].useful_pairs();
+  return groups * batch * input_channels * output_channels * field[0].useful_pairs() * field[1].useful_pairs();
 }
 
 std::int64_t Product::input_elements() const {
@@ -141,12 +135,11 @@ Bytes partial_bytes(Arithmetic arithmetic) {
 }
 
 std::string to_text(const Product& p) {
-  return fmt::format(
-      "{} {} {}:{} batch {}, {} -> {} channels{}",
-      p.kind == ProductKind::kMatmul ? "matmul" : "conv", text_of(p.pass), text_of(p.arithmetic),
-      unless(" groups ", p.groups, p.groups, 1) + (p.groups == 1 ? "" : ","), p.batch,
-      p.input_channels, p.output_channels,
-      p.field == std::array<FieldDimension, 2>{} ? "" : field_text(p.field[0], p.field[1]));
+  return fmt::format("{} {} {}:{} batch {}, {} -> {} channels{}", p.kind == ProductKind::kMatmul ? "matmul" : "conv",
+                     text_of(p.pass), text_of(p.arithmetic),
+                     unless(" groups ", p.groups, p.groups, 1) + (p.groups == 1 ? "" : ","), p.batch, p.input_channels,
+                     p.output_channels,
+                     p.field == std::array<FieldDimension, 2>{} ? "" : field_text(p.field[0], p.field[1]));
 }
 
 std::size_t ProductHash::operator()(const Product& p) const {

@@ -9,12 +9,11 @@
 
 #include "replica/device/device.h"
 
-/// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of
-/// their gradients (ipu.md 2.1).
+/// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of their gradients
+/// (ipu.md 2.1).
 namespace poprun {
 
-/// Whose options a product follows: those for convolutions or those for matmuls. Dense layers are
-/// matmuls.
+/// Whose options a product follows: those for convolutions or those for matmuls. Dense layers are matmuls.
 enum class ProductKind : std::uint8_t { kConvolution, kMatmul };
 
 /// Which pass of training. The gradients of a plain matmul are matmuls of the forward kind.
@@ -45,8 +44,8 @@ struct FieldDimension {
 ///
 ///     out[b,g,o,y] = sum over i, k of  in[b,g,i,p(y,k)] * weights[g,o,i,k]
 ///
-/// The first operand of the operation is always the input and the second one the weights, but which
-/// of their dimensions are batch and channels depends on the pass. With x [N,C,field],
+/// The first operand of the operation is always the input and the second one the weights, but which of their dimensions
+/// are batch and channels depends on the pass. With x [N,C,field],
 /// w [O,C/G,kernel] and y [N,O,field] of a forward convolution with G groups:
 ///
 ///     pass             batch   input channels   output channels   field -> kernel -> output
@@ -65,8 +64,8 @@ struct Product {
   std::int64_t output_channels = 1;  ///< In one group.
   std::array<FieldDimension, 2> field = {};
 
-  /// Multiply-accumulates as everybody counts them, equal in the three passes: each output of the
-  /// forward pass times each weight of its filter, those that meet padding included.
+  /// Multiply-accumulates as everybody counts them, equal in the three passes: each output of the forward pass times
+  /// each weight of its filter, those that meet padding included.
   [[nodiscard]] std::int64_t macs() const;
 
   /// Multiply-accumulates whose operands both exist: macs() without those that meet padding.
@@ -79,12 +78,12 @@ struct Product {
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
-/// A dimension of a product's operand. Channels are those of one group. Rows and columns are the
-/// operand's own: of the input, the output or, for weights, of the kernel.
+/// A dimension of a product's operand. Channels are those of one group. Rows and columns are the operand's own: of the
+/// input, the output or, for weights, of the kernel.
 enum class ProductAxis : std::uint8_t { kGroups, kBatch, kInputs, kOutputs, kRows, kColumns };
 
-/// How a product's operands lie in memory: their dimensions, outermost first. An operand that every
-/// group reads whole has no groups.
+/// How a product's operands lie in memory: their dimensions, outermost first. An operand that every group reads whole
+/// has no groups.
 struct OperandAxes {
   std::vector<ProductAxis> input;
   std::vector<ProductAxis> weights;
@@ -101,9 +100,8 @@ Bytes element_bytes(Arithmetic arithmetic);
 /// Bytes of a partial sum.
 Bytes partial_bytes(Arithmetic arithmetic);
 
-/// `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Parts that
-/// say nothing (one group, stride 1, no dilation) are left out. Different products have different
-/// texts.
+/// `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Parts that say nothing (one
+/// group, stride 1, no dilation) are left out. Different products have different texts.
 std::string to_text(const Product& product);
 
 /// For unordered containers, which never determine an order of results.

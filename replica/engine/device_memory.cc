@@ -17,8 +17,7 @@ Bytes bytes(std::uint64_t count) {
 
 std::span<std::byte> Arena::at(Bytes offset, Bytes size) const {
   POPRUN_CHECK(offset >= Bytes{0} && size >= Bytes{0} && offset + size <= capacity());
-  return bytes_.subspan(static_cast<std::size_t>(offset.count()),
-                        static_cast<std::size_t>(size.count()));
+  return bytes_.subspan(static_cast<std::size_t>(offset.count()), static_cast<std::size_t>(size.count()));
 }
 
 void Arena::use(Bytes end) {
@@ -33,8 +32,7 @@ void Arena::poison(Bytes offset, Bytes size) const {
 std::span<std::byte> HostImages::of(std::uint32_t tensor) const {
   const proto::Tensor& t = program_.tensors(static_cast<int>(tensor));
   return arenas_.at(memory_of(program_, t))
-      .at(Bytes{static_cast<std::int64_t>(t.placement().offset())},
-          Bytes{static_cast<std::int64_t>(t.bytes())});
+      .at(Bytes{static_cast<std::int64_t>(t.placement().offset())}, Bytes{static_cast<std::int64_t>(t.bytes())});
 }
 
 Result<std::span<std::byte>> StreamingMemory::allocate(Bytes size) {

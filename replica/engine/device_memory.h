@@ -13,9 +13,9 @@
 
 namespace poprun {
 
-/// One IPU's In-Processor Memory, exactly as many bytes as the device has, or its Streaming Memory,
-/// as many as the plan uses. Only touched pages cost this machine anything. The provider of the
-/// bytes (of In-Processor Memory a Communicator, so that peers can read them) keeps them alive.
+/// One IPU's In-Processor Memory, exactly as many bytes as the device has, or its Streaming Memory, as many as the plan
+/// uses. Only touched pages cost this machine anything. The provider of the bytes (of In-Processor Memory a
+/// Communicator, so that peers can read them) keeps them alive.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -39,17 +39,15 @@ class Arena {
   Bytes high_water_;
 };
 
-/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, with all
-/// elements in one piece. Where the tensor lies on the device is its Placement, which DeviceMemory
-/// handles.
+/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, with all elements in one piece.
+/// Where the tensor lies on the device is its Placement, which DeviceMemory handles.
 ///
-/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just
-/// planned: tensors that share bytes in the plan really do overwrite each other.
+/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just planned: tensors that
+/// share bytes in the plan really do overwrite each other.
 class HostImages {
  public:
   /// Both must outlive this. `arenas[m]` is memory m (memory_of).
-  HostImages(const Program& program, const std::vector<Arena>& arenas)
-      : program_(program), arenas_(arenas) {}
+  HostImages(const Program& program, const std::vector<Arena>& arenas) : program_(program), arenas_(arenas) {}
 
   /// The image of a tensor; it never moves. Requires: a step of the Program names the tensor.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
@@ -59,8 +57,8 @@ class HostImages {
   const std::vector<Arena>& arenas_;
 };
 
-/// The bytes of one IPU's Streaming Memory, this process's own: peers never read them. Only touched
-/// pages cost this machine anything.
+/// The bytes of one IPU's Streaming Memory, this process's own: peers never read them. Only touched pages cost this
+/// machine anything.
 class StreamingMemory {
  public:
   /// Zeroed bytes, valid for the life of this object. Errors: kHostResources, with the size.
@@ -73,13 +71,12 @@ class StreamingMemory {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-/// The memories of one replica's IPUs: which bytes are in use when, according to the tensors'
-/// placements. To read or write a tensor, ask HostImages for its bytes.
+/// The memories of one replica's IPUs: which bytes are in use when, according to the tensors' placements. To read or
+/// write a tensor, ask HostImages for its bytes.
 class DeviceMemory {
  public:
   /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
-  DeviceMemory(const Program& program, std::vector<Arena> arenas)
-      : program_(program), arenas_(std::move(arenas)) {}
+  DeviceMemory(const Program& program, std::vector<Arena> arenas) : program_(program), arenas_(std::move(arenas)) {}
 
   /// By memory: the end of the highest of a set of tensors.
   using Reach = std::vector<Bytes>;

@@ -1,11 +1,11 @@
 #include "replica/engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "replica/engine/stopwatch.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/program/timeline.h"
 
@@ -14,22 +14,6 @@ namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
 constexpr std::string_view kComputing = "computing";  // From one wait to the next.
-
-/// Adds its lifetime to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
-    seconds_ += elapsed.count();
-  }
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 /// What a step names, what it only writes first: an operand's image may lie in a result's.
 std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
@@ -43,8 +27,8 @@ std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
 
 }  // namespace
 
-Engine::Engine(const Program& program, Communicator& communicator, HostIo& host,
-               EngineOptions options, std::function<void(std::string_view)> activity)
+Engine::Engine(const Program& program, Communicator& communicator, HostIo& host, EngineOptions options,
+               std::function<void(std::string_view)> activity)
     : program_(program),
       communicator_(communicator),
       host_(host),
@@ -52,12 +36,11 @@ Engine::Engine(const Program& program, Communicator& communicator, HostIo& host,
       activity_(std::move(activity)),
       moment_{.seed = options.seed, .replica = index_of(communicator.self())} {}
 
-Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communicator& communicator,
-                                               HostIo& host, const EngineOptions& options,
+Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communicator& communicator, HostIo& host,
+                                               const EngineOptions& options,
                                                std::function<void(std::string_view)> activity,
                                                std::span<const std::span<std::byte>> memory) {
-  std::unique_ptr<Engine> engine(
-      new Engine(program, communicator, host, options, std::move(activity)));
+  std::unique_ptr<Engine> engine(new Engine(program, communicator, host, options, std::move(activity)));
   POPRUN_TRY(engine->allocate(memory));
   POPRUN_TRY(engine->prepare());
   return engine;
@@ -67,8 +50,7 @@ Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
   std::vector<Arena> arenas;
   for (const proto::IpuMemory& ipu : program_.memory()) {
     if (!memory.empty()) {
-      POPRUN_CHECK(arenas.size() < memory.size() &&
-                   Bytes{std::ssize(memory[arenas.size()])} >= images_capacity(ipu));
+      POPRUN_CHECK(arenas.size() < memory.size() && Bytes{std::ssize(memory[arenas.size()])} >= images_capacity(ipu));
       arenas.emplace_back(memory[arenas.size()]);
       continue;
     }
@@ -76,9 +58,8 @@ Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
     arenas.emplace_back(bytes);
   }
   for (const proto::IpuMemory& ipu : program_.memory()) {
-    POPRUN_ASSIGN(
-        const std::span<std::byte> bytes,
-        streaming_.emplace_back().allocate(Bytes{static_cast<std::int64_t>(ipu.streaming_peak())}));
+    POPRUN_ASSIGN(const std::span<std::byte> bytes,
+                  streaming_.emplace_back().allocate(Bytes{static_cast<std::int64_t>(ipu.streaming_peak())}));
     arenas.emplace_back(bytes);
   }
   memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
@@ -113,8 +94,7 @@ Status Engine::prepare() {
 }
 
 /// `last`: the highest micro-batch index with which the steps run.
-void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                             std::uint32_t last) {
+void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
       find_last_calls(step.repeat().steps(), last + step.repeat().count() - 1);
@@ -165,8 +145,8 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
 Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared) {
   const Operator* op = find_operator(execute.operation());
   if (op == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("the Program uses operator '{}', which does not exist",
-                                             execute.operation()));
+    return fail(ErrorCode::kBug,
+                fmt::format("the Program uses operator '{}', which does not exist", execute.operation()));
   }
   Signature signature;
   POPRUN_ASSIGN(signature.attributes, parse_attributes(execute.attributes()));
@@ -188,11 +168,10 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     return {};
   }
   find_overwritten(execute, prepared);
-  // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over
-  // them. Steps that only move numbers cannot make any that are not finite.
+  // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over them. Steps that
+  // only move numbers cannot make any that are not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
-    if (prepared.step->cost().flops() > 0 &&
-        std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
+    if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
       prepared.checked.push_back(tensor);
     }
   }
@@ -203,19 +182,16 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   return {};
 }
 
-std::vector<std::int64_t> Engine::addresses(
-    const google::protobuf::RepeatedField<std::uint32_t>& tensors) const {
+std::vector<std::int64_t> Engine::addresses(const google::protobuf::RepeatedField<std::uint32_t>& tensors) const {
   std::vector<std::int64_t> offsets;
   for (const std::uint32_t tensor : tensors) {
-    offsets.push_back(
-        static_cast<std::int64_t>(program_.tensors(static_cast<int>(tensor)).placement().offset()));
+    offsets.push_back(static_cast<std::int64_t>(program_.tensors(static_cast<int>(tensor)).placement().offset()));
   }
   return offsets;
 }
 
 void Engine::find_overwritten(const proto::Execute& execute, Prepared& prepared) const {
-  if (execute.outputs().empty() ||
-      std::ranges::find(execute.inputs(), execute.outputs(0)) != execute.inputs().end()) {
+  if (execute.outputs().empty() || std::ranges::find(execute.inputs(), execute.outputs(0)) != execute.inputs().end()) {
     return;
   }
   for (const std::uint32_t tensor : execute.inputs()) {
@@ -228,8 +204,7 @@ void Engine::find_overwritten(const proto::Execute& execute, Prepared& prepared)
 Status Engine::prepare_action(Prepared& prepared) {
   const MachineOperation* operation = find_machine_operation(*prepared.step);
   if (operation == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("step {} of the Program is of an unknown kind",
-                                             prepared.step->number()));
+    return fail(ErrorCode::kBug, fmt::format("step {} of the Program is of an unknown kind", prepared.step->number()));
   }
   POPRUN_ASSIGN(prepared.action, operation->prepare(*prepared.step, *this));
   prepared.activity = prepared.action->activity();
@@ -351,8 +326,7 @@ Status Engine::call(const std::string& function, std::uint32_t micro_batch, std:
                     std::span<const std::string> salts) {
   const auto callee = functions_.find(function);
   if (callee == functions_.end()) {
-    return fail(ErrorCode::kBug,
-                fmt::format("the Program calls '{}', which does not exist", function));
+    return fail(ErrorCode::kBug, fmt::format("the Program calls '{}', which does not exist", function));
   }
   const Moment caller = moment_;
   const bool caller_is_last = last_;
@@ -371,8 +345,7 @@ Status Engine::call(const std::string& function, std::uint32_t micro_batch, std:
 
 Status Engine::execute(Prepared& prepared) {
   const bool checks = options_.check_finite && !prepared.checked.empty();
-  const ValueJudge::Overwritten before =
-      judge_->look_at(checks ? prepared.overwritten : std::nullopt);
+  const ValueJudge::Overwritten before = judge_->look_at(checks ? prepared.overwritten : std::nullopt);
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {
@@ -424,8 +397,7 @@ Engine::Resident Engine::resident(std::uint32_t tensor) const {
     return resident(where.tensor());
   }
   const std::size_t entry = static_cast<std::size_t>(where.entry());
-  return {images_->of(where.tensor()).subspan(entry * source.bytes(), source.bytes()),
-          !source.shard_of().empty()};
+  return {images_->of(where.tensor()).subspan(entry * source.bytes(), source.bytes()), !source.shard_of().empty()};
 }
 
 void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
@@ -437,10 +409,9 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
   POPRUN_CHECK(bytes.size() == target.bytes());
   const proto::Residence& where = target.residence();
   const std::size_t entry = static_cast<std::size_t>(where.entry());
-  const std::span<std::byte> image =
-      target.has_residence()
-          ? images_->of(where.tensor()).subspan(entry * target.bytes(), target.bytes())
-          : images_->of(tensor);
+  const std::span<std::byte> image = target.has_residence()
+                                         ? images_->of(where.tensor()).subspan(entry * target.bytes(), target.bytes())
+                                         : images_->of(tensor);
   std::ranges::copy(bytes, image.begin());
   if (tiles_ && !target.has_residence()) {
     tiles_->scatter(tensor, image);
@@ -448,15 +419,13 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
 }
 
 std::vector<Bytes> Engine::high_water() const {
-  std::vector<Bytes> marks = memory_->high_water();
-  marks.resize(marks.size() / 2);
-  return marks;
+  const std::vector<Bytes> marks = memory_->high_water();
+  return {marks.begin(), marks.begin() + std::ssize(marks) / 2};
 }
 
 std::vector<Bytes> Engine::streaming_high_water() const {
-  std::vector<Bytes> marks = memory_->high_water();
-  marks.erase(marks.begin(), marks.begin() + std::ssize(marks) / 2);
-  return marks;
+  const std::vector<Bytes> marks = memory_->high_water();
+  return {marks.begin() + std::ssize(marks) / 2, marks.end()};
 }
 
 std::vector<std::vector<Bytes>> Engine::tile_high_water() const {

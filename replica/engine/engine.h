@@ -29,13 +29,12 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called around each step; for steps that are repeated or called, only the last time unless
-  /// `sees_every_round`.
+  /// Called around each step; for steps that are repeated or called, only the last time unless `sees_every_round`.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
-  /// Called instead of `after`, in any round, when an operator's result is not finite and the run
-  /// ends here. Live tensors are as the operator left them.
+  /// Called instead of `after`, in any round, when an operator's result is not finite and the run ends here. Live
+  /// tensors are as the operator left them.
   virtual void broken_off(const proto::Step& step) = 0;
 
   [[nodiscard]] virtual bool sees_every_round() const { return false; }
@@ -43,12 +42,11 @@ class StepObserver {
 
 struct EngineOptions {
   std::uint64_t seed = 0;
-  bool poison_dead =
-      false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
+  bool poison_dead = false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
-  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and
-  /// `stray_index` tells of it.
+  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and `stray_index` tells of
+  /// it.
   bool check_indices = true;
 };
 
@@ -59,24 +57,23 @@ struct WallSeconds {
   double host = 0;      ///< In stream steps, including waiting for data.
 };
 
-/// Runs a Program's functions on one replica: for each step, the kernel or machine operation
-/// listed, at the planned addresses, and nothing else. If the Program has a layout of tiles,
-/// tensors live there, and are in their images only during the steps that name them.
+/// Runs a Program's functions on one replica: for each step, the kernel or machine operation listed, at the planned
+/// addresses, and nothing else. If the Program has a layout of tiles, tensors live there, and are in their images only
+/// during the steps that name them.
 ///
 /// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
  public:
-  /// Allocates each IPU's memory through `communicator` (collective), unless `memory` has it, and
-  /// prepares every step. `program`, `communicator` and `host` must outlive the engine. `activity`
-  /// is called with what the replica is about to wait for.
+  /// Allocates each IPU's memory through `communicator` (collective), unless `memory` has it, and prepares every step.
+  /// `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is about
+  /// to wait for.
   ///
-  /// `memory[i]`, with room for the images of IPU i (images_capacity), is from `communicator`. What
-  /// an earlier engine left in it does not matter.
+  /// `memory[i]`, with room for the images of IPU i (images_capacity), is from `communicator`. What an earlier engine
+  /// left in it does not matter.
   ///
-  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does
-  /// not exist.
-  static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator,
-                                                HostIo& host, const EngineOptions& options,
+  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does not exist.
+  static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator, HostIo& host,
+                                                const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity,
                                                 std::span<const std::span<std::byte>> memory = {});
 
@@ -86,9 +83,9 @@ class Engine final : private Machine {
   /// Turns the check on or off; off while a loss scale handles overflowing gradients.
   void set_check_finite(bool check) { options_.check_finite = check; }
 
-  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a result
-  /// that is not finite (EngineOptions::check_finite) or an index that is out of range
-  /// (EngineOptions::check_indices), naming operator, tensor, step and replica.
+  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a result that is not finite
+  /// (EngineOptions::check_finite) or an index that is out of range (EngineOptions::check_indices), naming operator,
+  /// tensor, step and replica.
   /// Requires: the Program has it.
   Status run(const std::string& function);
 
@@ -118,8 +115,7 @@ class Engine final : private Machine {
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
-  /// Gives a variable another value between two functions. Requires: as many bytes as `resident`
-  /// has.
+  /// Gives a variable another value between two functions. Requires: as many bytes as `resident` has.
   void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
@@ -155,16 +151,14 @@ class Engine final : private Machine {
 
   Status allocate(std::span<const std::span<std::byte>> memory);
   Status prepare();
-  Result<std::vector<Prepared>> prepare_steps(
-      const google::protobuf::RepeatedPtrField<proto::Step>& steps);
+  Result<std::vector<Prepared>> prepare_steps(const google::protobuf::RepeatedPtrField<proto::Step>& steps);
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
   [[nodiscard]] std::vector<std::int64_t> addresses(
       const google::protobuf::RepeatedField<std::uint32_t>& tensors) const;
   void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;
   Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
-  void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                       std::uint32_t last);
+  void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last);
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);

@@ -97,8 +97,7 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result) {
   const std::int64_t n = type.elements();
   if (type.data == DataType::kF32) {
-    const float limit =
-        result == DataType::kF16 ? to_float(kLargest16) : std::numeric_limits<float>::max();
+    const float limit = result == DataType::kF16 ? to_float(kLargest16) : std::numeric_limits<float>::max();
     return largest_magnitude(bits32(bytes), n) >= std::bit_cast<std::uint32_t>(limit);
   }
   return type.data == DataType::kF16 && largest_half_magnitude(bits16(bytes), n) >= kLargest16;

@@ -48,8 +48,8 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
     if (!claim.tensors().empty()) {
       continue;
     }
-    const bool whole_run = claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
-                           claim.lives(0).last() + 1 == ipu.taken.size();
+    const bool whole_run =
+        claim.lives_size() == 1 && claim.lives(0).first() == 0 && claim.lives(0).last() + 1 == ipu.taken.size();
     for (const proto::TileClass& one : layout.classes()) {
       for (const std::uint32_t tile : one.tiles()) {
         const Block block{tile * ipu.bytes_per_tile + one.offsets(i), one.bytes(i)};
@@ -73,8 +73,7 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
 void TileMemory::mark(Ipu& ipu, const Block& block) {
   const std::size_t tile = block.tile_byte / ipu.bytes_per_tile;
   const std::size_t end = block.tile_byte + block.bytes - tile * ipu.bytes_per_tile;
-  ipu.high_water[tile] =
-      std::max(ipu.high_water[tile], align_up(Bytes{static_cast<std::int64_t>(end)}, kWord));
+  ipu.high_water[tile] = std::max(ipu.high_water[tile], align_up(Bytes{static_cast<std::int64_t>(end)}, kWord));
 }
 
 void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& memory, int claim) {

@@ -10,9 +10,9 @@
 
 namespace poprun {
 
-/// The memory of every tile of one replica's IPUs, for `memory.tiles = exact`: a tensor's bytes are
-/// nowhere but at their planned addresses on their tiles, and what the plan gives to temporaries
-/// and buffers is filled with NaN while they have it. Kernels work on images of tensors that
+/// The memory of every tile of one replica's IPUs, for `memory.tiles = exact`: a tensor's bytes are nowhere but at
+/// their planned addresses on their tiles, and what the plan gives to temporaries and buffers is filled with NaN while
+/// they have it. Kernels work on images of tensors that
 /// are put together before a step and taken apart after it.
 ///
 /// Costs this machine each IPU's memory, and two copies of every operand.
@@ -33,11 +33,8 @@ class TileMemory {
   /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor);
 
-  /// By tile of an IPU: the end of the highest byte that was written, in multiples of 8 B, or that
-  /// code has.
-  [[nodiscard]] const std::vector<Bytes>& high_water(std::size_t ipu) const {
-    return ipus_.at(ipu).high_water;
-  }
+  /// By tile of an IPU: the end of the highest byte that was written, in multiples of 8 B, or that code has.
+  [[nodiscard]] const std::vector<Bytes>& high_water(std::size_t ipu) const { return ipus_.at(ipu).high_water; }
 
  private:
   /// Bytes of an image that are together on a tile.

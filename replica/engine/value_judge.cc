@@ -19,12 +19,10 @@ ValueJudge::Overwritten ValueJudge::look_at(std::optional<std::uint32_t> overwri
   return before;
 }
 
-std::optional<NotFinite> ValueJudge::fault_of_result(std::uint32_t result,
-                                                     const proto::Execute& step,
+std::optional<NotFinite> ValueJudge::fault_of_result(std::uint32_t result, const proto::Execute& step,
                                                      const Overwritten& before) const {
   std::optional<NotFinite> found = not_finite(result);
-  const bool passes_on =
-      found && found->what == kInfinity && takes_extremes(step, before, types_.at(result).data);
+  const bool passes_on = found && found->what == kInfinity && takes_extremes(step, before, types_.at(result).data);
   return passes_on ? std::nullopt : found;
 }
 
@@ -52,15 +50,13 @@ Status ValueJudge::check(std::span<const std::uint32_t> tensors, std::string_vie
 std::string ValueJudge::text_of(const StrayIndex& stray, const proto::Execute& step) const {
   const auto name = [&](int input) {
     const auto id = step.inputs(input);
-    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
-                       to_text(types_.at(id)));
+    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(), to_text(types_.at(id)));
   };
   return fmt::format(
       "index {} in element {} of {} is out of range for {} '{}', which takes {} to {} of {}, in "
       "step {} on replica {}",
-      stray.index, stray.element, name(1), step.operation(),
-      program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray.size, stray.size - 1,
-      name(0), moment_.step + 1, moment_.replica);
+      stray.index, stray.element, name(1), step.operation(), program_.tensors(static_cast<int>(step.outputs(0))).name(),
+      -stray.size, stray.size - 1, name(0), moment_.step + 1, moment_.replica);
 }
 
 bool ValueJudge::may_be_infinite(std::uint32_t tensor) const {
@@ -68,12 +64,10 @@ bool ValueJudge::may_be_infinite(std::uint32_t tensor) const {
   return role == proto::ROLE_ACTIVATION || role == proto::ROLE_CONSTANT;
 }
 
-bool ValueJudge::takes_extremes(const proto::Execute& step, const Overwritten& before,
-                                DataType result) const {
+bool ValueJudge::takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const {
   return std::ranges::any_of(step.inputs(), [&](std::uint32_t tensor) {
     return may_be_infinite(tensor) &&
-           (tensor == before.tensor ? before.has_extreme
-                                    : has_extreme(types_.at(tensor), images_.of(tensor), result));
+           (tensor == before.tensor ? before.has_extreme : has_extreme(types_.at(tensor), images_.of(tensor), result));
   });
 }
 
@@ -83,8 +77,7 @@ bool ValueJudge::comes_from_data(std::uint32_t tensor) const {
   }
   const auto found = moved_from_.find(tensor);
   bool is_data = false;
-  for (const std::uint32_t source :
-       found == moved_from_.end() ? std::vector<std::uint32_t>{} : found->second) {
+  for (const std::uint32_t source : found == moved_from_.end() ? std::vector<std::uint32_t>{} : found->second) {
     if (types_.at(source).data == DataType::kI32 || source == tensor) {
       continue;
     }
@@ -97,17 +90,14 @@ bool ValueJudge::comes_from_data(std::uint32_t tensor) const {
   return is_data;
 }
 
-Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found,
-                           std::string_view what) const {
+Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
-  const char* remedy = comes_from_data(tensor)
-                           ? "the value comes from the data; fix data.source"
-                           : "lower the learning rate, clip the gradients (training.clip-norm), or "
-                             "with half precision scale the loss (training.loss-scaling = auto)";
+  const char* remedy = comes_from_data(tensor) ? "the value comes from the data; fix data.source"
+                                               : "lower the learning rate, clip the gradients (training.clip-norm), or "
+                                                 "with half precision scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,
-              fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}",
-                          found.what, found.element, named.name(), to_text(types_.at(tensor)), what,
-                          moment_.step + 1, moment_.replica, remedy));
+              fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}", found.what, found.element,
+                          named.name(), to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica, remedy));
 }
 
 }  // namespace poprun

@@ -16,9 +16,8 @@
 
 namespace poprun {
 
-/// Judges the values that operators read and write: whether a number that is not finite is a fault,
-/// and whose. Infinities that an operator was given and passes on are none, such as attention
-/// masks.
+/// Judges the values that operators read and write: whether a number that is not finite is a fault, and whose.
+/// Infinities that an operator was given and passes on are none, such as attention masks.
 class ValueJudge {
  public:
   /// All must outlive this. `types`: by tensor.
@@ -34,8 +33,7 @@ class ValueJudge {
   };
 
   /// Notes that a step only moves numbers from `sources` to `result`.
-  void note_move(std::uint32_t result,
-                 const google::protobuf::RepeatedField<std::uint32_t>& sources) {
+  void note_move(std::uint32_t result, const google::protobuf::RepeatedField<std::uint32_t>& sources) {
     moved_from_[result] = {sources.begin(), sources.end()};
   }
 
@@ -43,13 +41,12 @@ class ValueJudge {
   [[nodiscard]] Overwritten look_at(std::optional<std::uint32_t> overwritten) const;
 
   /// A number in an operator's result that is a fault. Cost: a read of the result.
-  [[nodiscard]] std::optional<NotFinite> fault_of_result(std::uint32_t result,
-                                                         const proto::Execute& step,
+  [[nodiscard]] std::optional<NotFinite> fault_of_result(std::uint32_t result, const proto::Execute& step,
                                                          const Overwritten& before) const;
 
   /// The error of a faulty result: kData, naming the input that had it first, or the result.
-  [[nodiscard]] Status blame(std::uint32_t result, const NotFinite& fault,
-                             const proto::Execute& step, const Overwritten& before) const;
+  [[nodiscard]] Status blame(std::uint32_t result, const NotFinite& fault, const proto::Execute& step,
+                             const Overwritten& before) const;
 
   /// Checks tensors that are used as `use` says. Errors: kData.
   [[nodiscard]] Status check(std::span<const std::uint32_t> tensors, std::string_view use) const;
@@ -62,21 +59,18 @@ class ValueJudge {
     return find_not_finite(types_.at(tensor), images_.of(tensor));
   }
 
-  /// Whether the tensor may hold infinities that come from its operator's inputs: true for
-  /// constants and intermediate results, false for tensors streamed in or updated in place.
+  /// Whether the tensor may hold infinities that come from its operator's inputs: true for constants and intermediate
+  /// results, false for tensors streamed in or updated in place.
   [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
 
-  /// Whether an operator with a result of that type has infinities to pass on, or numbers as good
-  /// as infinite.
-  [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before,
-                                    DataType result) const;
+  /// Whether an operator with a result of that type has infinities to pass on, or numbers as good as infinite.
+  [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
-  /// Whether a number that is not finite was in the data: the tensor is a host stream's, or moved
-  /// out of one by steps like reshape, with nothing else in it that is not finite.
+  /// Whether a number that is not finite was in the data: the tensor is a host stream's, or moved out of one by steps
+  /// like reshape, with nothing else in it that is not finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
-  [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found,
-                               std::string_view what) const;
+  [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
 
   const Program& program_;
   const std::vector<TensorType>& types_;

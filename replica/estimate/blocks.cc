@@ -58,19 +58,18 @@ void add_formula(Draft& draft) {
   const bool biases = b.biases > 0;
   if (b.kind == BlockKind::kConvolution && w.size() == 4 && (!biases || b.biases == w[0])) {
     const std::string taps = fmt::format("{} x {} x {}", w[3], w[2], grouped(w[1]));
-    b.formula = biases ? fmt::format("({} + 1) x {}", taps, grouped(w[0]))
-                       : fmt::format("{} x {}", taps, grouped(w[0]));
+    b.formula =
+        biases ? fmt::format("({} + 1) x {}", taps, grouped(w[0])) : fmt::format("{} x {}", taps, grouped(w[0]));
     b.by_formula = guide::convolution(w[3], w[2], w[1], w[0], biases);
   } else if (b.kind == BlockKind::kDense && b.weights > 0 && b.weights % draft.outputs == 0) {
     const std::int64_t n = b.weights / draft.outputs;
-    b.formula = fmt::format("{} x {}{}", grouped(n), grouped(draft.outputs),
-                            biases ? " + " + grouped(draft.outputs) : "");
+    b.formula =
+        fmt::format("{} x {}{}", grouped(n), grouped(draft.outputs), biases ? " + " + grouped(draft.outputs) : "");
     b.by_formula = guide::dense_layer(n, draft.outputs, biases);
   } else if (b.kind == BlockKind::kBatchNorm && b.weights > 0 && b.weights == b.biases) {
     b.formula = fmt::format("2 x {0} + 2 x {0}", grouped(b.weights));
     b.by_formula = guide::batch_norm(b.weights, true);
-  } else if ((b.kind == BlockKind::kLayerNorm || b.kind == BlockKind::kGroupNorm) &&
-             b.weights == b.biases) {
+  } else if ((b.kind == BlockKind::kLayerNorm || b.kind == BlockKind::kGroupNorm) && b.weights == b.biases) {
     b.formula = fmt::format("2 x {}", grouped(b.weights));
     b.by_formula = guide::layer_norm(b.weights);
   } else if (b.kind == BlockKind::kEmbedding && b.biases == 0 && w.size() == 2) {
@@ -78,16 +77,14 @@ void add_formula(Draft& draft) {
     b.by_formula = guide::embeddings(w[0], w[1]);
   } else {
     const bool tied = b.kind == BlockKind::kDense && b.weights == 0;
-    b.formula = tied ? grouped(b.biases) + ", weights of another block"
-                     : grouped(b.weights + b.biases + b.moving);
+    b.formula = tied ? grouped(b.biases) + ", weights of another block" : grouped(b.weights + b.biases + b.moving);
     b.by_formula = b.weights + b.biases + b.moving;
   }
 }
 
 class Finder {
  public:
-  Finder(const Graph& graph, const std::set<TensorId>& trained)
-      : graph_(graph), trained_(trained) {}
+  Finder(const Graph& graph, const std::set<TensorId>& trained) : graph_(graph), trained_(trained) {}
 
   void visit(const Operation& operation) {
     if (only_moves(operation)) {
@@ -146,8 +143,7 @@ class Finder {
   }
 
   /// The kind of what made the other operand of an addition or a product.
-  [[nodiscard]] std::optional<std::size_t> other_operand(const Operation& operation,
-                                                         std::size_t input) const {
+  [[nodiscard]] std::optional<std::size_t> other_operand(const Operation& operation, std::size_t input) const {
     if (operation.inputs.size() != 2) {
       return std::nullopt;
     }
@@ -155,14 +151,12 @@ class Finder {
     return made == made_by_.end() ? std::nullopt : std::optional{made->second};
   }
 
-  [[nodiscard]] Use use_of(const Moved& moved, const Operation& operation,
-                           std::size_t input) const {
+  [[nodiscard]] Use use_of(const Moved& moved, const Operation& operation, std::size_t input) const {
     const BlockKind kind = kind_of(operation);
     if (kind != BlockKind::kOther) {
       return {kind, input == 2 && operation.kind != "matmul"};
     }
-    if (is_addition(operation) &&
-        (moved.sliced || is_table(graph_.tensor(moved.parameter).type.shape))) {
+    if (is_addition(operation) && (moved.sliced || is_table(graph_.tensor(moved.parameter).type.shape))) {
       return {BlockKind::kEmbedding, false};  // A table of positions.
     }
     const std::optional<std::size_t> other = other_operand(operation, input);
@@ -182,13 +176,13 @@ class Finder {
       known = own == made_by_.end() ? std::nullopt : std::optional{own->second};
     }
     // A bias or shift belongs to what it is added to, a table of positions does not.
-    const bool joins = kind != BlockKind::kEmbedding && kind_of(operation) == BlockKind::kOther &&
-                       operation.inputs.size() == 2;
+    const bool joins =
+        kind != BlockKind::kEmbedding && kind_of(operation) == BlockKind::kOther && operation.inputs.size() == 2;
     for (std::size_t i = 0; joins && !known && i < 2; ++i) {
       known = other_operand(operation, i);
     }
-    if (known && drafts_[*known].block.kind == BlockKind::kLayerNorm &&
-        kind == BlockKind::kGroupNorm && drafts_[*known].block.parameters() == 0) {
+    if (known && drafts_[*known].block.kind == BlockKind::kLayerNorm && kind == BlockKind::kGroupNorm &&
+        drafts_[*known].block.parameters() == 0) {
       drafts_[*known].block.kind = kind;
     }
     if (known && drafts_[*known].block.kind == kind) {
@@ -232,8 +226,7 @@ class Finder {
   void take_moving(TensorId buffer, const Operation& operation) {
     if (taken_.insert(buffer).second) {
       const Tensor& tensor = graph_.tensor(buffer);
-      draft_of(operation, BlockKind::kBatchNorm, name_of_block(tensor.name)).block.moving +=
-          tensor.type.elements();
+      draft_of(operation, BlockKind::kBatchNorm, name_of_block(tensor.name)).block.moving += tensor.type.elements();
     }
   }
 
@@ -311,8 +304,7 @@ bool only_moves(const Operation& operation) {
   return std::ranges::find(kMoves, operation.kind) != kMoves.end();
 }
 
-std::vector<Block> find_blocks(const Graph& graph,
-                               const std::vector<const std::vector<Operation>*>& forward,
+std::vector<Block> find_blocks(const Graph& graph, const std::vector<const std::vector<Operation>*>& forward,
                                const std::set<TensorId>& trained) {
   Finder finder(graph, trained);
   for (const std::vector<Operation>* operations : forward) {

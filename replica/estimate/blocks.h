@@ -8,8 +8,7 @@
 
 #include "replica/graph/graph.h"
 
-/// The parameters of a model by what they belong to: the blocks of table 3.1 of Graphcore's guide
-/// (guide.h).
+/// The parameters of a model by what they belong to: the blocks of table 3.1 of Graphcore's guide (guide.h).
 namespace poprun {
 
 enum class BlockKind : std::uint8_t {
@@ -25,8 +24,8 @@ enum class BlockKind : std::uint8_t {
 /// "convolution", "dense layer", "embeddings" ...
 std::string_view name_of(BlockKind kind);
 
-/// What an operation's output is counted as: that of the block whose product, normalisation or
-/// look-up it is, otherwise kOther.
+/// What an operation's output is counted as: that of the block whose product, normalisation or look-up it is, otherwise
+/// kOther.
 BlockKind kind_of(const Operation& operation);
 
 /// One convolution, dense layer and so on, with the parameters that it was the first to use.
@@ -45,14 +44,13 @@ struct Block {
   [[nodiscard]] std::int64_t parameters() const { return weights + biases; }
 };
 
-/// The blocks of a model's forward pass, in the order of their first use. A parameter that several
-/// operations use belongs to the first: a decoder whose weight is the word embedding has only its
-/// bias. Those that no operation uses come last.
+/// The blocks of a model's forward pass, in the order of their first use. A parameter that several operations use
+/// belongs to the first: a decoder whose weight is the word embedding has only its bias. Those that no operation uses
+/// come last.
 ///
-/// `forward`: first the operations of evaluation, in which batch normalisations have their moving
-/// averages beside them, then those of training. `trained`: parameters that the optimiser updates.
-std::vector<Block> find_blocks(const Graph& graph,
-                               const std::vector<const std::vector<Operation>*>& forward,
+/// `forward`: first the operations of evaluation, in which batch normalisations have their moving averages beside them,
+/// then those of training. `trained`: parameters that the optimiser updates.
+std::vector<Block> find_blocks(const Graph& graph, const std::vector<const std::vector<Operation>*>& forward,
                                const std::set<TensorId>& trained);
 
 /// The same, for operations that only move elements: their outputs hold the same numbers once more.

@@ -42,8 +42,7 @@ std::vector<std::string> settings_not_counted(const CompileOptions& options) {
     add(moves(locations.accumulators), "memory.accumulators");
     add(moves(locations.activations), "memory.activations");
     add(options.sharding.any() && options.replicas > 1, "memory.replicated-tensor-sharding");
-    add(!recomputation.empty() && recomputation != name_of(Recomputation::kNone),
-        "pipeline.recomputation");
+    add(!recomputation.empty() && recomputation != name_of(Recomputation::kNone), "pipeline.recomputation");
   }
   add(!locations.overrides.empty(), "memory.location");
   add(options.pipeline.phases > 1, "memory.phases");
@@ -88,8 +87,8 @@ Activations activations_in(const Job& job) {
   return found;
 }
 
-/// One sample's: what twice the batch has more. So what does not depend on the batch, such as the
-/// positions of a sequence, does not count.
+/// One sample's: what twice the batch has more. So what does not depend on the batch, such as the positions of a
+/// sequence, does not count.
 Result<Activations> activations_of_a_sample(const CompileOptions& options, const Job& job) {
   Activations found = activations_in(job);
   POPRUN_ASSIGN(const Job twice, run_passes(with_twice_the_batch(options), "forward"));
@@ -114,8 +113,7 @@ std::set<TensorId> trained_parameters(const Job& job) {
   return trained;
 }
 
-std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks,
-                                  const Activations& activations) {
+std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks, const Activations& activations) {
   std::map<BlockKind, KindSum> sums;
   for (const Block& block : blocks) {
     KindSum& sum = sums[block.kind];
@@ -128,8 +126,7 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks,
   }
   for (const auto& [place, elements] : activations) {
     // The normalisation itself is an operator of layer normalisation in both.
-    const BlockKind kind = place.second == BlockKind::kLayerNorm &&
-                                   !sums.contains(BlockKind::kLayerNorm) &&
+    const BlockKind kind = place.second == BlockKind::kLayerNorm && !sums.contains(BlockKind::kLayerNorm) &&
                                    sums.contains(BlockKind::kGroupNorm)
                                ? BlockKind::kGroupNorm
                                : place.second;
@@ -162,9 +159,7 @@ std::map<TensorId, TensorId> owners_of_state(const Job& job) {
     std::optional<TensorId> owner;
     for (const TensorId id : named) {
       const auto known = owners.find(id);
-      owner = job.graph.tensor(id).role == Role::kParameter ? id
-              : known != owners.end()                       ? known->second
-                                                            : owner;
+      owner = job.graph.tensor(id).role == Role::kParameter ? id : known != owners.end() ? known->second : owner;
     }
     for (const TensorId id : named) {
       if (owner && job.graph.tensor(id).role == Role::kOptimizerState) {
@@ -219,8 +214,7 @@ void add_kept(const Job& job, std::vector<LayerSum>& sums) {
     }
     for (const TensorId id : operation.outputs) {
       if (kept.contains(id)) {
-        sums[static_cast<std::size_t>(operation.origin.layer)].kept +=
-            job.graph.tensor(id).type.bytes();
+        sums[static_cast<std::size_t>(operation.origin.layer)].kept += job.graph.tensor(id).type.bytes();
       }
     }
   }
@@ -248,8 +242,8 @@ std::vector<LayerSum> sums_by_layer(const Job& job, const Activations& activatio
   return sums;
 }
 
-/// What the guide's formulas take. In inference the scale and location of a batch normalisation do
-/// not count (table 3.1): they can be folded into what is before it.
+/// What the guide's formulas take. In inference the scale and location of a batch normalisation do not count (table
+/// 3.1): they can be folded into what is before it.
 guide::Counts guide_counts(const Estimate& e, bool training) {
   guide::Counts counts;
   for (const KindSum& sum : e.kinds) {
@@ -280,8 +274,7 @@ guide::Counts guide_training_counts(const Estimate& e, std::int64_t compute_batc
 }  // namespace
 
 std::int64_t ipus_for(Bytes tensors, Bytes capacity) {
-  return std::max<std::int64_t>(
-      1, ceil_div(tensors.count(), capacity.count() * kTensorsPercent / 100));
+  return std::max<std::int64_t>(1, ceil_div(tensors.count(), capacity.count() * kTensorsPercent / 100));
 }
 
 Result<Estimate> estimate(CompileOptions options) {
@@ -297,9 +290,7 @@ Result<Estimate> estimate(CompileOptions options) {
   e.capacity = options.device.capacity();
   const std::set<TensorId> trained = trained_parameters(job);
   e.blocks = find_blocks(
-      job.graph,
-      {&job.graph.at(*job.evaluation).operations, &job.graph.at(forward_of(job)).operations},
-      trained);
+      job.graph, {&job.graph.at(*job.evaluation).operations, &job.graph.at(forward_of(job)).operations}, trained);
   e.kinds = sums_by_kind(e.blocks, activations);
   e.layers = sums_by_layer(job, activations);
   for (const TensorId id : tensors_by_name(job.graph, {Role::kParameter})) {

@@ -69,17 +69,16 @@ struct Estimate {
   [[nodiscard]] const Needs& needs() const { return training ? *training : inference; }
 };
 
-/// The proportion of an IPU's memory, in percent, that tensors may take; the rest is for what the
-/// estimate leaves out.
+/// The proportion of an IPU's memory, in percent, that tensors may take; the rest is for what the estimate leaves out.
 inline constexpr std::int64_t kTensorsPercent = 75;
 
 /// The fewest IPUs whose memory holds such tensors, spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// What the whole model needs on one IPU, whatever the job's stages and replicas are; what of the
-/// job's settings would save some of that is listed, not counted. `activations`
-/// are the outputs of all operations that compute; those that only move elements, and statistics of
-/// normalisations, are left out.
+/// What the whole model needs on one IPU, whatever the job's stages and replicas are; what of the job's settings would
+/// save some of that is listed, not counted. `activations`
+/// are the outputs of all operations that compute; those that only move elements, and statistics of normalisations, are
+/// left out.
 ///
 /// Deterministic. Errors: those of the compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);

@@ -4,8 +4,8 @@
 
 #include "replica/base/units.h"
 
-/// The estimates of Graphcore's "Memory and Performance Optimisation on the IPU", section 3.4, as
-/// they are printed there. They count numbers, not bytes, and every number has one size.
+/// The estimates of Graphcore's "Memory and Performance Optimisation on the IPU", section 3.4, as they are printed
+/// there. They count numbers, not bytes, and every number has one size.
 namespace poprun::guide {
 
 /// Table 3.1: parameters of one block.
@@ -18,8 +18,7 @@ namespace poprun::guide {
 ///   embeddings    vocabulary N, hidden h     N * h
 ///
 /// `biases` is false for blocks that have none, which the table leaves out: the 1 or the p.
-constexpr std::int64_t convolution(std::int64_t w, std::int64_t h, std::int64_t C, std::int64_t N,
-                                   bool biases = true) {
+constexpr std::int64_t convolution(std::int64_t w, std::int64_t h, std::int64_t C, std::int64_t N, bool biases = true) {
   return (w * h * C + (biases ? 1 : 0)) * N;
 }
 constexpr std::int64_t dense_layer(std::int64_t n, std::int64_t p, bool biases = true) {
@@ -49,21 +48,16 @@ struct Counts {
   [[nodiscard]] std::int64_t gradients() const { return activations * compute_batch; }
 
   /// N_backprop_vars = N_weights + N_biases + N_non_trainable + N_optimiser_states
-  [[nodiscard]] std::int64_t backprop_vars() const {
-    return weights + biases + non_trainable + optimiser_states;
-  }
+  [[nodiscard]] std::int64_t backprop_vars() const { return weights + biases + non_trainable + optimiser_states; }
 
   /// (N_weights + N_biases + N_non_trainable) * N_FP
-  [[nodiscard]] Bytes inference_total() const {
-    return Bytes{(weights + biases + non_trainable) * bytes_per_number};
-  }
+  [[nodiscard]] Bytes inference_total() const { return Bytes{(weights + biases + non_trainable) * bytes_per_number}; }
 
   /// (N_weights + N_biases + N_gradients + N_optimiser_states + N_backprop_vars) * N_FP
   ///
   /// As printed it counts the optimiser states twice, since N_backprop_vars has them, too.
   [[nodiscard]] Bytes training_total() const {
-    return Bytes{(weights + biases + gradients() + optimiser_states + backprop_vars()) *
-                 bytes_per_number};
+    return Bytes{(weights + biases + gradients() + optimiser_states + backprop_vars()) * bytes_per_number};
   }
 
   /// The same with the optimiser states once.

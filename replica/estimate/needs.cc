@@ -11,8 +11,7 @@ namespace {
 using Operations = std::vector<const Operation*>;
 
 bool is_persistent(Role role) {
-  return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState ||
-         role == Role::kConstant;
+  return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState || role == Role::kConstant;
 }
 
 /// What lies in memory whatever runs; without the optimiser's in inference.
@@ -64,8 +63,7 @@ std::map<TensorId, FromTo> lives_of(const Graph& graph, const Operations& operat
 }
 
 /// The operation at which most bytes are live.
-std::size_t fullest(const Graph& graph, const std::map<TensorId, FromTo>& lives,
-                    std::size_t count) {
+std::size_t fullest(const Graph& graph, const std::map<TensorId, FromTo>& lives, std::size_t count) {
   std::vector<Bytes> change(count + 1);
   for (const auto& [id, life] : lives) {
     change[life.begin] += graph.tensor(id).type.bytes();
@@ -105,10 +103,9 @@ std::set<TensorId> weight_gradients(const Job& job) {
   }
   std::set<TensorId> gradients;
   for (const Operation& operation : job.graph.at(job.training->update).operations) {
-    std::ranges::copy_if(
-        operation.inputs, std::inserter(gradients, gradients.end()), [&](TensorId id) {
-          return job.graph.tensor(id).role == Role::kGradient && written.contains(id);
-        });
+    std::ranges::copy_if(operation.inputs, std::inserter(gradients, gradients.end()), [&](TensorId id) {
+      return job.graph.tensor(id).role == Role::kGradient && written.contains(id);
+    });
   }
   return gradients;
 }
@@ -125,9 +122,8 @@ void add_tensor(const Graph& graph, TensorId id, const std::set<TensorId>& gradi
   }
 }
 
-void add_fullest(const Graph& graph, const Operations& operations,
-                 const std::set<TensorId>& gradients, const std::set<TensorId>& activations,
-                 Needs& needs) {
+void add_fullest(const Graph& graph, const Operations& operations, const std::set<TensorId>& gradients,
+                 const std::set<TensorId>& activations, Needs& needs) {
   const std::map<TensorId, FromTo> lives = lives_of(graph, operations);
   const std::size_t moment = fullest(graph, lives, operations.size());
   for (const auto& [id, life] : lives) {
@@ -162,8 +158,8 @@ Needs kept_needs(const Job& job) {
 Needs training_needs(const Job& job) {
   const TrainingStep& step = *job.training;
   Needs needs = persistent_needs(job.graph, /*training=*/true);
-  add_fullest(job.graph, operations_of(job.graph, {step.begin, step.micro_batch, step.update}),
-              weight_gradients(job), forward_outputs(job.graph.at(step.micro_batch)), needs);
+  add_fullest(job.graph, operations_of(job.graph, {step.begin, step.micro_batch, step.update}), weight_gradients(job),
+              forward_outputs(job.graph.at(step.micro_batch)), needs);
   return needs;
 }
 

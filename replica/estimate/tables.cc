@@ -40,10 +40,9 @@ std::string precision_text(const Estimate& e) {
 }
 
 void add_kind_row(std::string& text, std::string_view name, const KindSum& sum) {
-  text += fmt::format(
-      "{:<13}{:>7}{:>14}{:>12}{:>13}{:>21}\n", name, or_dash(sum.blocks),
-      or_dash(sum.weights - sum.frozen_weights), or_dash(sum.biases - sum.frozen_biases),
-      or_dash(sum.moving + sum.frozen_weights + sum.frozen_biases), or_dash(sum.activations));
+  text += fmt::format("{:<13}{:>7}{:>14}{:>12}{:>13}{:>21}\n", name, or_dash(sum.blocks),
+                      or_dash(sum.weights - sum.frozen_weights), or_dash(sum.biases - sum.frozen_biases),
+                      or_dash(sum.moving + sum.frozen_weights + sum.frozen_biases), or_dash(sum.activations));
 }
 
 KindSum total_of(const std::vector<KindSum>& kinds) {
@@ -61,9 +60,8 @@ KindSum total_of(const std::vector<KindSum>& kinds) {
 }
 
 std::string parameters_text(const Estimate& e) {
-  std::string text = fmt::format(
-      "# {}, estimated without compiling\n{:<13}{:>7}{:>14}{:>12}{:>13}{:>21}\n", e.model,
-      "parameters", "blocks", "weights", "biases", "not trained", "activations/sample");
+  std::string text = fmt::format("# {}, estimated without compiling\n{:<13}{:>7}{:>14}{:>12}{:>13}{:>21}\n", e.model,
+                                 "parameters", "blocks", "weights", "biases", "not trained", "activations/sample");
   for (const KindSum& sum : e.kinds) {
     add_kind_row(text, name_of(sum.kind), sum);
   }
@@ -79,8 +77,8 @@ std::string parameters_text(const Estimate& e) {
   return text + "\n";
 }
 
-void add_guide_row(std::string& text, std::string_view name, const std::string& inference,
-                   const std::string& training, const std::string& remark = "") {
+void add_guide_row(std::string& text, std::string_view name, const std::string& inference, const std::string& training,
+                   const std::string& remark = "") {
   const std::string row = fmt::format("{:<19}{:>15}{:>16}", name, inference, training);
   text += remark.empty() ? row + "\n" : fmt::format("{}  {}\n", row, remark);
 }
@@ -93,8 +91,7 @@ std::string guide_text(const Estimate& e) {
   const guide::Counts in_training = e.guide_training.value_or(guide::Counts{});
   const auto row = [&](std::string_view name, std::int64_t inference, std::int64_t training,
                        const std::string& remark = "") {
-    add_guide_row(text, name, inference < 0 ? "-" : grouped(inference),
-                  trains ? grouped(training) : "-", remark);
+    add_guide_row(text, name, inference < 0 ? "-" : grouped(inference), trains ? grouped(training) : "-", remark);
   };
   add_guide_row(text, "", "inference", "training");
   const bool folds = trains && std::ranges::any_of(e.kinds, [](const KindSum& sum) {
@@ -111,8 +108,7 @@ std::string guide_text(const Estimate& e) {
         fmt::format("N_activations x {}", grouped(in_training.compute_batch)));
     row("N_backprop_vars", -1, in_training.backprop_vars(), "the first four");
   }
-  row("N_FP", at_rest.bytes_per_number, in_training.bytes_per_number,
-      fmt::format("bytes, {}", precision_text(e)));
+  row("N_FP", at_rest.bytes_per_number, in_training.bytes_per_number, fmt::format("bytes, {}", precision_text(e)));
   add_guide_row(text, "total", text_of(at_rest.inference_total()),
                 trains ? text_of(in_training.training_total()) : "-");
   if (trains && in_training.optimiser_states > 0) {
@@ -127,10 +123,10 @@ std::string guide_text(const Estimate& e) {
 std::string job_title(const Estimate& e) {
   std::string text = fmt::format("\n# by the types of this job: {}", precision_text(e));
   if (e.training) {
-    text += fmt::format(", {}{}, {}", e.optimizer, e.master_weights ? " with master weights" : "",
-                        e.gradient_accumulation == 1
-                            ? "no gradient accumulation"
-                            : fmt::format("gradient accumulation {}", e.gradient_accumulation));
+    text +=
+        fmt::format(", {}{}, {}", e.optimizer, e.master_weights ? " with master weights" : "",
+                    e.gradient_accumulation == 1 ? "no gradient accumulation"
+                                                 : fmt::format("gradient accumulation {}", e.gradient_accumulation));
   }
   return text + "\n";
 }
@@ -138,8 +134,8 @@ std::string job_title(const Estimate& e) {
 std::string job_text(const Estimate& e) {
   std::string text = job_title(e);
   const bool trains = e.training.has_value();
-  const auto line = [&](std::string_view name, const std::string& inference,
-                        const std::string& kept, const std::string& training) {
+  const auto line = [&](std::string_view name, const std::string& inference, const std::string& kept,
+                        const std::string& training) {
     text += trains ? fmt::format("{:<24}{:>15}{:>17}{:>17}\n", name, inference, kept, training)
                    : fmt::format("{:<24}{:>15}\n", name, inference);
   };
@@ -153,23 +149,18 @@ std::string job_text(const Estimate& e) {
   row("constants", &Needs::constants);
   if (trains) {
     row("optimiser state", &Needs::optimizer_state);
-    row(e.gradient_accumulation > 1 ? "gradient accumulators" : "gradients of weights",
-        &Needs::gradients);
+    row(e.gradient_accumulation > 1 ? "gradient accumulators" : "gradients of weights", &Needs::gradients);
   }
   row("activations and input", &Needs::activations);
   row("passing", &Needs::passing);
   line("total", text_of(e.inference.total()), trains ? text_of(e.kept->total()) : "",
        trains ? text_of(e.training->total()) : "");
-  const auto ipus = [&](const Needs& needs) {
-    return grouped(ipus_for(needs.total(), e.capacity));
-  };
-  line("IPUs suggested", ipus(e.inference), trains ? ipus(*e.kept) : "",
-       trains ? ipus(*e.training) : "");
+  const auto ipus = [&](const Needs& needs) { return grouped(ipus_for(needs.total(), e.capacity)); };
+  line("IPUs suggested", ipus(e.inference), trains ? ipus(*e.kept) : "", trains ? ipus(*e.training) : "");
   text += fmt::format(
       "IPUs: total / {}, {} % of the {} of {}. The rest is for what is\n"
       "left out: code, exchange, temporaries of operators, gaps and imbalance.\n",
-      text_of(Bytes{e.capacity.count() * kTensorsPercent / 100}), kTensorsPercent,
-      text_of(e.capacity), e.device);
+      text_of(Bytes{e.capacity.count() * kTensorsPercent / 100}), kTensorsPercent, text_of(e.capacity), e.device);
   if (trains) {
     text +=
         "kept: all that the backward pass reads, at once with all gradients of weights.\n"
@@ -189,10 +180,10 @@ std::string job_text(const Estimate& e) {
 }
 
 std::string varied_line(const std::string& name, std::size_t width, const std::string& parameters,
-                        const std::string& estimated, const std::string& ipus,
-                        const std::string& compiled, const std::string& fullest) {
-  const std::string line = fmt::format("{:<{}}{:>14}{:>12}{:>5}{:>12}{:>13}", name, width,
-                                       parameters, estimated, ipus, compiled, fullest);
+                        const std::string& estimated, const std::string& ipus, const std::string& compiled,
+                        const std::string& fullest) {
+  const std::string line =
+      fmt::format("{:<{}}{:>14}{:>12}{:>5}{:>12}{:>13}", name, width, parameters, estimated, ipus, compiled, fullest);
   return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
@@ -203,11 +194,9 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-/// The whole numbers between the first value and the last, if all are whole numbers and these two
-/// differ.
+/// The whole numbers between the first value and the last, if all are whole numbers and these two differ.
 std::optional<std::int64_t> distance(const std::vector<VariedRow>& rows) {
-  if (!std::ranges::all_of(rows,
-                           [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
+  if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;
   }
   const std::int64_t steps = *number_of(rows.back().value) - *number_of(rows.front().value);
@@ -233,10 +222,9 @@ std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
              std::string{kGrowth}, width, grouped((last.parameters - first.parameters) / *steps),
              each_more(first.estimated, last.estimated, *steps), "",
              compiled ? each_more(first.compiled->peaks, last.compiled->peaks, *steps) : "",
-             compiled ? tile_bytes_text(Bytes{
-                            (last.compiled->fullest_tile - first.compiled->fullest_tile).count() /
-                            *steps})
-                      : "") +
+             compiled
+                 ? tile_bytes_text(Bytes{(last.compiled->fullest_tile - first.compiled->fullest_tile).count() / *steps})
+                 : "") +
          "\n";
 }
 
@@ -258,8 +246,7 @@ std::string share_text(const Shares& shares, const NamedShare& share) {
 }
 
 /// A row for each value: what the IPUs hold at their fullest steps. Requires: all were compiled.
-std::string shares_text(const std::string& key, const std::vector<VariedRow>& rows,
-                        std::size_t width) {
+std::string shares_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const NamedShare& share : kShares) {
     text += fmt::format("{:>16}", share.name);
@@ -273,10 +260,9 @@ std::string shares_text(const std::string& key, const std::vector<VariedRow>& ro
   if (const std::optional<std::int64_t> steps = distance(rows)) {
     text += fmt::format("\n{:<{}}", kGrowth, width);
     for (const NamedShare& share : kShares) {
-      text += fmt::format("{:>10}{:6}",
-                          each_more(rows.front().compiled->shares.*share.bytes,
-                                    rows.back().compiled->shares.*share.bytes, *steps),
-                          "");
+      text += fmt::format(
+          "{:>10}{:6}",
+          each_more(rows.front().compiled->shares.*share.bytes, rows.back().compiled->shares.*share.bytes, *steps), "");
     }
     text.erase(text.find_last_not_of(' ') + 1);
   }
@@ -288,8 +274,7 @@ Shares shares_of(const proto::IpuMemory& memory) {
   Shares shares;
   for (const HeldBytes& held : held_on_ipu(memory, memory.worst_step())) {
     const auto is = [&held](Category category) { return held.category == to_text(category); };
-    const bool exchanges =
-        is(Category::kExchangeCode) || is(Category::kLinkBuffer) || is(Category::kHostBuffer);
+    const bool exchanges = is(Category::kExchangeCode) || is(Category::kLinkBuffer) || is(Category::kHostBuffer);
     if (is(Category::kVertexCode) || is(Category::kVertexState)) {
       shares.vertex += held.bytes;
     } else if (is(Category::kControlCode)) {
@@ -310,8 +295,7 @@ CompiledNeed compiled_need(const Program& program) {
   for (const proto::IpuMemory& memory : program.memory()) {
     ++need.ipus;
     need.peaks += Bytes{static_cast<std::int64_t>(memory.peak())};
-    need.fullest_tile =
-        std::max(need.fullest_tile, Bytes{static_cast<std::int64_t>(memory.fullest_tile_peak())});
+    need.fullest_tile = std::max(need.fullest_tile, Bytes{static_cast<std::int64_t>(memory.fullest_tile_peak())});
     need.fits = need.fits && fits(memory);
     const Shares shares = shares_of(memory);
     for (const NamedShare& share : kShares) {
@@ -328,15 +312,13 @@ std::string estimate_text(const Estimate& estimate) {
 std::string layers_text(const Estimate& e, bool blocks) {
   constexpr std::size_t kNames = 26;
   std::size_t names = kNames;
-  std::string text =
-      fmt::format("\n# by layer\n{:<{}}{:>13}{:>13}", "layer", names, "parameters", "activations");
+  std::string text = fmt::format("\n# by layer\n{:<{}}{:>13}{:>13}", "layer", names, "parameters", "activations");
   text += e.training ? fmt::format("{:>14}{:>14}\n", "held", "kept") : "\n";
   for (std::size_t i = 0; i < e.layers.size(); ++i) {
     const LayerSum& layer = e.layers[i];
-    text += fmt::format("{:<{}}{:>13}{:>13}", shortened(layer.name, names - 1), names,
-                        or_dash(layer.parameters), or_dash(layer.activations));
-    text +=
-        e.training ? fmt::format("{:>14}{:>14}\n", or_dash(layer.held), or_dash(layer.kept)) : "\n";
+    text += fmt::format("{:<{}}{:>13}{:>13}", shortened(layer.name, names - 1), names, or_dash(layer.parameters),
+                        or_dash(layer.activations));
+    text += e.training ? fmt::format("{:>14}{:>14}\n", or_dash(layer.held), or_dash(layer.kept)) : "\n";
     for (const Block& block : e.blocks) {
       if (blocks && block.layer == static_cast<std::int32_t>(i)) {
         text += fmt::format("  {:<{}}{:>13}  {}: {}\n", shortened(block.name, names - 3), names - 2,
@@ -358,29 +340,27 @@ std::string compiled_text(const Estimate& e, const Program& program, bool all_ip
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<14} {}\n", name, value);
   };
-  const std::vector<ListedRow> listed =
-      all_ipus ? all_rows(static_cast<std::size_t>(program.memory_size()))
-               : listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak);
+  const std::vector<ListedRow> listed = all_ipus ? all_rows(static_cast<std::size_t>(program.memory_size()))
+                                                 : listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak);
   for (const ListedRow& ipu : listed) {
     if (ipu.left_out > 0) {
       row("..", fmt::format("{}, which -v lists", counted(ipu.left_out, "IPU")));
     }
     const proto::IpuMemory& memory = program.memory(static_cast<int>(ipu.index));
     row(fmt::format("IPU {} memory", ipu.index),
-        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-            (ipu.stands_out ? kHasFullestTile : ""));
-    row("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                              memory.bytes_per_tile(), memory.tile_classes()));
+        memory_text(memory.peak(), memory.capacity(), memory.always_live()) + (ipu.stands_out ? kHasFullestTile : ""));
+    row("  tiles",
+        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(), memory.tile_classes()));
   }
   const CompiledNeed need = compiled_need(program);
   const Bytes estimated = e.needs().total();
-  const double ratio = static_cast<double>(need.peaks.count()) /
-                       static_cast<double>(std::max<std::int64_t>(1, estimated.count()));
+  const double ratio =
+      static_cast<double>(need.peaks.count()) / static_cast<double>(std::max<std::int64_t>(1, estimated.count()));
   if (need.ipus > 1) {
     row("all IPUs", text_of(need.peaks) + " at their peaks");
   }
-  row("estimated", fmt::format("{}; the compiler needs {:.1f} % {}", text_of(estimated),
-                               std::abs(100 * (ratio - 1)), ratio < 1 ? "less" : "more"));
+  row("estimated", fmt::format("{}; the compiler needs {:.1f} % {}", text_of(estimated), std::abs(100 * (ratio - 1)),
+                               ratio < 1 ? "less" : "more"));
   for (const NamedShare& share : kShares) {
     row(fmt::format("  {}", share.name), share_text(need.shares, share));
   }
@@ -390,8 +370,7 @@ std::string compiled_text(const Estimate& e, const Program& program, bool all_ip
   return text;
 }
 
-VariedRow varied_row(const std::string& value, const Estimate& estimate,
-                     const std::optional<CompiledNeed>& compiled) {
+VariedRow varied_row(const std::string& value, const Estimate& estimate, const std::optional<CompiledNeed>& compiled) {
   const Bytes total = estimate.needs().total();
   return {value, estimate.parameters, total, ipus_for(total, estimate.capacity), compiled};
 }
@@ -405,14 +384,13 @@ std::string varied_text(const std::string& key, const std::vector<VariedRow>& ro
     width = std::max(width, row.value.size());
   }
   const bool compiled = rows[0].compiled.has_value();
-  std::string text = varied_line(key, width, "parameters", "estimated", "IPUs",
-                                 compiled ? "compiled" : "", compiled ? "fullest tile" : "") +
+  std::string text = varied_line(key, width, "parameters", "estimated", "IPUs", compiled ? "compiled" : "",
+                                 compiled ? "fullest tile" : "") +
                      "\n";
   for (const VariedRow& row : rows) {
     const std::optional<CompiledNeed>& need = row.compiled;
-    text += varied_line(row.value, width, grouped(row.parameters), text_of(row.estimated),
-                        grouped(row.ipus), need ? text_of(need->peaks) : "",
-                        need ? tile_bytes_text(need->fullest_tile) : "");
+    text += varied_line(row.value, width, grouped(row.parameters), text_of(row.estimated), grouped(row.ipus),
+                        need ? text_of(need->peaks) : "", need ? tile_bytes_text(need->fullest_tile) : "");
     text += need && !need->fits ? "  does not fit\n" : "\n";
   }
   text += growth_line(rows, width);

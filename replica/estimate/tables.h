@@ -39,8 +39,8 @@ std::string estimate_text(const Estimate& estimate);
 /// A row for each layer; with `blocks` below it one for each block, with its formula.
 std::string layers_text(const Estimate& estimate, bool blocks);
 
-/// A row for each IPU of the compiled job, and all of them beside the estimate. Requires: the
-/// Program has a layout for each IPU.
+/// A row for each IPU of the compiled job, and all of them beside the estimate. Requires: the Program has a layout for
+/// each IPU.
 std::string compiled_text(const Estimate& estimate, const Program& program, bool all_ipus);
 
 /// One value of what is varied.
@@ -51,12 +51,10 @@ struct VariedRow {
   std::int64_t ipus = 1;  ///< Suggested.
   std::optional<CompiledNeed> compiled = std::nullopt;
 };
-VariedRow varied_row(const std::string& value, const Estimate& estimate,
-                     const std::optional<CompiledNeed>& compiled);
+VariedRow varied_row(const std::string& value, const Estimate& estimate, const std::optional<CompiledNeed>& compiled);
 
-/// The rows; below them, where the values are whole numbers, what each 1 more adds, from the first
-/// row to the last. Then, where they were compiled, the same for the shares. Requires: either all
-/// rows have what was compiled, or none.
+/// The rows; below them, where the values are whole numbers, what each 1 more adds, from the first row to the last.
+/// Then, where they were compiled, the same for the shares. Requires: either all rows have what was compiled, or none.
 std::string varied_text(const std::string& key, const std::vector<VariedRow>& rows);
 
 }  // namespace poprun

@@ -132,9 +132,8 @@ Result<Attributes> parse_attributes(std::string_view text) {
     const bool is_named = !words.eof() && !name.empty() && name.find(' ') == std::string::npos;
     const std::optional<Attribute> value = is_named ? read_value(words) : std::nullopt;
     if (!value) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("'{}' is not an attribute such as pad=[1,1]",
-                              text.substr(begin, text.find(' ', begin) - begin)));
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not an attribute such as pad=[1,1]",
+                                                 text.substr(begin, text.find(' ', begin) - begin)));
     }
     attributes.set(name, *value);
   }

@@ -11,18 +11,16 @@
 
 namespace poprun {
 
-using Attribute =
-    std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
 /// An operation's parameters by name, in name order.
 ///
-/// The getters require that the attribute exists and has that type. The operators' shape faces
-/// check what comes from outside; everything later may rely on them.
+/// The getters require that the attribute exists and has that type. The operators' shape faces check what comes from
+/// outside; everything later may rely on them.
 class Attributes {
  public:
   Attributes() = default;
-  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> values)
-      : values_(values) {}
+  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> values) : values_(values) {}
 
   void set(std::string name, Attribute value) { values_[std::move(name)] = std::move(value); }
   [[nodiscard]] bool has(const std::string& name) const { return values_.contains(name); }
@@ -40,9 +38,9 @@ class Attributes {
   std::map<std::string, Attribute> values_;
 };
 
-/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an
-/// exponent, and all their digits, so that parsing returns the same value and type. In texts, a
-/// backslash stands before a quote and another backslash. An empty list is always one of integers.
+/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an exponent, and all their
+/// digits, so that parsing returns the same value and type. In texts, a backslash stands before a quote and another
+/// backslash. An empty list is always one of integers.
 std::string to_text(const Attributes& attributes);
 
 /// The inverse. Errors: kUsage, quotes the faulty text.

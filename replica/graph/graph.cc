@@ -88,10 +88,9 @@ TensorId Graph::add_given(Tensor tensor) {
 }
 
 bool Graph::has_below(std::string_view beginning) const {
-  const auto below =
-      std::ranges::find_if(by_name_.lower_bound(beginning), by_name_.end(), [&](const auto& named) {
-        return named.second != kReserved || !named.first.starts_with(beginning);
-      });
+  const auto below = std::ranges::find_if(by_name_.lower_bound(beginning), by_name_.end(), [&](const auto& named) {
+    return named.second != kReserved || !named.first.starts_with(beginning);
+  });
   return below != by_name_.end() && below->first.starts_with(beginning);
 }
 
@@ -112,8 +111,7 @@ TensorId Graph::find(std::string_view name) const {
 }
 
 Operation Call::operation() const {
-  Operation operation{
-      std::string{kKind}, {}, {}, {{"function", function}, {"micro_batch", micro_batch}}};
+  Operation operation{std::string{kKind}, {}, {}, {{"function", function}, {"micro_batch", micro_batch}}};
   if (entry != 0) {
     operation.attributes.set("entry", entry);
   }
@@ -129,15 +127,13 @@ std::optional<Call> Call::from(const Operation& operation) {
   const auto index = values.find("micro_batch");
   const auto entry = values.find("entry");
   if (operation.kind != kKind || function == values.end() || index == values.end() ||
-      !std::holds_alternative<std::string>(function->second) ||
-      !std::holds_alternative<std::int64_t>(index->second) ||
+      !std::holds_alternative<std::string>(function->second) || !std::holds_alternative<std::int64_t>(index->second) ||
       (entry != values.end() && !std::holds_alternative<std::int64_t>(entry->second))) {
     return std::nullopt;
   }
   Call call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second),
             entry == values.end() ? 0 : std::get<std::int64_t>(entry->second)};
-  for (auto salt = values.find(salt_name(0)); salt != values.end();
-       salt = values.find(salt_name(call.salts.size()))) {
+  for (auto salt = values.find(salt_name(0)); salt != values.end(); salt = values.find(salt_name(call.salts.size()))) {
     if (!std::holds_alternative<std::string>(salt->second)) {
       return std::nullopt;
     }

@@ -16,10 +16,9 @@
 
 /// A job as data: tensors, and functions made of operations on them.
 ///
-/// Operations run in the order listed. A tensor is written once, except by operations that name it
-/// as both input and output: those update it in place. Some operations compute (replica/ops),
-/// others are the machine's (replica/machine): host streams, exchanges between IPUs and replicas,
-/// initialisation of variables, calls.
+/// Operations run in the order listed. A tensor is written once, except by operations that name it as both input and
+/// output: those update it in place. Some operations compute (replica/ops), others are the machine's (replica/machine):
+/// host streams, exchanges between IPUs and replicas, initialisation of variables, calls.
 namespace poprun {
 
 /// What a tensor is for, in reports. Does not determine its life: liveness does.
@@ -57,12 +56,11 @@ struct Tensor {
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half precision job.
   std::uint32_t ipu = 0;   ///< Its home: the IPU of the replica in whose memory it lies.
-  /// The tensor whose values it holds once more: on another IPU, for another stage, in a stash, or
-  /// computed again on the way back.
+  /// The tensor whose values it holds once more: on another IPU, for another stage, in a stash, or computed again on
+  /// the way back.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
-  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one
-  /// dimension.
+  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one dimension.
   std::optional<TensorType> shard_of = std::nullopt;
   /// If it is a variable that functions load when they need it; nothing: it stays where it is.
   std::optional<Residence> residence = std::nullopt;
@@ -99,8 +97,8 @@ struct Operation {
 /// A layer of the model, a place where it can be cut.
 struct Layer {
   std::string name;  ///< Unique in the graph.
-  /// True for the blocks that people count when they spread a model ("24 layers"); false for what
-  /// is before and behind them, such as embeddings and heads.
+  /// True for the blocks that people count when they spread a model ("24 layers"); false for what is before and behind
+  /// them, such as embeddings and heads.
   bool counted = true;
 
   friend bool operator==(const Layer&, const Layer&) = default;
@@ -118,19 +116,18 @@ struct Function {
   std::vector<Region> regions;
 };
 
-/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations
-/// that ask for the micro-batch index get `micro_batch` plus that of the caller, which a function
-/// of the host has not, plus the round of the region that repeats the call. With `entry=5`, the
-/// entries of remote buffers that its copies name count from 5 on, plus those of the caller. It
-/// reads and writes what the function does.
+/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations that ask for the
+/// micro-batch index get `micro_batch` plus that of the caller, which a function of the host has not, plus the round of
+/// the region that repeats the call. With `entry=5`, the entries of remote buffers that its copies name count from 5
+/// on, plus those of the caller. It reads and writes what the function does.
 struct Call {
   static constexpr std::string_view kKind = "call";
 
   std::string function;
   std::int64_t micro_batch = 0;
   std::int64_t entry = 0;
-  /// Names of the random numbers that the function's operations draw, by the numbers with which
-  /// these ask for them: `salt0="encoder.7.dropout"`.
+  /// Names of the random numbers that the function's operations draw, by the numbers with which these ask for them:
+  /// `salt0="encoder.7.dropout"`.
   std::vector<std::string> salts = {};
 
   [[nodiscard]] Operation operation() const;
@@ -167,8 +164,8 @@ class Graph {
   /// `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Its name gives way to those that are given: it becomes `free_name`. So whatever the compiler
-  /// adds, and calls what it likes, leaves the names of the model alone.
+  /// Its name gives way to those that are given: it becomes `free_name`. So whatever the compiler adds, and calls what
+  /// it likes, leaves the names of the model alone.
   TensorId add_tensor(Tensor tensor);
 
   /// A tensor whose name was given and stays. Requires: no other tensor has that name.
@@ -208,11 +205,10 @@ const Function* find_function(const Graph& graph, std::string_view name);
 /// The names of the functions that others call; the host runs the rest.
 std::set<std::string> called_functions(const Graph& graph);
 
-/// Checks what every pass may rely on: names and ids in range, every tensor written before it is
-/// read (in its function, in one that is called before, or in an earlier one), written by one
-/// operation only, unless others update it in place, or are copies of copies of it, all are copies,
-/// or it is a remote buffer, a shard or what resides in one, or belongs to an outlined function.
-/// Errors: kBug, names function, operation and tensor.
+/// Checks what every pass may rely on: names and ids in range, every tensor written before it is read (in its function,
+/// in one that is called before, or in an earlier one), written by one operation only, unless others update it in
+/// place, or are copies of copies of it, all are copies, or it is a remote buffer, a shard or what resides in one, or
+/// belongs to an outlined function. Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
 /// One line per tensor and operation:
@@ -227,12 +223,11 @@ Status verify_graph(const Graph& graph);
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0
 ///
-/// An operation's origin (layer, which may be empty, stage, direction) is left out where it is
-/// `{}`, and a tensor's IPU where it is 0.
+/// An operation's origin (layer, which may be empty, stage, direction) is left out where it is `{}`, and a tensor's IPU
+/// where it is 0.
 std::string to_text(const Graph& graph);
 
-/// The inverse. Allows comments from # to the end of a line; checks syntax and names, not
-/// operators.
+/// The inverse. Allows comments from # to the end of a line; checks syntax and names, not operators.
 /// Errors: kUsage, with the line.
 Result<Graph> parse_graph(std::string_view text);
 

@@ -113,23 +113,20 @@ class Parser {
     const std::size_t colon = text.find(" : ");
     const std::size_t space = text.rfind(' ');
     if (colon == std::string_view::npos || space <= colon + 2) {
-      return fail(
-          ErrorCode::kUsage,
-          "expected: tensor NAME : TYPE ROLE [keeps-f32] [streaming] [ipu=I] [copy-of=NAME] "
-          "[shard-of=TYPE] [resides=NAME[:ENTRY]]");
+      return fail(ErrorCode::kUsage,
+                  "expected: tensor NAME : TYPE ROLE [keeps-f32] [streaming] [ipu=I] [copy-of=NAME] "
+                  "[shard-of=TYPE] [resides=NAME[:ENTRY]]");
     }
     const std::string name{trim(text.substr(0, colon))};
     if (graph.has(name)) {
       return fail(ErrorCode::kUsage, fmt::format("tensor '{}' is defined twice", name));
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
-    for (const Role role :
-         {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
-          Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
+    for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer, Role::kGradient,
+                            Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_given({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu),
-                         copy_of, streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of,
-                         resides});
+        graph.add_given({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu), copy_of,
+                         streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of, resides});
         return {};
       }
     }
@@ -159,8 +156,7 @@ class Parser {
   /// `layer:stage:direction`
   [[nodiscard]] Result<Origin> origin(std::string_view text) const {
     const std::size_t last = text.rfind(':');
-    const std::size_t first =
-        last == std::string_view::npos || last == 0 ? last : text.rfind(':', last - 1);
+    const std::size_t first = last == std::string_view::npos || last == 0 ? last : text.rfind(':', last - 1);
     if (first == std::string_view::npos) {
       return fail(ErrorCode::kUsage, "expected: @LAYER:STAGE:DIRECTION OPERATION");
     }
@@ -171,8 +167,7 @@ class Parser {
     if ((!name.empty() && layer == graph.layers.end()) || direction == kDirections.end()) {
       return fail(ErrorCode::kUsage, fmt::format("'{}' is no origin", text));
     }
-    POPRUN_ASSIGN(const std::int64_t stage,
-                  number(text.substr(first + 1, last - first - 1), "a stage"));
+    POPRUN_ASSIGN(const std::int64_t stage, number(text.substr(first + 1, last - first - 1), "a stage"));
     if (!name.empty()) {
       origin.layer = static_cast<std::int32_t>(layer - graph.layers.begin());
     }
@@ -234,18 +229,16 @@ std::string to_text(const Graph& graph, const Origin& origin) {
   if (origin == Origin{}) {
     return {};
   }
-  return fmt::format(
-      "@{}:{}:{} ",
-      origin.layer == kNoLayer ? "" : graph.layers.at(static_cast<std::size_t>(origin.layer)).name,
-      origin.stage, kDirections.at(static_cast<std::size_t>(origin.direction)));
+  return fmt::format("@{}:{}:{} ",
+                     origin.layer == kNoLayer ? "" : graph.layers.at(static_cast<std::size_t>(origin.layer)).name,
+                     origin.stage, kDirections.at(static_cast<std::size_t>(origin.direction)));
 }
 
 }  // namespace
 
 std::string_view to_text(Role role) {
-  constexpr std::array<std::string_view, 8> kNames = {"activation", "parameter", "optimizer-state",
-                                                      "buffer",     "gradient",  "stream",
-                                                      "metric",     "constant"};
+  constexpr std::array<std::string_view, 8> kNames = {"activation", "parameter", "optimizer-state", "buffer",
+                                                      "gradient",   "stream",    "metric",          "constant"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 
@@ -255,13 +248,12 @@ std::string to_text(const Graph& graph) {
     text += fmt::format("layer {}{}\n", layer.name, layer.counted ? "" : kUncounted);
   }
   for (const Tensor& tensor : graph.tensors()) {
-    text += fmt::format(
-        "tensor {} : {} {}{}{}{}{}{}{}\n", tensor.name, to_text(tensor.type), to_text(tensor.role),
-        tensor.keeps_f32 ? kKeepsF32 : "", tensor.is_remote() ? kStreaming : "",
-        tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu),
-        tensor.copy_of ? fmt::format("{}{}", kCopyOf, graph.tensor(*tensor.copy_of).name) : "",
-        tensor.shard_of ? fmt::format("{}{}", kShardOf, to_text(*tensor.shard_of)) : "",
-        tensor.residence ? residence_text(graph, *tensor.residence) : "");
+    text += fmt::format("tensor {} : {} {}{}{}{}{}{}{}\n", tensor.name, to_text(tensor.type), to_text(tensor.role),
+                        tensor.keeps_f32 ? kKeepsF32 : "", tensor.is_remote() ? kStreaming : "",
+                        tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu),
+                        tensor.copy_of ? fmt::format("{}{}", kCopyOf, graph.tensor(*tensor.copy_of).name) : "",
+                        tensor.shard_of ? fmt::format("{}{}", kShardOf, to_text(*tensor.shard_of)) : "",
+                        tensor.residence ? residence_text(graph, *tensor.residence) : "");
   }
   for (const Function& function : graph.functions) {
     text += fmt::format("function {}\n", function.name);
@@ -271,9 +263,8 @@ std::string to_text(const Graph& graph) {
         const std::string outputs = names(graph, operation.outputs);
         const std::string attributes = to_text(operation.attributes);
         text +=
-            fmt::format("{}{}{}{}({}){}{}\n", to_text(graph, operation.origin), outputs,
-                        outputs.empty() ? "" : " = ", operation.kind,
-                        names(graph, operation.inputs), attributes.empty() ? "" : " ", attributes);
+            fmt::format("{}{}{}{}({}){}{}\n", to_text(graph, operation.origin), outputs, outputs.empty() ? "" : " = ",
+                        operation.kind, names(graph, operation.inputs), attributes.empty() ? "" : " ", attributes);
       }
     }
   }

@@ -13,8 +13,7 @@ namespace {
 constexpr std::string_view kCopy = "copy";
 constexpr std::string_view kAllGather = "all_gather";
 
-/// Follows the operations as they run, through calls, and checks them against the tensors written
-/// so far.
+/// Follows the operations as they run, through calls, and checks them against the tensors written so far.
 class Verifier {
  public:
   explicit Verifier(const Graph& graph) : graph_(graph), writers_(graph.tensors().size()) {}
@@ -36,8 +35,8 @@ class Verifier {
 
   Status check(const Function& function, const Operation& operation) {
     const auto bug = [&](std::string_view what, TensorId id) {
-      return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
-                                               operation.kind, what, graph_.tensor(id).name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("function {}: {} {} '{}'", function.name, operation.kind, what, graph_.tensor(id).name));
     };
     for (const TensorId id : operation.inputs) {
       if (writers_[index_of(id)] == nullptr) {
@@ -48,12 +47,11 @@ class Verifier {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
       const Tensor& tensor = graph_.tensor(id);
-      const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote() ||
-                                  is_of_outlined(id) || operation.kind == kAllGather;
-      const bool copies =
-          operation.kind == kCopy &&
-          (writer == nullptr || writer->kind == kCopy || is_of_outlined(source_of(operation, id)) ||
-           copied_.contains({id, source_of(operation, id)}));
+      const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote() || is_of_outlined(id) ||
+                                  operation.kind == kAllGather;
+      const bool copies = operation.kind == kCopy &&
+                          (writer == nullptr || writer->kind == kCopy || is_of_outlined(source_of(operation, id)) ||
+                           copied_.contains({id, source_of(operation, id)}));
       if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
         return bug("writes a second time", id);
@@ -79,9 +77,8 @@ class Verifier {
   Status call(const Function& caller, const std::string& name) {
     const Function* callee = find_function(graph_, name);
     if (callee == nullptr || callee == &caller) {
-      return fail(
-          ErrorCode::kBug,
-          fmt::format("function {}: calls '{}', which is not another function", caller.name, name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("function {}: calls '{}', which is not another function", caller.name, name));
     }
     return called_.insert(callee).second ? function(*callee) : Status{};
   }

@@ -20,8 +20,7 @@ Bytes size_of(DataType type);
 /// "f32", "f16", "i32", "u8".
 std::string_view element_name(DataType type);
 
-/// How a tensor's elements lie in memory. Shapes are always logical: images are [N, C, H, W] in
-/// either layout.
+/// How a tensor's elements lie in memory. Shapes are always logical: images are [N, C, H, W] in either layout.
 enum class Layout : std::uint8_t {
   kRowMajor,      ///< Last dimension fastest.
   kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. Convolutions compute in it.

@@ -19,8 +19,7 @@ Result<Program> Compilation::job() {
   const JobInputs inputs{reply_.config(), reply_.dataset(), onnx_};
   POPRUN_ASSIGN(CompileOptions options, compile_options(inputs.config, inputs.dataset, onnx_));
   options.layout_if_too_large = true;
-  POPRUN_ASSIGN(Program program,
-                compile_job(inputs, options, {.before_compilation = before_compilation_}));
+  POPRUN_ASSIGN(Program program, compile_job(inputs, options, {.before_compilation = before_compilation_}));
   POPRUN_TRY(admit(program));
   POPRUN_ASSIGN(const WeightMatch match, take_weights(program));
   POPRUN_ASSIGN(const bool is_new, take_match(match, inputs, options, program));
@@ -58,12 +57,10 @@ Result<CheckedVariants> Compilation::variants() {
 }
 
 Result<Program> Compilation::variant(const Variant& variant) {
-  POPRUN_ASSIGN(CompileOptions options,
-                compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
   options.initialised_here = initialised_here_;
   options.evaluation_batches =
-      std::min(options.evaluation_batches,
-               static_cast<std::int64_t>(kCheckedBatches) * options.compute_batches);
+      std::min(options.evaluation_batches, static_cast<std::int64_t>(kCheckedBatches) * options.compute_batches);
   return plan_program(options);
 }
 
@@ -74,8 +71,7 @@ Status Compilation::receive_model() {
     return {};
   }
   POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
-  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss(),
-                                                    model.trained_constants()));
+  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss(), model.trained_constants()));
   return {};
 }
 

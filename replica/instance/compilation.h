@@ -17,18 +17,15 @@
 
 namespace poprun {
 
-/// How replica 0 compiles the Programs of its job: with the model and the weights that it gets from
-/// the launcher, each asked for once.
+/// How replica 0 compiles the Programs of its job: with the model and the weights that it gets from the launcher, each
+/// asked for once.
 class Compilation {
  public:
-  /// Client and reply must outlive this. `before_compilation`: called before each, of which `job`
-  /// may take many.
-  Compilation(CoordinatorClient& client, const proto::JoinReply& reply,
-              std::function<void()> before_compilation)
+  /// Client and reply must outlive this. `before_compilation`: called before each, of which `job` may take many.
+  Compilation(CoordinatorClient& client, const proto::JoinReply& reply, std::function<void()> before_compilation)
       : client_(client), reply_(reply), before_compilation_(std::move(before_compilation)) {}
 
-  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs
-  /// all the same.
+  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs all the same.
   Result<Program> job();
 
   /// What `poprun-emu check` compares, and the Program of each, whether it fits or not.

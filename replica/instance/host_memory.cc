@@ -15,8 +15,8 @@ Bytes memory_touched(const Program& program) {
   return bytes;
 }
 
-Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas,
-                         Bytes each, Bytes copies) {
+Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
+                         Bytes copies) {
   const std::int64_t needed = each.count() * static_cast<std::int64_t>(replicas) + copies.count();
   if (needed <= memory.bytes.count()) {
     return {};
@@ -25,15 +25,13 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
               fmt::format("{} on host {} {} {} of its memory for {} tensors{}, "
                           "but only {} is free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
-                          counted(replicas, "replica"), host, replicas == 1 ? "needs" : "need",
-                          bytes_text(needed), replicas == 1 ? "its" : "their",
-                          copies.count() > 0 ? " and a checkpoint" : "",
+                          counted(replicas, "replica"), host, replicas == 1 ? "needs" : "need", bytes_text(needed),
+                          replicas == 1 ? "its" : "their", copies.count() > 0 ? " and a checkpoint" : "",
                           bytes_text(memory.bytes.count()), memory.source),
               {.shortage = Shortage{.needed = Bytes{needed}, .had = memory.bytes}});
 }
 
-Status check_shared_folder(const std::string& folder, const std::string& host,
-                           std::uint32_t processes) {
+Status check_shared_folder(const std::string& folder, const std::string& host, std::uint32_t processes) {
   constexpr std::int64_t kSegment = std::int64_t{4} << 20;
   const std::int64_t needed = std::int64_t{processes} * (64 + 4 * std::int64_t{processes}) * 1024;
   struct statvfs status {};
@@ -44,14 +42,12 @@ Status check_shared_folder(const std::string& folder, const std::string& host,
   if (free < kSegment || free >= needed) {
     return {};
   }
-  return fail(
-      ErrorCode::kHostResources,
-      fmt::format(
-          "{} processes on host {} need {} in {} for Open MPI, but only {} is free; mount a "
-          "larger one (docker run --shm-size), remove any vader_segment.* files that killed "
-          "jobs left there, or use fewer processes (--num-instances)",
-          processes, host, bytes_text(needed), folder, bytes_text(free)),
-      {.shortage = Shortage{.needed = Bytes{needed}, .had = Bytes{free}}});
+  return fail(ErrorCode::kHostResources,
+              fmt::format("{} processes on host {} need {} in {} for Open MPI, but only {} is free; mount a "
+                          "larger one (docker run --shm-size), remove any vader_segment.* files that killed "
+                          "jobs left there, or use fewer processes (--num-instances)",
+                          processes, host, bytes_text(needed), folder, bytes_text(free)),
+              {.shortage = Shortage{.needed = Bytes{needed}, .had = Bytes{free}}});
 }
 
 }  // namespace poprun

@@ -21,8 +21,7 @@ constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 bool moves_bits(std::string_view variable) {
   constexpr std::array<std::string_view, 3> kFamilies = {"OMP_", "GOMP_", "KMP_"};
   constexpr std::array<std::string_view, 4> kNames = {
-      "ONEDNN_DEFAULT_FPMATH_MODE=", "DNNL_DEFAULT_FPMATH_MODE=", "ONEDNN_CPU_ISA_HINTS=",
-      "DNNL_CPU_ISA_HINTS="};
+      "ONEDNN_DEFAULT_FPMATH_MODE=", "DNNL_DEFAULT_FPMATH_MODE=", "ONEDNN_CPU_ISA_HINTS=", "DNNL_CPU_ISA_HINTS="};
   const auto begins = [variable](std::string_view name) { return variable.starts_with(name); };
   return variable != "OMP_NUM_THREADS=1" &&
          (std::ranges::any_of(kFamilies, begins) || std::ranges::any_of(kNames, begins));
@@ -49,9 +48,8 @@ void pin_environment(char** arguments) {
   std::string one_thread = "OMP_NUM_THREADS=1";
   std::string told = std::string(kDropped) + '=' + dropped;
   const std::string told_before = std::string(kDropped) + '=';
-  std::erase_if(kept, [&](std::string_view variable) {
-    return variable == one_thread || variable.starts_with(told_before);
-  });
+  std::erase_if(kept,
+                [&](std::string_view variable) { return variable == one_thread || variable.starts_with(told_before); });
   kept.insert(kept.end(), {one_thread.data(), told.data(), nullptr});
   execve("/proc/self/exe", arguments, kept.data());
   // Without /proc: as good as it can be.

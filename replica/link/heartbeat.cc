@@ -50,8 +50,7 @@ constexpr std::chrono::seconds kDataWait{1};  // Others must hear of it before t
 std::vector<proto::TcpLink> tcp_links() {
   std::map<std::pair<std::string, std::string>, proto::TcpLink> links;
   std::error_code error;
-  for (fs::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
     int file = -1;
     std::from_chars(name.data(), name.data() + name.size(), file);
@@ -78,14 +77,9 @@ std::vector<proto::TcpLink> tcp_links() {
   return found;
 }
 
-Heartbeat::Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
-                     DrainGate& gate, std::uint32_t instance, std::chrono::milliseconds interval,
-                     std::function<void()> on_lost)
-    : board_(board),
-      gate_(gate),
-      instance_(instance),
-      interval_(interval),
-      on_lost_(std::move(on_lost)) {
+Heartbeat::Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
+                     std::uint32_t instance, std::chrono::milliseconds interval, std::function<void()> on_lost)
+    : board_(board), gate_(gate), instance_(instance), interval_(interval), on_lost_(std::move(on_lost)) {
   connection.prepare(context_, 0);
   stream_ = connection.stub->Heartbeat(&context_);
   writer_ = std::thread([this] { write_beats(); });

@@ -14,30 +14,28 @@
 
 namespace poprun {
 
-/// This process's TCP connections to other machines, summed up for each pair of addresses, in their
-/// order: what MPI, the launcher and the data server are spoken to by. The kernel counts; whoever
-/// compares two looks sees which link loses packets. Costs about a microsecond an open file.
-/// Nothing where /proc is not mounted.
+/// This process's TCP connections to other machines, summed up for each pair of addresses, in their order: what MPI,
+/// the launcher and the data server are spoken to by. The kernel counts; whoever compares two looks sees which link
+/// loses packets. Costs about a microsecond an open file. Nothing where /proc is not mounted.
 std::vector<proto::TcpLink> tcp_links();
 
-/// The heartbeat of one instance: a beat now and every interval up, and every second where a
-/// replica waits for its data server; the launcher's wishes down. Two threads that sleep; a replica
-/// that hangs in a collective keeps beating and shows where it hangs.
+/// The heartbeat of one instance: a beat now and every interval up, and every second where a replica waits for its data
+/// server; the launcher's wishes down. Two threads that sleep; a replica that hangs in a collective keeps beating and
+/// shows where it hangs.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `connection`, `board` and `gate`, which takes the launcher's wishes, must outlive this.
-  /// `on_lost` is called once, from the reading thread, when the stream ends without `leave`.
+  /// `connection`, `board` and `gate`, which takes the launcher's wishes, must outlive this. `on_lost` is called once,
+  /// from the reading thread, when the stream ends without `leave`.
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
-            std::uint32_t instance, std::chrono::milliseconds interval,
-            std::function<void()> on_lost);
+            std::uint32_t instance, std::chrono::milliseconds interval, std::function<void()> on_lost);
 
   /// Without `leave` before it, the launcher sees a death.
   ~Heartbeat();
 
-  /// When the launcher last said that a replica of the job waits for its data server; the clock's
-  /// beginning where it never did.
+  /// When the launcher last said that a replica of the job waits for its data server; the clock's beginning where it
+  /// never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
   /// As Directive's, the last one.

@@ -30,8 +30,7 @@ Result<std::uint32_t> integer_variable(const char* name) {
   if (view.empty() || error != std::errc{} || stop != view.data() + view.size()) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("environment variable {} is '{}', not a number; poprun-emu starts this program",
-                    name, view));
+        fmt::format("environment variable {} is '{}', not a number; poprun-emu starts this program", name, view));
   }
   return value;
 }
@@ -61,9 +60,8 @@ Result<InstanceEnvironment> read_instance_environment() {
   InstanceEnvironment environment;
   const char* coordinator = std::getenv("POPRUN_EMU_COORDINATOR");
   if (coordinator == nullptr || *coordinator == '\0') {
-    return fail(
-        ErrorCode::kUsage,
-        "environment variable POPRUN_EMU_COORDINATOR is not set; poprun-emu starts this program");
+    return fail(ErrorCode::kUsage,
+                "environment variable POPRUN_EMU_COORDINATOR is not set; poprun-emu starts this program");
   }
   environment.coordinator = coordinator;
   const char* token = std::getenv("POPRUN_EMU_TOKEN");
@@ -77,12 +75,10 @@ Result<InstanceEnvironment> read_instance_environment() {
   }
   POPRUN_ASSIGN(environment.first_replica, integer_variable("POPDIST_REPLICA_INDEX_OFFSET"));
   POPRUN_ASSIGN(environment.local_replicas, integer_variable("POPDIST_NUM_LOCAL_REPLICAS"));
-  if (environment.local_replicas == 0 ||
-      environment.first_replica % environment.local_replicas != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("POPDIST_REPLICA_INDEX_OFFSET = {} is not a multiple of "
-                            "POPDIST_NUM_LOCAL_REPLICAS = {}",
-                            environment.first_replica, environment.local_replicas));
+  if (environment.local_replicas == 0 || environment.first_replica % environment.local_replicas != 0) {
+    return fail(ErrorCode::kUsage, fmt::format("POPDIST_REPLICA_INDEX_OFFSET = {} is not a multiple of "
+                                               "POPDIST_NUM_LOCAL_REPLICAS = {}",
+                                               environment.first_replica, environment.local_replicas));
   }
   environment.instance = environment.first_replica / environment.local_replicas;
   return environment;
@@ -91,26 +87,24 @@ Result<InstanceEnvironment> read_instance_environment() {
 CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost)
     : environment_(environment),
       on_lost_(std::move(on_lost)),
-      connection_(std::make_unique<CoordinatorConnection>(environment.coordinator,
-                                                          environment.token, environment.identity)),
-      board_(
-          std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)),
+      connection_(
+          std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token, environment.identity)),
+      board_(std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)),
       gate_(std::make_unique<DrainGate>(environment.local_replicas)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
 
-Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds,
-                                                 proto::JoinRequest request) {
+Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds, proto::JoinRequest request) {
   // The launcher listens before it starts anybody, so a connection takes no time; its answer may.
   const double connect_seconds = std::min(timeout_seconds, kConnectSecondsMax);
   const std::chrono::duration<double> patience(connect_seconds);
   if (!connection_->channel->WaitForConnected(
           std::chrono::system_clock::now() +
           std::chrono::duration_cast<std::chrono::system_clock::duration>(patience))) {
-    return poprun::fail(ErrorCode::kUnreachable,
-                        fmt::format("no connection to the launcher at {} for {} s",
-                                    connection_->address, connect_seconds),
-                        {.address = connection_->address});
+    return poprun::fail(
+        ErrorCode::kUnreachable,
+        fmt::format("no connection to the launcher at {} for {} s", connection_->address, connect_seconds),
+        {.address = connection_->address});
   }
   grpc::ClientContext context;
   connection_->prepare(context, timeout_seconds);
@@ -122,22 +116,20 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds,
   proto::JoinReply reply;
   const grpc::Status status = connection_->stub->Join(&context, request, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return poprun::fail(ErrorCode::kUnreachable,
-                        fmt::format("no answer from the launcher at {} for {} s",
-                                    connection_->address, timeout_seconds),
-                        {.address = connection_->address});
+    return poprun::fail(
+        ErrorCode::kUnreachable,
+        fmt::format("no answer from the launcher at {} for {} s", connection_->address, timeout_seconds),
+        {.address = connection_->address});
   }
   if (status.error_code() == grpc::StatusCode::ABORTED) {
     on_lost_();
   }
   if (!status.ok()) {
-    return poprun::fail(ErrorCode::kInfrastructure,
-                        fmt::format("the launcher at {} refused this instance: {}",
-                                    connection_->address, status.error_message()));
+    return poprun::fail(ErrorCode::kInfrastructure, fmt::format("the launcher at {} refused this instance: {}",
+                                                                connection_->address, status.error_message()));
   }
   const std::chrono::milliseconds interval{reply.heartbeat_interval_ms()};
-  heartbeat_ = std::make_unique<Heartbeat>(*connection_, *board_, *gate_, environment_.instance,
-                                           interval, on_lost_);
+  heartbeat_ = std::make_unique<Heartbeat>(*connection_, *board_, *gate_, environment_.instance, interval, on_lost_);
   return reply;
 }
 
@@ -183,14 +175,13 @@ std::uint64_t CoordinatorClient::checkpoint_after() const {
 namespace {
 
 Error stopped_sending(std::string_view what, const std::string& why) {
-  return {ErrorCode::kInfrastructure,
-          fmt::format("the launcher stopped sending {}: {}", what, why)};
+  return {ErrorCode::kInfrastructure, fmt::format("the launcher stopped sending {}: {}", what, why)};
 }
 
 /// Reads a stream to its end. `what` is being sent.
 template <typename Piece>
-Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context,
-                   std::string_view what, const std::function<Status(const Piece&)>& on_piece) {
+Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context, std::string_view what,
+                   const std::function<Status(const Piece&)>& on_piece) {
   Piece piece;
   while (stream.Read(&piece)) {
     Status taken = on_piece(piece);
@@ -255,8 +246,7 @@ Status CoordinatorClient::finish() {
   return reports == nullptr ? Status{} : reports->finish();
 }
 
-void CoordinatorClient::fail(ReplicaId replica, const Error& error,
-                             const std::vector<std::string>& recent_calls) {
+void CoordinatorClient::fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls) {
   proto::Failure failure = failure_of(error);
   failure.set_instance(environment_.instance);
   failure.set_replica(index_of(replica));
@@ -269,10 +259,9 @@ void CoordinatorClient::fail(ReplicaId replica, const Error& error,
   // A launcher that can't be told is gone, and then on_lost ends this process.
   const grpc::Status status = connection_->stub->Fail(&context, failure, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    log::write(
-        log::Level::kError, log::replica_source(index_of(replica), failure.host()),
-        fmt::format("the launcher at {} did not release this instance within {} s; it exits: {}",
-                    connection_->address, kFailSecondsMax, error.message));
+    log::write(log::Level::kError, log::replica_source(index_of(replica), failure.host()),
+               fmt::format("the launcher at {} did not release this instance within {} s; it exits: {}",
+                           connection_->address, kFailSecondsMax, error.message));
   }
 }
 

@@ -62,8 +62,7 @@ void LauncherReporter::note(std::string_view text) {
   send(std::move(item));
 }
 
-void LauncherReporter::weights(std::string_view name, std::string_view type,
-                               std::span<const std::int64_t> shape,
+void LauncherReporter::weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                                std::span<const std::byte> data) {
   for_chunks(name, type, shape, data, [this](proto::TensorChunk chunk) {
     proto::ReportItem item;
@@ -88,15 +87,14 @@ void LauncherReporter::send(proto::ReportItem item) {
   }
 }
 
-Status LauncherOutfeed::push(std::uint64_t batch, std::string_view type,
-                             std::span<const std::int64_t> shape, std::span<const std::byte> data) {
+Status LauncherOutfeed::push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,
+                             std::span<const std::byte> data) {
   std::vector<std::uint64_t> items(static_cast<std::size_t>(shape[0]));
   const std::size_t counted = items_of_(batch, items);
   const std::size_t row_bytes = data.size() / items.size();
   for (std::size_t row = 0; row < counted; ++row) {
     for (std::size_t sent = 0; sent < row_bytes; sent += kPieceBytes) {
-      const auto piece =
-          data.subspan(row * row_bytes + sent, std::min(kPieceBytes, row_bytes - sent));
+      const auto piece = data.subspan(row * row_bytes + sent, std::min(kPieceBytes, row_bytes - sent));
       proto::ReportItem report;
       proto::OutputPiece& output = *report.mutable_output();
       output.set_type(std::string{type});

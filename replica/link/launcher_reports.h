@@ -16,8 +16,8 @@ namespace poprun {
 
 class CoordinatorClient;
 
-/// Tells the launcher replica 0's results, in order. The first report that fails sticks, and later
-/// ones are dropped: `status` tells. Belongs to one thread.
+/// Tells the launcher replica 0's results, in order. The first report that fails sticks, and later ones are dropped:
+/// `status` tells. Belongs to one thread.
 class LauncherReporter final : public Reporter {
  public:
   /// `client` must outlive this.
@@ -29,8 +29,8 @@ class LauncherReporter final : public Reporter {
   void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                std::span<const std::byte> data) override;
 
-  void dump(std::uint64_t step, std::string_view name, std::string_view type,
-            std::span<const std::int64_t> shape, std::span<const std::byte> data) override;
+  void dump(std::uint64_t step, std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
+            std::span<const std::byte> data) override;
 
   void send(proto::ReportItem item);
 

@@ -7,9 +7,7 @@
 namespace poprun {
 
 ProgressBoard::ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas)
-    : first_replica_(first_replica),
-      replicas_(replicas),
-      slots_(std::make_unique<Slot[]>(replicas)) {}
+    : first_replica_(first_replica), replicas_(replicas), slots_(std::make_unique<Slot[]>(replicas)) {}
 
 ProgressBoard::Slot& ProgressBoard::slot(ReplicaId replica) const {
   const std::uint32_t local = index_of(replica) - first_replica_;

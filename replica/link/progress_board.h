@@ -15,8 +15,8 @@
 
 namespace poprun {
 
-/// What each replica of this instance does now: one writer a replica, one reader (the heartbeat).
-/// Thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
+/// What each replica of this instance does now: one writer a replica, one reader (the heartbeat). Thread-safe. Writing
+/// costs an uncontended lock and the copy of a few bytes.
 class ProgressBoard {
  public:
   ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
@@ -62,9 +62,9 @@ class ProgressBoard {
   std::unique_ptr<Slot[]> slots_;  ///< [replicas_]
 };
 
-/// Where the replicas of one instance stop when the job is asked to drain. Parts come in the same
-/// order on all replicas of a job, so their numbers agree: the launcher hears how many each replica
-/// has begun, and names the highest of these numbers as the last part of all.
+/// Where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all replicas
+/// of a job, so their numbers agree: the launcher hears how many each replica has begun, and names the highest of these
+/// numbers as the last part of all.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10
@@ -77,14 +77,13 @@ class DrainGate {
   /// The next `parts` of the replica have one exchange, after the last of them.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
-  /// Whether the replica, by its place in the instance, shall begin its next part. Costs an
-  /// uncontended lock; once the instance holds it waits for the last part, which comes as soon as
-  /// the launcher has heard from every instance. Should it not come, the launcher names who is
-  /// silent and ends this process.
+  /// Whether the replica, by its place in the instance, shall begin its next part. Costs an uncontended lock; once the
+  /// instance holds it waits for the last part, which comes as soon as the launcher has heard from every instance.
+  /// Should it not come, the launcher names who is silent and ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
-  /// Whether the replica needs no more data: the job stops before its next part, or before the last
-  /// that this one counts with.
+  /// Whether the replica needs no more data: the job stops before its next part, or before the last that this one
+  /// counts with.
   [[nodiscard]] bool stops(std::uint32_t local) const;
 
   /// What the launcher asks for.

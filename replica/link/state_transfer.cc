@@ -28,8 +28,7 @@ bool may_be_sent_again(const grpc::Status& status) {
 
 grpc::Status send_part(const CoordinatorConnection& connection, grpc::ClientContext& context,
                        const proto::StatePart& part, std::span<const std::byte> bytes) {
-  connection.prepare(context,
-                     kSendSecondsMax + static_cast<double>(bytes.size()) / kSlowestBytesPerSecond);
+  connection.prepare(context, kSendSecondsMax + static_cast<double>(bytes.size()) / kSlowestBytesPerSecond);
   proto::StoreStateReply reply;
   const auto stream = connection.stub->StoreState(&context, &reply);
   proto::StatePiece piece;
@@ -62,12 +61,10 @@ void LauncherCheckpoints::give_up(bool given_up) {
   changed_.notify_all();
 }
 
-std::optional<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part,
-                                                               bool is_last) {
+std::optional<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part, bool is_last) {
   if (sending_.valid()) {
     give_up(true);
-    const bool sent =
-        sending_.wait_for(is_last ? kLastPatience : patience_) == std::future_status::ready;
+    const bool sent = sending_.wait_for(is_last ? kLastPatience : patience_) == std::future_status::ready;
     give_up(false);
     if (!sent) {
       return std::nullopt;
@@ -87,8 +84,7 @@ void LauncherCheckpoints::send() {
   sending_ = std::async(std::launch::async, [this] { run(); });
 }
 
-void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps,
-                                 std::chrono::seconds patience) {
+void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience) {
   if (!sending_.valid()) {
     return;
   }
@@ -168,27 +164,23 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
   proto::TensorChunk chunk;
   do {
     if (!stream_->read(chunk)) {
-      return fail(
-          ErrorCode::kInfrastructure,
-          fmt::format("the launcher stopped sending the checkpoint at '{}'", variable.name()));
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("the launcher stopped sending the checkpoint at '{}'", variable.name()));
     }
     const bool fits = chunk.name() == variable.name() && chunk.type() == variable.type() &&
-                      std::ranges::equal(chunk.shape(), variable.shape()) &&
-                      chunk.data().size() <= into.size();
+                      std::ranges::equal(chunk.shape(), variable.shape()) && chunk.data().size() <= into.size();
     if (!fits) {
-      return fail(ErrorCode::kData,
-                  fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
-                              "is another job's",
-                              chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
-                              variable.name(), variable.type(), fmt::join(variable.shape(), ", ")));
+      return fail(ErrorCode::kData, fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
+                                                "is another job's",
+                                                chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
+                                                variable.name(), variable.type(), fmt::join(variable.shape(), ", ")));
     }
     std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
     into = into.subspan(chunk.data().size());
   } while (!chunk.last());
   if (!into.empty()) {
-    return fail(ErrorCode::kData,
-                fmt::format("the checkpoint has {} B of '{}', not {} B",
-                            variable.bytes() - into.size(), variable.name(), variable.bytes()));
+    return fail(ErrorCode::kData, fmt::format("the checkpoint has {} B of '{}', not {} B",
+                                              variable.bytes() - into.size(), variable.name(), variable.bytes()));
   }
   return {};
 }

@@ -22,14 +22,13 @@ namespace poprun {
 class CoordinatorClient;
 class StateStream;
 
-/// Sends one replica's parts of checkpoints to the launcher, from a thread of its own, and keeps
-/// the memory of its one copy from checkpoint to checkpoint.
+/// Sends one replica's parts of checkpoints to the launcher, from a thread of its own, and keeps the memory of its one
+/// copy from checkpoint to checkpoint.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
-  /// `every`: steps between two; 0: only those that the launcher asks for. `patience`: for the part
-  /// before, where the others wait meanwhile. `client` must outlive this.
-  LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every,
-                      std::chrono::milliseconds patience)
+  /// `every`: steps between two; 0: only those that the launcher asks for. `patience`: for the part before, where the
+  /// others wait meanwhile. `client` must outlive this.
+  LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every, std::chrono::milliseconds patience)
       : client_(client), every_(every), patience_(patience) {}
 
   /// Breaks off what is not with the launcher within some seconds.
@@ -41,9 +40,9 @@ class LauncherCheckpoints final : public CheckpointStore {
 
   /// The step of the last part; 0: there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
-  /// Waits until the last part is with the launcher; it is sent again for as long as `patience`.
-  /// Breaks it off if not all of its peers come: `last_steps` are what `last_step` returns on all
-  /// replicas, in any order, once they have done their last step.
+  /// Waits until the last part is with the launcher; it is sent again for as long as `patience`. Breaks it off if not
+  /// all of its peers come: `last_steps` are what `last_step` returns on all replicas, in any order, once they have
+  /// done their last step.
   void settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience);
 
  private:

@@ -29,8 +29,7 @@ constexpr std::chrono::seconds kWaitMax{60};
 
 }  // namespace
 
-CoordinatorConnection::CoordinatorConnection(const std::string& host_port,
-                                             const std::string& job_token,
+CoordinatorConnection::CoordinatorConnection(const std::string& host_port, const std::string& job_token,
                                              const std::optional<TlsIdentity>& identity)
     : address(host_port),
       token(job_token),
@@ -70,15 +69,14 @@ ReportStream::~ReportStream() {
 Status ReportStream::send(proto::ReportItem item) {
   const std::size_t bytes = item.ByteSizeLong();
   std::unique_lock lock(mutex_);
-  const bool in_time = changed_.wait_for(
-      lock, kWaitMax, [this] { return ended_.has_value() || queued_bytes_ < kQueuedBytesMax; });
+  const bool in_time =
+      changed_.wait_for(lock, kWaitMax, [this] { return ended_.has_value() || queued_bytes_ < kQueuedBytesMax; });
   if (ended_) {
     return result();
   }
   if (!in_time) {
-    return fail(ErrorCode::kInfrastructure,
-                fmt::format("the launcher accepted no report for {} s; {} B are waiting",
-                            kWaitMax.count(), queued_bytes_));
+    return fail(ErrorCode::kInfrastructure, fmt::format("the launcher accepted no report for {} s; {} B are waiting",
+                                                        kWaitMax.count(), queued_bytes_));
   }
   queue_.push_back(std::move(item));
   queued_bytes_ += bytes;
@@ -91,9 +89,8 @@ Status ReportStream::finish() {
   finishing_ = true;
   changed_.notify_all();
   if (!changed_.wait_for(lock, kWaitMax, [this] { return ended_.has_value(); })) {
-    return fail(
-        ErrorCode::kInfrastructure,
-        fmt::format("the launcher did not confirm the results within {} s", kWaitMax.count()));
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("the launcher did not confirm the results within {} s", kWaitMax.count()));
   }
   return ended_->ok() ? Status{} : result();
 }

@@ -34,8 +34,8 @@ struct CoordinatorConnection {
   void prepare(grpc::ClientContext& context, double seconds) const;
 };
 
-/// Sends report items in order from a thread of its own, so that training never waits for the
-/// launcher while the queue has room.
+/// Sends report items in order from a thread of its own, so that training never waits for the launcher while the queue
+/// has room.
 class ReportStream {
  public:
   /// `connection` must outlive this.

@@ -16,8 +16,7 @@ namespace {
 using Curve = double (*)(const ScheduleOptions&, double t);
 
 double steps_after_warmup(const ScheduleOptions& options) {
-  return static_cast<double>(options.total_steps -
-                             std::min(options.warmup_steps, options.total_steps - 1));
+  return static_cast<double>(options.total_steps - std::min(options.warmup_steps, options.total_steps - 1));
 }
 
 double constant(const ScheduleOptions& /*options*/, double /*t*/) {
@@ -51,13 +50,11 @@ Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
     for (const auto& [name, shape] : shapes()) {
       names.push_back(name);
     }
-    return fail(ErrorCode::kUsage,
-                fmt::format("training.schedule: no schedule is called '{}'; {}", options.schedule,
-                            suggestion(options.schedule, names)));
+    return fail(ErrorCode::kUsage, fmt::format("training.schedule: no schedule is called '{}'; {}", options.schedule,
+                                               suggestion(options.schedule, names)));
   }
   if (options.schedule == "step" && options.decay_every == 0) {
-    return fail(ErrorCode::kUsage,
-                "training.schedule = step needs training.schedule-steps > 0, had 0");
+    return fail(ErrorCode::kUsage, "training.schedule = step needs training.schedule-steps > 0, had 0");
   }
   LearningRate rate;
   rate.options_ = options;

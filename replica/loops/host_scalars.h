@@ -16,9 +16,9 @@ struct ScheduleOptions {
   double decay = 1;                ///< Of "step".
 };
 
-/// The learning rate of each step. The first W steps rise evenly to base, step s of them (from 0)
-/// to base * (s + 1) / W; a run that ends before, as one that is cut short to try a job, only
-/// rises. After them, with t = s - W of T = total_steps - W steps:
+/// The learning rate of each step. The first W steps rise evenly to base, step s of them (from 0) to base * (s + 1) /
+/// W; a run that ends before, as one that is cut short to try a job, only rises. After them, with t = s - W of T =
+/// total_steps - W steps:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
@@ -41,10 +41,10 @@ class LearningRate {
   double (*shape_)(const ScheduleOptions&, double t) = nullptr;  ///< Of base, after warm-up.
 };
 
-/// The factor by which a half precision loss is multiplied so that small gradients do not vanish,
-/// found as training goes: halved after a step in which a gradient was not finite, doubled after
-/// kGrowthInterval steps in a row without one. The rule and its numbers are those of PyTorch's
-/// torch.cuda.amp.GradScaler, but for the first scale, which fits float16 gradients of a mean loss.
+/// The factor by which a half precision loss is multiplied so that small gradients do not vanish, found as training
+/// goes: halved after a step in which a gradient was not finite, doubled after kGrowthInterval steps in a row without
+/// one. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, but for the first scale, which fits
+/// float16 gradients of a mean loss.
 class LossScale {
  public:
   static constexpr double kFirst = 4096;

@@ -56,11 +56,10 @@ std::size_t tensors_of_batch(const proto::StreamIn& reader) {
 
 }  // namespace
 
-Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicator,
-                   std::string_view name) {
+Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicator, std::string_view name) {
   std::uint64_t size = bytes.size();
-  POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), root,
-                                    fmt::format("size of {}", name)));
+  POPRUN_TRY(
+      communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), root, fmt::format("size of {}", name)));
   bytes.resize(size);
   return communicator.broadcast(std::as_writable_bytes(std::span(bytes)), root, name);
 }
@@ -74,14 +73,12 @@ std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors) {
   return named;
 }
 
-Status write_weights(const HostWeights& weights, Communicator& communicator,
-                     std::span<const HostTensor> tensors) {
+Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors) {
   for (const HostTensor& tensor : tensors) {
     if (communicator.self() == ReplicaId{0}) {
       const auto found = weights.find(tensor.name);
       POPRUN_CHECK(found != weights.end() &&
-                   found->second.size() ==
-                       static_cast<std::size_t>(tensor.type.elements()) * sizeof(float));
+                   found->second.size() == static_cast<std::size_t>(tensor.type.elements()) * sizeof(float));
       store(found->second, tensor);
     }
     POPRUN_TRY(communicator.broadcast(tensor.bytes, ReplicaId{0}, tensor.name));
@@ -91,8 +88,7 @@ Status write_weights(const HostWeights& weights, Communicator& communicator,
 
 Status refuse_stream(const std::string& stream) {
   return fail(ErrorCode::kBug,
-              fmt::format("the Program uses host stream '{}', which its loop does not serve there",
-                          stream));
+              fmt::format("the Program uses host stream '{}', which its loop does not serve there", stream));
 }
 
 BatchWindow::BatchWindow(const Program& program, JobStream stream, HostStream& source)
@@ -114,10 +110,9 @@ Status BatchWindow::fetch(std::uint64_t count) {
   while (first_ + window_.size() < count) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
     if (batch.tensors.size() != tensors_) {
-      return fail(ErrorCode::kData,
-                  fmt::format("batch {} of the data server has {}, but the model takes {}; serve "
-                              "it the dataset of this job",
-                              batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
+      return fail(ErrorCode::kData, fmt::format("batch {} of the data server has {}, but the model takes {}; serve "
+                                                "it the dataset of this job",
+                                                batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
     }
     window_.push_back({std::move(batch), readers_ * pieces_});
   }
@@ -135,12 +130,11 @@ Status BatchWindow::write(const StreamPart& part) {
     const std::string& bytes = entry.batch.tensors.at(field);
     const std::size_t size = tensor.bytes.size();
     if (bytes.size() != size * pieces_) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("batch {} of the data server: tensor '{}' has {} B, but the model takes "
-                      "{} B ({}{})",
-                      entry.batch.sequence, tensor.name, bytes.size(), size * pieces_,
-                      pieces_ > 1 ? fmt::format("{} of ", pieces_) : "", to_text(tensor.type)));
+      return fail(ErrorCode::kData,
+                  fmt::format("batch {} of the data server: tensor '{}' has {} B, but the model takes "
+                              "{} B ({}{})",
+                              entry.batch.sequence, tensor.name, bytes.size(), size * pieces_,
+                              pieces_ > 1 ? fmt::format("{} of ", pieces_) : "", to_text(tensor.type)));
     }
     std::memcpy(tensor.bytes.data(), &bytes[part.micro_batch % pieces_ * size], size);
   }

@@ -27,8 +27,8 @@ EvaluationReport EvaluationPass::report() const {
   return report;
 }
 
-InferenceLoop::InferenceLoop(const Program& program, const EngineOptions& options,
-                             const LoopPorts& ports, Outfeed& outfeed)
+InferenceLoop::InferenceLoop(const Program& program, const EngineOptions& options, const LoopPorts& ports,
+                             Outfeed& outfeed)
     : program_(program),
       options_(options),
       ports_(ports),
@@ -37,8 +37,7 @@ InferenceLoop::InferenceLoop(const Program& program, const EngineOptions& option
 
 Result<LoopResult> InferenceLoop::run() {
   LoopResult result;
-  POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
-                load_engine(program_, ports_, *this, options_, result.steps));
+  POPRUN_ASSIGN(const std::unique_ptr<Engine> engine, load_engine(program_, ports_, *this, options_, result.steps));
   result.first_step_began = now_seconds();
   POPRUN_TRY(pass_.run(*engine));
   result.evaluation_seconds = now_seconds() - result.first_step_began;

@@ -17,8 +17,8 @@
 
 namespace poprun {
 
-/// One pass over a test set: functions "evaluate_begin", "evaluate", which runs all of its batches,
-/// and "evaluate_end". Its loop hands it the streams of these functions.
+/// One pass over a test set: functions "evaluate_begin", "evaluate", which runs all of its batches, and "evaluate_end".
+/// Its loop hands it the streams of these functions.
 class EvaluationPass {
  public:
   /// The batches of `test`, from its first one. `program` must outlive this.
@@ -43,13 +43,12 @@ class EvaluationPass {
   EvaluationOutcome outcome_;
 };
 
-/// One replica's run of an inference job: loads, runs the model once over its batches of stream
-/// kTest, in lock-step with the others, and pushes what comes out.
+/// One replica's run of an inference job: loads, runs the model once over its batches of stream kTest, in lock-step
+/// with the others, and pushes what comes out.
 class InferenceLoop final : private HostIo {
  public:
   /// All references must outlive the loop.
-  InferenceLoop(const Program& program, const EngineOptions& options, const LoopPorts& ports,
-                Outfeed& outfeed);
+  InferenceLoop(const Program& program, const EngineOptions& options, const LoopPorts& ports, Outfeed& outfeed);
 
   /// Runs the job. Errors: those of engine, communicator, host streams, outfeed.
   Result<LoopResult> run();

@@ -59,9 +59,8 @@ void LabelCounts::add(const HostBatch& batch) {
       const std::uint32_t count =
           tensors_[t].is_integer ? count_integers(part) : count_samples(part, samples_ / pieces_);
       Range& range = ranges_[t];
-      range = empty_ && piece == 0
-                  ? Range{count, count}
-                  : Range{std::min(range.fewest, count), std::max(range.most, count)};
+      range = empty_ && piece == 0 ? Range{count, count}
+                                   : Range{std::min(range.fewest, count), std::max(range.most, count)};
       sums_[t] += count;
     }
   }

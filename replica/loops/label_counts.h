@@ -16,8 +16,8 @@ struct LabelTensor {
   bool is_integer = true;  ///< i32: those from 0 on count. Otherwise f32: samples without a NaN do.
 };
 
-/// Counts the labels that count in one replica's batches: those of which the models' losses are the
-/// mean (softmax_cross_entropy, and onnx/job_model.cc for numbers).
+/// Counts the labels that count in one replica's batches: those of which the models' losses are the mean
+/// (softmax_cross_entropy, and onnx/job_model.cc for numbers).
 class LabelCounts {
  public:
   /// Batches have `samples` samples and are computed in `pieces`.

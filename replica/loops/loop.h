@@ -23,8 +23,7 @@
 namespace poprun {
 
 /// This replica's stream kTrain or kTest, from batch `first` on.
-using StreamFactory =
-    std::function<std::unique_ptr<HostStream>(JobStream stream, std::uint64_t first)>;
+using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream stream, std::uint64_t first)>;
 
 /// Looks on while a training loop runs.
 class StepWatcher {
@@ -44,16 +43,15 @@ struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
   Reporter* reporter;  ///< Null on every replica but the first.
-  /// Needed on the first replica only, where the Program loads weights from the host; has all that
-  /// it reads.
+  /// Needed on the first replica only, where the Program loads weights from the host; has all that it reads.
   const HostWeights& initial_weights;
-  /// A loop asks for the first stream that it needs in its constructor, so that batches travel
-  /// while the engine is prepared.
+  /// A loop asks for the first stream that it needs in its constructor, so that batches travel while the engine is
+  /// prepared.
   StreamFactory streams;
   std::span<const std::span<std::byte>> memory = {};  ///< As Engine::create's.
   StepWatcher* watcher = nullptr;                     ///< Null for none.
   CheckpointStore* checkpoints = nullptr;             ///< Null: none are taken.
-  CheckpointSource* state = nullptr;  ///< On the first replica of a job that goes on from one.
+  CheckpointSource* state = nullptr;                  ///< On the first replica of a job that goes on from one.
 };
 
 /// What one replica did and took.
@@ -68,10 +66,10 @@ struct LoopResult {
   EvaluationReport last_evaluation;  ///< items is 0 where none ran.
   double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
   double evaluation_seconds = 0;
-  WallSeconds wall;                         ///< In training steps; in inference in all batches.
-  Cycles device_time;                       ///< Everything after function "load", but for "save".
-  std::vector<Bytes> high_water;            ///< By IPU: of the images of its tensors.
-  std::vector<Bytes> streaming_high_water;  ///< By IPU: of its Streaming Memory.
+  WallSeconds wall;                                 ///< In training steps; in inference in all batches.
+  Cycles device_time;                               ///< Everything after function "load", but for "save".
+  std::vector<Bytes> high_water;                    ///< By IPU: of the images of its tensors.
+  std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.
   std::string stray_index;                          ///< As the engine's.
   std::vector<std::string> notes;                   ///< Found while running, for the user.
@@ -81,10 +79,9 @@ struct LoopResult {
 /// Seconds of the steady clock.
 double now_seconds();
 
-/// An engine after function "load", its clocks at zero. As long as it lives it tells
-/// `ports.progress` what it waits for, in step `step`. `host` and `step` must outlive it.
-Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports,
-                                            HostIo& host, const EngineOptions& options,
-                                            const std::uint64_t& step);
+/// An engine after function "load", its clocks at zero. As long as it lives it tells `ports.progress` what it waits
+/// for, in step `step`. `host` and `step` must outlive it.
+Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports, HostIo& host,
+                                            const EngineOptions& options, const std::uint64_t& step);
 
 }  // namespace poprun

@@ -72,8 +72,7 @@ std::size_t common_part(std::string_view a, std::string_view b) {
 }
 
 /// Names that have most in common with the pattern, the nearest first.
-std::vector<std::string> nearest_names(const Program& program, const UsesByTensor& uses,
-                                       const std::string& pattern) {
+std::vector<std::string> nearest_names(const Program& program, const UsesByTensor& uses, const std::string& pattern) {
   std::vector<std::string> names;
   for (const auto& [tensor, use] : uses) {
     names.push_back(program.tensors(static_cast<int>(tensor)).name());
@@ -88,8 +87,7 @@ std::vector<std::string> nearest_names(const Program& program, const UsesByTenso
 }
 
 /// Tensors of `uses` that the request names.
-Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTensor& uses,
-                                        const DumpRequest& request) {
+Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTensor& uses, const DumpRequest& request) {
   std::set<std::uint32_t> found;
   try {
     const std::regex pattern(request.pattern);
@@ -99,16 +97,14 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
       }
     }
   } catch (const std::regex_error& error) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("report.dump-tensors: '{}' is not a regular expression: {}",
-                            request.pattern, error.what()));
+    return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: '{}' is not a regular expression: {}",
+                                               request.pattern, error.what()));
   }
   if (found.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("report.dump-tensors: no tensor of a training step of {} matches '{}'; "
-                            "did you mean {}?",
-                            program.model(), request.pattern,
-                            fmt::join(nearest_names(program, uses, request.pattern), " or ")));
+    return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: no tensor of a training step of {} matches '{}'; "
+                                               "did you mean {}?",
+                                               program.model(), request.pattern,
+                                               fmt::join(nearest_names(program, uses, request.pattern), " or ")));
   }
   return found;
 }
@@ -116,8 +112,7 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
 /// `name` with what happened to the tensor, as no tensor of the Program is called.
 std::string after(const Program& program, std::string name, std::string_view what) {
   name += what;
-  while (std::ranges::any_of(program.tensors(),
-                             [&](const proto::Tensor& tensor) { return tensor.name() == name; })) {
+  while (std::ranges::any_of(program.tensors(), [&](const proto::Tensor& tensor) { return tensor.name() == name; })) {
     name += what;
   }
   return name;
@@ -140,24 +135,20 @@ void add_entries(const Program& program, std::uint32_t id, const Uses& use, Dump
 
 }  // namespace
 
-Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
-                                                     const std::vector<DumpRequest>& requests,
+Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps) {
   UsesByTensor uses;
-  if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
-      train != nullptr) {
+  if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain)); train != nullptr) {
     find_uses(program, train->steps(), uses);
   }
-  std::erase_if(uses, [&program](const auto& use) {
-    return program.tensors(static_cast<int>(use.first)).has_copy_of();
-  });
+  std::erase_if(uses,
+                [&program](const auto& use) { return program.tensors(static_cast<int>(use.first)).has_copy_of(); });
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
   for (const DumpRequest& request : requests) {
     if (request.step < 1 || request.step > total_steps) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("report.dump-tensors: step {} of '{}' is not one of the job's steps, "
-                              "1 to {}",
-                              request.step, request.pattern, total_steps));
+      return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: step {} of '{}' is not one of the job's steps, "
+                                                 "1 to {}",
+                                                 request.step, request.pattern, total_steps));
     }
     POPRUN_ASSIGN(std::set<std::uint32_t> found, matches(program, uses, request));
     tensors[request.step].merge(found);
@@ -217,8 +208,7 @@ void TensorDump::broken_off(const proto::Step& step) {
   };
   const auto report_living = [&](const DumpEntry& entry) {
     const proto::Tensor& tensor = program_.tensors(static_cast<int>(entry.tensor));
-    if (lives_at(tensor, step.number()) && !is_overwritten(entry) &&
-        !reported_.contains(entry.name)) {
+    if (lives_at(tensor, step.number()) && !is_overwritten(entry) && !reported_.contains(entry.name)) {
       report({entry});
     }
   };
@@ -236,8 +226,7 @@ void TensorDump::broken_off(const proto::Step& step) {
 void TensorDump::report(const std::vector<DumpEntry>& entries) {
   for (const DumpEntry& entry : entries) {
     reported_.insert(entry.name);
-    const Result<TensorType> type =
-        parse_type(program_.tensors(static_cast<int>(entry.tensor)).type());
+    const Result<TensorType> type = parse_type(program_.tensors(static_cast<int>(entry.tensor)).type());
     POPRUN_CHECK(type.has_value());
     std::vector<std::byte> storage;
     reporter_.dump(step_, entry.name, element_name(type->data), type->shape,

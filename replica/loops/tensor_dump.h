@@ -34,9 +34,8 @@ struct DumpEntry {
 ///
 /// Copies that the compiler adds (Tensor.copy_of) are not shown.
 ///
-/// With gradient accumulation, values of a micro-batch are those of the last one. Of a step that a
-/// number that is not finite ends, what was there by then: of the micro-batch that it came up in,
-/// whatever was still live.
+/// With gradient accumulation, values of a micro-batch are those of the last one. Of a step that a number that is not
+/// finite ends, what was there by then: of the micro-batch that it came up in, whatever was still live.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -46,10 +45,9 @@ struct DumpPlan {
 
 /// Plans by step, for all requests together. A pure function.
 ///
-/// Errors: kUsage, a pattern that is none or that nothing in "train" matches, with the nearest
-/// names; a step that the job does not reach.
-Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
-                                                     const std::vector<DumpRequest>& requests,
+/// Errors: kUsage, a pattern that is none or that nothing in "train" matches, with the nearest names; a step that the
+/// job does not reach.
+Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 
 /// Reports what the plans ask for while the engine runs "train".

@@ -16,8 +16,8 @@ namespace {
 /// Replicas without a reporter wait for the one that saves no longer than these take.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
-/// A stream whose batches are the parts of a job. A part begins once its batch is here: nobody is
-/// kept from draining by one that never comes.
+/// A stream whose batches are the parts of a job. A part begins once its batch is here: nobody is kept from draining by
+/// one that never comes.
 class Parts final : public HostStream {
  public:
   using Begin = std::function<Status()>;
@@ -46,20 +46,17 @@ constexpr std::uint64_t kDigit = 1 << 16;
 
 }  // namespace
 
-TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options,
-                           const LoopPorts& ports)
+TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports)
     : program_(program),
       options_(options),
       ports_(ports),
       labels_(options.labels, options.batch_samples, std::max(program.compute_batches(), 1U)),
       train_(std::make_unique<Parts>(
-          ports.streams(JobStream::kTrain,
-                        options.resume ? options.resume->step() * options.micro_batches : 0),
+          ports.streams(JobStream::kTrain, options.resume ? options.resume->step() * options.micro_batches : 0),
           [this] { return begin_part(); }, [this](const HostBatch& batch) { labels_.add(batch); })),
       batches_(program, JobStream::kTrain, *train_),
       statistics_(program),
-      state_(program, index_of(ports.communicator.self()), ports.communicator.size(),
-             options.sharding_group) {
+      state_(program, index_of(ports.communicator.self()), ports.communicator.size(), options.sharding_group) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
   }
@@ -119,13 +116,10 @@ Status TrainingLoop::resume(Engine& engine) {
   result_.earlier_seconds = host.wall_seconds();
   result_.training_seconds = host.training_seconds();
   result_.evaluation_seconds = host.evaluation_seconds();
-  result_.wall = {.compute = host.compute_seconds(),
-                  .exchange = host.exchange_seconds(),
-                  .host = host.host_stream_seconds()};
-  result_.last_step = {.step = host.step(),
-                       .epoch = epoch(),
-                       .loss = host.last_loss(),
-                       .accuracy = host.last_accuracy()};
+  result_.wall = {
+      .compute = host.compute_seconds(), .exchange = host.exchange_seconds(), .host = host.host_stream_seconds()};
+  result_.last_step = {
+      .step = host.step(), .epoch = epoch(), .loss = host.last_loss(), .accuracy = host.last_accuracy()};
   result_.last_evaluation = {.step = host.evaluated_step(),
                              .loss = host.test_loss(),
                              .accuracy = host.test_accuracy(),
@@ -136,17 +130,15 @@ Status TrainingLoop::resume(Engine& engine) {
 Status TrainingLoop::train(Engine& engine) {
   // A job that was longer may not have evaluated at what is the end now.
   const bool at_end = result_.steps >= options_.total_steps;
-  bool due = options_.resume &&
-             (options_.resume->evaluation_due() ||
-              (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
+  bool due = options_.resume && (options_.resume->evaluation_due() ||
+                                 (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
   while (true) {
     if (due) {
       POPRUN_TRY(evaluate(engine));
     }
     const bool ends = result_.drained || result_.steps >= options_.total_steps;
     if (ports_.checkpoints != nullptr &&
-        (result_.drained ||
-         (result_.steps > result_.resumed_after && ports_.checkpoints->is_due(result_.steps)))) {
+        (result_.drained || (result_.steps > result_.resumed_after && ports_.checkpoints->is_due(result_.steps)))) {
       POPRUN_TRY(store(engine, /*evaluation_due=*/result_.drained && due));
     }
     if (ends) {
@@ -190,11 +182,10 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
     state_.copy(engine, statistics_, *room);
     ports_.checkpoints->send();
   } else if (result_.drained) {
-    return fail(
-        ErrorCode::kInfrastructure,
-        fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing "
-                    "the one before",
-                    index_of(ports_.communicator.self()), result_.steps));
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing "
+                            "the one before",
+                            index_of(ports_.communicator.self()), result_.steps));
   }
   return {};
 }
@@ -251,12 +242,11 @@ Status TrainingLoop::share_labels() {
     digits.push_back(static_cast<std::int32_t>(sum / kDigit));
     digits.push_back(static_cast<std::int32_t>(sum % kDigit));
   }
-  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(digits)),
-                      "labels of the step"};
+  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(digits)), "labels of the step"};
   POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kSum, std::span(&buffer, 1)));
   for (std::size_t t = 0; t < mean_labels_.size(); ++t) {
-    const double sum = static_cast<double>(digits[2 * t]) * static_cast<double>(kDigit) +
-                       static_cast<double>(digits[2 * t + 1]);
+    const double sum =
+        static_cast<double>(digits[2 * t]) * static_cast<double>(kDigit) + static_cast<double>(digits[2 * t + 1]);
     mean_labels_[t].count = sum == 0 ? 1.0F : static_cast<float>(sum / options_.weighted_mean_of);
     labels_of_step_ = t == 0 ? sum : labels_of_step_;
   }
@@ -265,25 +255,21 @@ Status TrainingLoop::share_labels() {
 
 /// The loss counts the labels that were counted here.
 Status TrainingLoop::check_labels() const {
-  const double counted =
-      outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
-  if (options_.weighted_mean_of > 0 &&
-      std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
-    return fail(ErrorCode::kData,
-                fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
-                            "but the model's loss counts {:.0f}; labels are class numbers from 0, "
-                            "and below 0 where none counts",
-                            labels_of_step_, result_.steps + 1, counted));
+  const double counted = outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
+  if (options_.weighted_mean_of > 0 && std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
+    return fail(ErrorCode::kData, fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
+                                              "but the model's loss counts {:.0f}; labels are class numbers from 0, "
+                                              "and below 0 where none counts",
+                                              labels_of_step_, result_.steps + 1, counted));
   }
   return {};
 }
 
 /// Says once that labels of some micro-batches count more than those of others. Collective.
 Status TrainingLoop::note_unequal_labels() {
-  const std::uint64_t parts = options_.micro_batches * ports_.communicator.size() *
-                              std::max(program_.compute_batches(), 1U);
-  if (options_.weighted_mean_of > 0 || parts == 1 || !result_.notes.empty() ||
-      labels_.ranges().empty()) {
+  const std::uint64_t parts =
+      options_.micro_batches * ports_.communicator.size() * std::max(program_.compute_batches(), 1U);
+  if (options_.weighted_mean_of > 0 || parts == 1 || !result_.notes.empty() || labels_.ranges().empty()) {
     return {};
   }
   std::vector<std::int32_t> extremes;
@@ -291,18 +277,17 @@ Status TrainingLoop::note_unequal_labels() {
     extremes.push_back(-static_cast<std::int32_t>(range.fewest));
     extremes.push_back(static_cast<std::int32_t>(range.most));
   }
-  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)),
-                      "numbers of labels"};
+  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)), "numbers of labels"};
   POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kMax, std::span(&buffer, 1)));
   for (std::size_t t = 0; t + 1 < extremes.size() && result_.notes.empty(); t += 2) {
     if (-extremes[t] == extremes[t + 1]) {
       continue;
     }
-    result_.notes.push_back(fmt::format(
-        "the parts of a step that are computed at once have {} to {} labels each, and their mean "
-        "losses are averaged, so that a label among few counts for more; training.loss-mean = "
-        "tokens weights all labels of a step alike",
-        -extremes[t], extremes[t + 1]));
+    result_.notes.push_back(
+        fmt::format("the parts of a step that are computed at once have {} to {} labels each, and their mean "
+                    "losses are averaged, so that a label among few counts for more; training.loss-mean = "
+                    "tokens weights all labels of a step alike",
+                    -extremes[t], extremes[t + 1]));
     if (ports_.reporter != nullptr) {
       ports_.reporter->note(result_.notes.back());
     }
@@ -369,8 +354,7 @@ Status TrainingLoop::evaluate(Engine& engine) {
 }
 
 std::uint32_t TrainingLoop::epoch() const {
-  return static_cast<std::uint32_t>((result_.steps + options_.steps_per_epoch - 1) /
-                                    options_.steps_per_epoch);
+  return static_cast<std::uint32_t>((result_.steps + options_.steps_per_epoch - 1) / options_.steps_per_epoch);
 }
 
 double TrainingLoop::seconds_since_first_step() const {
@@ -395,8 +379,7 @@ Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
 
 std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
   return std::make_unique<Parts>(
-      ports_.streams(stream, 0), [this] { return begin_part(); },
-      [](const HostBatch& /*batch*/) {});
+      ports_.streams(stream, 0), [this] { return begin_part(); }, [](const HostBatch& /*batch*/) {});
 }
 
 /// Ends the function under way where the job stops: `drained` says that this is no failure.

@@ -31,30 +31,29 @@ struct TrainingOptions {
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
   EngineOptions engine;
-  bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
+  bool scale_loss = false;               ///< The Program takes its loss scale from the host (compile.h).
   std::vector<LabelTensor> labels = {};  ///< Of batches, in their order.
   std::size_t batch_samples = 1;         ///< In a batch.
-  /// > 0: the Program weights its micro-batches by their labels, and divides the sum of their
-  /// gradients over all replicas by this.
+  /// > 0: the Program weights its micro-batches by their labels, and divides the sum of their gradients over all
+  /// replicas by this.
   double weighted_mean_of = 0;
-  std::size_t sharding_group = 0;  ///< Replicas that divide variables among them; 0: all.
+  std::size_t sharding_group = 0;               ///< Replicas that divide variables among them; 0: all.
   std::optional<proto::HostState> resume = {};  ///< Where the job goes on from a checkpoint.
 };
 
-/// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the
-/// others.
+/// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the others.
 ///
-/// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or
-/// batch of an evaluation, and save the weights of the last step that all have completed: what a
-/// step or an evaluation did by then is dropped. That state is also the last checkpoint, where any
-/// are taken; the others lie between steps, after the evaluation that is due there.
+/// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or batch of an evaluation,
+/// and save the weights of the last step that all have completed: what a step or an evaluation did by then is dropped.
+/// That state is also the last checkpoint, where any are taken; the others lie between steps, after the evaluation that
+/// is due there.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
 
-  /// Runs the job. Errors: those of engine, communicator, host streams; kBug, the Program does not
-  /// keep to program/host_contract.h.
+  /// Runs the job. Errors: those of engine, communicator, host streams; kBug, the Program does not keep to
+  /// program/host_contract.h.
   Result<LoopResult> run();
 
  private:
@@ -84,10 +83,9 @@ class TrainingLoop final : private HostIo {
   const Program& program_;
   TrainingOptions options_;
   LoopPorts ports_;
-  LabelCounts labels_;  ///< Of this replica.
-  std::vector<StepControl::MeanLabels>
-      mean_labels_;            ///< Of the step, where the Program asks for them.
-  double labels_of_step_ = 0;  ///< Of all replicas, of the first tensor.
+  LabelCounts labels_;                                ///< Of this replica.
+  std::vector<StepControl::MeanLabels> mean_labels_;  ///< Of the step, where the Program asks for them.
+  double labels_of_step_ = 0;                         ///< Of all replicas, of the first tensor.
   std::unique_ptr<HostStream> train_;
   BatchWindow batches_;                       ///< Those of `train_`.
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.

@@ -9,12 +9,12 @@
 namespace poprun {
 namespace {
 
-/// Whether its value matters after the function of the host that wrote it. Remote buffers and
-/// shards are where variables reside, and are stored as these.
+/// Whether its value matters after the function of the host that wrote it. Remote buffers and shards are where
+/// variables reside, and are stored as these.
 bool is_state(const proto::Tensor& tensor) {
   const bool is_hosts = tensor.role() == proto::ROLE_STREAM || tensor.role() == proto::ROLE_METRIC;
-  return (tensor.always_live() || tensor.has_residence()) && !is_hosts &&
-         tensor.role() != proto::ROLE_CONSTANT && !is_remote(tensor) && tensor.shard_of().empty();
+  return (tensor.always_live() || tensor.has_residence()) && !is_hosts && tensor.role() != proto::ROLE_CONSTANT &&
+         !is_remote(tensor) && tensor.shard_of().empty();
 }
 
 /// Bytes of the shard that a variable resides in; 0: it is whole.
@@ -24,21 +24,18 @@ std::size_t shard_bytes(const Program& program, const proto::Tensor& tensor) {
   }
   // A remote buffer has the bytes of all its entries.
   const bool goes_on = tensor.has_residence() && tensor.residence().entry() < 0;
-  return goes_on
-             ? shard_bytes(program, program.tensors(static_cast<int>(tensor.residence().tensor())))
-             : 0;
+  return goes_on ? shard_bytes(program, program.tensors(static_cast<int>(tensor.residence().tensor()))) : 0;
 }
 
 }  // namespace
 
-TrainingState::TrainingState(const Program& program, std::size_t self, std::size_t replicas,
-                             std::size_t group)
+TrainingState::TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group)
     : program_(program), self_(self), shards_(group > 0 ? group : replicas) {
   for (int t = 0; t < program.tensors_size(); ++t) {
     const proto::Tensor& tensor = program.tensors(t);
     if (is_state(tensor)) {
-      variables_.push_back({static_cast<std::uint32_t>(t), tensor.name(), tensor.bytes(),
-                            shard_bytes(program, tensor)});
+      variables_.push_back(
+          {static_cast<std::uint32_t>(t), tensor.name(), tensor.bytes(), shard_bytes(program, tensor)});
       parts_ = variables_.back().shard_bytes > 0 ? shards_ : parts_;
     }
   }
@@ -92,8 +89,7 @@ std::size_t TrainingState::bytes() const {
   return bytes;
 }
 
-void TrainingState::copy(const Engine& engine, const StatisticsBackup& statistics,
-                         std::span<std::byte> into) const {
+void TrainingState::copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const {
   for (const Slice& slice : slices_) {
     const Variable& variable = variables_[slice.variable];
     const Engine::Resident resident = engine.resident(variable.tensor);
@@ -105,8 +101,7 @@ void TrainingState::copy(const Engine& engine, const StatisticsBackup& statistic
   }
 }
 
-Status TrainingState::restore(CheckpointSource* source, Engine& engine,
-                              Communicator& communicator) const {
+Status TrainingState::restore(CheckpointSource* source, Engine& engine, Communicator& communicator) const {
   std::vector<std::byte> whole;
   for (const Variable& variable : variables_) {
     // Shards are equally large: the last ones are filled up with zeros.
@@ -117,8 +112,7 @@ Status TrainingState::restore(CheckpointSource* source, Engine& engine,
     }
     POPRUN_TRY(communicator.broadcast(value, ReplicaId{0}, variable.name));
     const std::size_t shard = variable.shard_bytes;
-    engine.restore(variable.tensor,
-                   shard > 0 ? std::span(whole).subspan(self_ % shards_ * shard, shard) : value);
+    engine.restore(variable.tensor, shard > 0 ? std::span(whole).subspan(self_ % shards_ * shard, shard) : value);
   }
   return {};
 }
@@ -140,8 +134,7 @@ void StatisticsBackup::take(const Engine& engine) {
   taken_ = true;
 }
 
-std::span<const std::byte> StatisticsBackup::of(std::string_view tensor,
-                                                std::span<const std::byte> bytes) const {
+std::span<const std::byte> StatisticsBackup::of(std::string_view tensor, std::span<const std::byte> bytes) const {
   const auto found = statistics_.find(tensor);
   return taken_ && found != statistics_.end() ? found->second.bytes : bytes;
 }

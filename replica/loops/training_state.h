@@ -17,22 +17,20 @@
 
 namespace poprun {
 
-/// Running statistics are all that a micro-batch changes of what is saved. Kept from the beginning
-/// of each step, they make a step that was dropped half way leave nothing behind.
+/// Running statistics are all that a micro-batch changes of what is saved. Kept from the beginning of each step, they
+/// make a step that was dropped half way leave nothing behind.
 class StatisticsBackup {
  public:
   /// `program` must outlive this.
   explicit StatisticsBackup(const Program& program);
 
-  /// A step begins: takes the statistics as they are. Costs a copy of them, some KiB a
-  /// normalisation.
+  /// A step begins: takes the statistics as they are. Costs a copy of them, some KiB a normalisation.
   void take(const Engine& engine);
   /// The step is whole: what the tensors hold now counts.
   void forget() { taken_ = false; }
 
   /// The bytes of a tensor as the last whole step left them; `bytes` are what it holds now.
-  [[nodiscard]] std::span<const std::byte> of(std::string_view tensor,
-                                              std::span<const std::byte> bytes) const;
+  [[nodiscard]] std::span<const std::byte> of(std::string_view tensor, std::span<const std::byte> bytes) const;
 
  private:
   struct Statistic {
@@ -43,13 +41,13 @@ class StatisticsBackup {
   bool taken_ = false;
 };
 
-/// The variables that a Program keeps from one training step to the next, and which replica stores
-/// what of them: replica 0 all that replicas have in common, and the replicas of the first group
-/// their shards of what is divided among them.
+/// The variables that a Program keeps from one training step to the next, and which replica stores what of them:
+/// replica 0 all that replicas have in common, and the replicas of the first group their shards of what is divided
+/// among them.
 class TrainingState {
  public:
-  /// `group`: how many replicas divide variables among them, as memory.sharding-group; 0: all of
-  /// `replicas`. `program` must outlive this.
+  /// `group`: how many replicas divide variables among them, as memory.sharding-group; 0: all of `replicas`. `program`
+  /// must outlive this.
   TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group);
 
   /// Whether this replica has a part in each checkpoint.
@@ -60,13 +58,12 @@ class TrainingState {
   /// Bytes of its slices.
   [[nodiscard]] std::size_t bytes() const;
 
-  /// Copies the slices, one after the other, to `into`, of `bytes()`: as they are now, but for
-  /// statistics that a step was dropped from.
-  void copy(const Engine& engine, const StatisticsBackup& statistics,
-            std::span<std::byte> into) const;
+  /// Copies the slices, one after the other, to `into`, of `bytes()`: as they are now, but for statistics that a step
+  /// was dropped from.
+  void copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const;
 
-  /// Gives every variable the value that replica 0 reads from `source`; others pass null.
-  /// Collective. Errors: those of `source` and of the communicator.
+  /// Gives every variable the value that replica 0 reads from `source`; others pass null. Collective. Errors: those of
+  /// `source` and of the communicator.
   Status restore(CheckpointSource* source, Engine& engine, Communicator& communicator) const;
 
  private:

@@ -8,8 +8,7 @@ constexpr std::string_view kKind = "all_gather";
 
 class AllGatherAction final : public Action {
  public:
-  AllGatherAction(std::vector<ShardPair> pairs, Communicator& group)
-      : pairs_(std::move(pairs)), group_(group) {}
+  AllGatherAction(std::vector<ShardPair> pairs, Communicator& group) : pairs_(std::move(pairs)), group_(group) {}
 
   Status run() override {
     for (const ShardPair& pair : pairs_) {
@@ -25,9 +24,7 @@ class AllGatherAction final : public Action {
     return {};
   }
 
-  [[nodiscard]] std::string activity() const override {
-    return fmt::format("all-gather of {} tensors", pairs_.size());
-  }
+  [[nodiscard]] std::string activity() const override { return fmt::format("all-gather of {} tensors", pairs_.size()); }
 
  private:
   std::vector<ShardPair> pairs_;
@@ -37,16 +34,15 @@ class AllGatherAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage, fmt::format("all_gather takes group=SIZE; it has: {}",
-                                               to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("all_gather takes group=SIZE; it has: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kKind, operation.outputs, operation.inputs);
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
-                const Operation& operation) {
-  return time_of_scatter(device, graph.bytes(operation.outputs),
-                         sharing_replicas(operation, system), system.ipus_per_replica);
+DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
+  return time_of_scatter(device, graph.bytes(operation.outputs), sharing_replicas(operation, system),
+                         system.ipus_per_replica);
 }
 
 void lower(const Operation& operation, proto::Step& step) {
@@ -65,8 +61,7 @@ StepTensors tensors(const proto::Step& step) {
 
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const proto::AllGather& gather = step.all_gather();
-  POPRUN_ASSIGN(std::vector<ShardPair> pairs,
-                shard_pairs(gather.tensors(), gather.shards(), gather.group(), machine));
+  POPRUN_ASSIGN(std::vector<ShardPair> pairs, shard_pairs(gather.tensors(), gather.shards(), gather.group(), machine));
   POPRUN_ASSIGN(Communicator * group, machine.group(gather.group()));
   return std::make_unique<AllGatherAction>(std::move(pairs), *group);
 }

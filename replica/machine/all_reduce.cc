@@ -16,8 +16,7 @@ constexpr std::string_view kKind = "all_reduce";
 
 class AllReduceAction final : public Action {
  public:
-  AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers,
-                  Communicator& communicator)
+  AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers, Communicator& communicator)
       : reduction_(reduction),
         in_background_(in_background),
         buffers_(std::move(buffers)),
@@ -54,18 +53,16 @@ Status verify(const Graph& graph, const Operation& operation) {
     return fail(ErrorCode::kUsage, "all_reduce reduces at least one tensor, each in place");
   }
   if (!are_spelt_right(operation)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
-                            "and group=SIZE; it has: {}",
-                            to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
+                                               "and group=SIZE; it has: {}",
+                                               to_text(operation.attributes)));
   }
   return verify_summable(graph, kKind, operation.inputs);
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
-                const Operation& operation) {
-  return time_of_all_reduce(device, graph.bytes(operation.inputs),
-                            sharing_replicas(operation, system), system.ipus_per_replica);
+DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
+  return time_of_all_reduce(device, graph.bytes(operation.inputs), sharing_replicas(operation, system),
+                            system.ipus_per_replica);
 }
 
 void lower(const Operation& operation, proto::Step& step) {
@@ -91,9 +88,8 @@ StepTensors tensors(const proto::Step& step) {
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const std::optional<Reduction> reduction = parse_reduction(step.all_reduce().reduction());
   if (!reduction) {
-    return fail(ErrorCode::kBug,
-                fmt::format("the Program names the reduction '{}', which does not exist",
-                            step.all_reduce().reduction()));
+    return fail(ErrorCode::kBug, fmt::format("the Program names the reduction '{}', which does not exist",
+                                             step.all_reduce().reduction()));
   }
   std::vector<Buffer> buffers;
   for (const std::uint32_t id : step.all_reduce().tensors()) {
@@ -101,14 +97,13 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     const std::optional<ElementType> type = element_type_of(tensor.type.data);
     if (!type) {
       return fail(ErrorCode::kBug,
-                  fmt::format("the Program reduces '{}' over replicas, which cannot be summed",
-                              tensor.name));
+                  fmt::format("the Program reduces '{}' over replicas, which cannot be summed", tensor.name));
     }
     buffers.push_back({*type, tensor.bytes, tensor.name});
   }
   POPRUN_ASSIGN(Communicator * communicator, machine.group(step.all_reduce().group()));
-  return std::make_unique<AllReduceAction>(*reduction, step.all_reduce().in_background(),
-                                           std::move(buffers), *communicator);
+  return std::make_unique<AllReduceAction>(*reduction, step.all_reduce().in_background(), std::move(buffers),
+                                           *communicator);
 }
 
 }  // namespace
@@ -139,8 +134,8 @@ std::optional<AllReduce> AllReduce::from(const Operation& operation) {
   if (operation.kind != machine::all_reduce::kKind) {
     return std::nullopt;
   }
-  return AllReduce{*parse_reduction(operation.attributes.text("reduction")),
-                   operation.attributes.has("background"), operation.inputs, group_of(operation)};
+  return AllReduce{*parse_reduction(operation.attributes.text("reduction")), operation.attributes.has("background"),
+                   operation.inputs, group_of(operation)};
 }
 
 }  // namespace poprun

@@ -12,8 +12,7 @@ constexpr std::string_view kKind = "await_all_reduces";
 
 class AwaitAction final : public Action {
  public:
-  AwaitAction(int tensors, Communicator& communicator)
-      : tensors_(tensors), communicator_(communicator) {}
+  AwaitAction(int tensors, Communicator& communicator) : tensors_(tensors), communicator_(communicator) {}
 
   Status run() override { return communicator_.await_all_reduces(); }
 
@@ -27,8 +26,7 @@ class AwaitAction final : public Action {
 };
 
 Status verify(const Graph& /*graph*/, const Operation& operation) {
-  if (operation.inputs.empty() || operation.inputs != operation.outputs ||
-      !operation.attributes.values().empty()) {
+  if (operation.inputs.empty() || operation.inputs != operation.outputs || !operation.attributes.values().empty()) {
     return fail(ErrorCode::kUsage,
                 "await_all_reduces waits for at least one tensor, each in place, and takes no "
                 "attribute");
@@ -53,8 +51,7 @@ StepTensors tensors(const proto::Step& step) {
 }
 
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
-  return std::make_unique<AwaitAction>(step.await_all_reduces().tensors_size(),
-                                       machine.communicator());
+  return std::make_unique<AwaitAction>(step.await_all_reduces().tensors_size(), machine.communicator());
 }
 
 }  // namespace

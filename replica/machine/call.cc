@@ -11,9 +11,7 @@ class CallAction final : public Action {
   CallAction(const proto::Call& step, Machine& machine)
       : step_(step), salts_(step.salts().begin(), step.salts().end()), machine_(machine) {}
 
-  Status run() override {
-    return machine_.call(step_.function(), step_.micro_batch(), step_.entry(), salts_);
-  }
+  Status run() override { return machine_.call(step_.function(), step_.micro_batch(), step_.entry(), salts_); }
 
   [[nodiscard]] std::string activity() const override { return {}; }
 
@@ -25,14 +23,12 @@ class CallAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Call> call = Call::from(operation);
-  if (!call || !operation.inputs.empty() || !operation.outputs.empty() || call->micro_batch < 0 ||
-      call->entry < 0 || operation.attributes != call->operation().attributes ||
-      find_function(graph, call->function) == nullptr) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("call takes function=\"NAME\", one of the graph, micro_batch=NUMBER "
-                            "and perhaps entry=NUMBER, from 0 on, and salt0=\"NAME\", "
-                            "salt1=\"NAME\" ... as needed; it has: {}",
-                            to_text(operation.attributes)));
+  if (!call || !operation.inputs.empty() || !operation.outputs.empty() || call->micro_batch < 0 || call->entry < 0 ||
+      operation.attributes != call->operation().attributes || find_function(graph, call->function) == nullptr) {
+    return fail(ErrorCode::kUsage, fmt::format("call takes function=\"NAME\", one of the graph, micro_batch=NUMBER "
+                                               "and perhaps entry=NUMBER, from 0 on, and salt0=\"NAME\", "
+                                               "salt1=\"NAME\" ... as needed; it has: {}",
+                                               to_text(operation.attributes)));
   }
   return {};
 }

@@ -32,8 +32,7 @@ struct Pair {
 
 class CopyAction final : public Action {
  public:
-  CopyAction(std::vector<Pair> pairs, const Machine& machine)
-      : pairs_(std::move(pairs)), machine_(machine) {}
+  CopyAction(std::vector<Pair> pairs, const Machine& machine) : pairs_(std::move(pairs)), machine_(machine) {}
 
   Status run() override {
     for (const Pair& pair : pairs_) {
@@ -46,8 +45,7 @@ class CopyAction final : public Action {
 
  private:
   [[nodiscard]] std::byte* place(const End& end, std::size_t size) const {
-    const std::size_t entry =
-        end.entry < 0 ? 0 : static_cast<std::size_t>(end.entry) + machine_.entry();
+    const std::size_t entry = end.entry < 0 ? 0 : static_cast<std::size_t>(end.entry) + machine_.entry();
     return end.bytes.subspan(entry * size, size).data();
   }
 
@@ -57,24 +55,22 @@ class CopyAction final : public Action {
 
 /// Entries as an attribute has them: absent if all tensors are whole.
 std::vector<std::int64_t> entries_of(const Operation& operation, const std::string& attribute) {
-  return operation.attributes.has(attribute) ? operation.attributes.integers(attribute)
-                                             : std::vector<std::int64_t>{};
+  return operation.attributes.has(attribute) ? operation.attributes.integers(attribute) : std::vector<std::int64_t>{};
 }
 
 /// What a copy reads or writes of a tensor. Errors: kUsage, it has no such entry.
 Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
   if (tensor.is_remote() != (entry != Copy::kWhole)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("copy of '{}': {}", tensor.name,
-                            tensor.is_remote() ? "a remote buffer is copied entry by entry"
-                                               : "only remote buffers have entries"));
+    return fail(ErrorCode::kUsage, fmt::format("copy of '{}': {}", tensor.name,
+                                               tensor.is_remote() ? "a remote buffer is copied entry by entry"
+                                                                  : "only remote buffers have entries"));
   }
   if (entry == Copy::kWhole) {
     return tensor.type;
   }
   if (tensor.type.shape.empty() || entry < 0 || entry >= tensor.type.shape[0]) {
-    return fail(ErrorCode::kUsage, fmt::format("copy of entry {} of '{}' {}", entry, tensor.name,
-                                               to_text(tensor.type)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("copy of entry {} of '{}' {}", entry, tensor.name, to_text(tensor.type)));
   }
   return entry_type(tensor.type);
 }
@@ -88,10 +84,9 @@ Status verify_attributes(const Operation& operation) {
     const auto* entries = std::get_if<std::vector<std::int64_t>>(&value);
     if ((name != kFromEntries && name != kToEntries) || entries == nullptr ||
         entries->size() != operation.inputs.size()) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("copy takes from_entries and to_entries, one for each tensor; it "
-                              "has: {}",
-                              to_text(operation.attributes)));
+      return fail(ErrorCode::kUsage, fmt::format("copy takes from_entries and to_entries, one for each tensor; it "
+                                                 "has: {}",
+                                                 to_text(operation.attributes)));
     }
   }
   return {};
@@ -110,27 +105,24 @@ Status verify(const Graph& graph, const Operation& operation) {
     POPRUN_ASSIGN(const TensorType written, copied_type(to, copy.to_entry(k)));
     const bool entry = from.is_remote() || to.is_remote();
     if (entry ? !are_alike(read, written) : read != written) {
-      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' {} to '{}' {}", from.name,
-                                                 to_text(from.type), to.name, to_text(to.type)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy of '{}' {} to '{}' {}", from.name, to_text(from.type), to.name, to_text(to.type)));
     }
     if (entry && from.ipu != to.ipu) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("copy of '{}' on IPU {} to '{}' on IPU {}: Streaming Memory is its "
-                              "own IPU's",
-                              from.name, from.ipu, to.name, to.ipu));
+      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' on IPU {} to '{}' on IPU {}: Streaming Memory is its "
+                                                 "own IPU's",
+                                                 from.name, from.ipu, to.name, to.ipu));
     }
     const auto overwritten = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
     if (std::find(operation.outputs.begin(), overwritten, operation.inputs[k]) != overwritten) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("copy of '{}' after the copy that overwrites it", from.name));
+      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' after the copy that overwrites it", from.name));
     }
   }
   return {};
 }
 
 /// Between IPUs and to Streaming Memory one after the other.
-DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   std::vector<LinkTransfer> transfers;
   std::map<std::uint32_t, Bytes> streamed;  // By IPU.
   for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
@@ -146,11 +138,9 @@ DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& 
     return time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
   }
   DeviceTime time = time_of_streaming_copy(
-      device,
-      std::ranges::max_element(streamed, {}, [](const auto& s) { return s.second; })->second);
+      device, std::ranges::max_element(streamed, {}, [](const auto& s) { return s.second; })->second);
   if (!transfers.empty()) {
-    const DeviceTime between =
-        time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
+    const DeviceTime between = time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
     time.compute = between.compute;
     time.link = between.link;
     time.sync += between.sync;
@@ -184,10 +174,8 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     const std::size_t size = std::min(from.bytes.size(), to.bytes.size());
     const std::int32_t from_entry = copy.from_entries().empty() ? -1 : copy.from_entries(k);
     const std::int32_t to_entry = copy.to_entries().empty() ? -1 : copy.to_entries(k);
-    if ((from_entry < 0 && from.bytes.size() != size) ||
-        (to_entry < 0 && to.bytes.size() != size)) {
-      return fail(ErrorCode::kBug, fmt::format("the Program copies '{}' to '{}' of another size",
-                                               from.name, to.name));
+    if ((from_entry < 0 && from.bytes.size() != size) || (to_entry < 0 && to.bytes.size() != size)) {
+      return fail(ErrorCode::kBug, fmt::format("the Program copies '{}' to '{}' of another size", from.name, to.name));
     }
     pairs.push_back({{from.bytes, from_entry}, {to.bytes, to_entry}, size});
   }
@@ -224,8 +212,7 @@ std::optional<Copy> Copy::from(const Operation& operation) {
   if (!is(operation)) {
     return std::nullopt;
   }
-  return Copy{operation.inputs, operation.outputs,
-              machine::copy::entries_of(operation, machine::copy::kFromEntries),
+  return Copy{operation.inputs, operation.outputs, machine::copy::entries_of(operation, machine::copy::kFromEntries),
               machine::copy::entries_of(operation, machine::copy::kToEntries)};
 }
 

@@ -22,16 +22,14 @@ struct Spelling {
   Distribution distribution;
   const char* attribute;
 };
-constexpr std::array<Spelling, 3> kSpellings = {{{Distribution::kConstant, "constant"},
-                                                 {Distribution::kUniform, "uniform"},
-                                                 {Distribution::kNormal, "normal"}}};
+constexpr std::array<Spelling, 3> kSpellings = {
+    {{Distribution::kConstant, "constant"}, {Distribution::kUniform, "uniform"}, {Distribution::kNormal, "normal"}}};
 
 /// The distribution named by the operation's single attribute, with its real value.
 std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   for (const auto& [distribution, name] : kSpellings) {
     const auto found = attributes.values().find(name);
-    const double* value =
-        found == attributes.values().end() ? nullptr : std::get_if<double>(&found->second);
+    const double* value = found == attributes.values().end() ? nullptr : std::get_if<double>(&found->second);
     if (attributes.values().size() == 1 && value != nullptr) {
       return Initialiser{distribution, *value};
     }
@@ -39,8 +37,8 @@ std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   return std::nullopt;
 }
 
-/// Four normal numbers with deviation 1 from four uniform words (Box and Muller, "A note on the
-/// generation of random normal deviates", 1958), in double.
+/// Four normal numbers with deviation 1 from four uniform words (Box and Muller, "A note on the generation of random
+/// normal deviates", 1958), in double.
 std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> values{};
   for (std::size_t k = 0; k < 4; k += 2) {
@@ -56,8 +54,7 @@ std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
 /// Four numbers in [-1, 1).
 std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> values{};
-  std::ranges::transform(words, values.begin(),
-                         [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
+  std::ranges::transform(words, values.begin(), [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
   return values;
 }
 
@@ -80,9 +77,7 @@ void fill(const proto::Initialise& step, std::uint64_t key, std::span<float> val
 class InitialiseAction final : public Action {
  public:
   InitialiseAction(const proto::Initialise& step, const Machine& machine)
-      : step_(step),
-        tensor_(machine.tensor(step.tensor())),
-        key_(random_key(machine.seed(), tensor_.name)) {}
+      : step_(step), tensor_(machine.tensor(step.tensor())), key_(random_key(machine.seed(), tensor_.name)) {}
 
   Status run() override {
     const auto elements = static_cast<std::size_t>(tensor_.type.elements());
@@ -119,23 +114,20 @@ Status verify(const Graph& graph, const Operation& operation) {
   const Tensor& tensor = graph.tensor(operation.outputs[0]);
   if (tensor.type.data == DataType::kU8) {
     return fail(ErrorCode::kUsage,
-                fmt::format("initialise sets f32, f16 and i32 tensors; '{}' is {}", tensor.name,
-                            to_text(tensor.type)));
+                fmt::format("initialise sets f32, f16 and i32 tensors; '{}' is {}", tensor.name, to_text(tensor.type)));
   }
   const std::optional<Initialiser> initialiser = initialiser_of(operation.attributes);
   const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("initialise of '{}' takes one of constant, uniform or normal, with a real "
-                    "number, and only constant for integers; it has: {}",
-                    tensor.name, to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("initialise of '{}' takes one of constant, uniform or normal, with a real "
+                            "number, and only constant for integers; it has: {}",
+                            tensor.name, to_text(operation.attributes)));
   }
   return {};
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   return time_of_host_copy(device, graph.bytes(operation.outputs));
 }
 
@@ -180,13 +172,9 @@ std::vector<MachineOperation> operations() {
 }  // namespace machine::initialise
 
 Operation Initialise::operation() const {
-  const auto* const spelling =
-      std::ranges::find(machine::initialise::kSpellings, initialiser.distribution,
-                        &machine::initialise::Spelling::distribution);
-  return {std::string{machine::initialise::kKind},
-          {},
-          {tensor},
-          {{spelling->attribute, initialiser.value}}};
+  const auto* const spelling = std::ranges::find(machine::initialise::kSpellings, initialiser.distribution,
+                                                 &machine::initialise::Spelling::distribution);
+  return {std::string{machine::initialise::kKind}, {}, {tensor}, {{spelling->attribute, initialiser.value}}};
 }
 
 bool Initialise::is(const Operation& operation) {

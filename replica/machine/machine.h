@@ -14,12 +14,12 @@
 #include "replica/machine/host_io.h"
 #include "replica/ports/communicator.h"
 
-/// What a replica does besides computing: streams to and from the host, exchanges between replicas,
-/// initialisation of variables. Each file of this folder is one machine operation with all its
-/// faces. To add one, add a file, its value in operations.h and its message in proto/program.proto.
+/// What a replica does besides computing: streams to and from the host, exchanges between replicas, initialisation of
+/// variables. Each file of this folder is one machine operation with all its faces. To add one, add a file, its value
+/// in operations.h and its message in proto/program.proto.
 ///
-/// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an
-/// operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
+/// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an operation of a graph
+/// (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
 
 /// The system on which one replica's operations run.
@@ -28,8 +28,8 @@ struct ReplicaSystem {
   std::int64_t ipus_per_replica = 1;
 };
 
-/// The tensors that a step names, as indices into the Program's tensors. Exchanged tensors are both
-/// read and written; they hold the exchanged value from the step that ends the exchange on.
+/// The tensors that a step names, as indices into the Program's tensors. Exchanged tensors are both read and written;
+/// they hold the exchanged value from the step that ends the exchange on.
 struct StepTensors {
   std::vector<std::uint32_t> reads = {};
   std::vector<std::uint32_t> writes = {};
@@ -49,8 +49,8 @@ class Machine {
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
 
-  /// That of the replica's group, where groups are `size` consecutive replicas; 0: of all. All
-  /// replicas ask for the same ones in the same order. Errors: those of Communicator::group.
+  /// That of the replica's group, where groups are `size` consecutive replicas; 0: of all. All replicas ask for the
+  /// same ones in the same order. Errors: those of Communicator::group.
   virtual Result<Communicator*> group(std::size_t size) = 0;
 
   [[nodiscard]] virtual HostIo& host() = 0;
@@ -60,9 +60,9 @@ class Machine {
   /// Where the entries of remote buffers begin that the running function names.
   [[nodiscard]] virtual std::uint32_t entry() const = 0;
 
-  /// Runs a function of the Program with a micro-batch index, to which that of the caller and the
-  /// round of the running repeat are added; with entries of remote buffers that begin `entry`
-  /// further on; and with salts, which must outlive the call.
+  /// Runs a function of the Program with a micro-batch index, to which that of the caller and the round of the running
+  /// repeat are added; with entries of remote buffers that begin `entry` further on; and with salts, which must outlive
+  /// the call.
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 
@@ -88,8 +88,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// What the replica is doing meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty if it
-  /// waits for nobody.
+  /// What the replica is doing meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty if it waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
@@ -115,8 +114,8 @@ struct MachineOperation {
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// The tensors that a step itself names, including one that executes an operator. For a repeat,
-/// none: its inner steps name theirs.
+/// The tensors that a step itself names, including one that executes an operator. For a repeat, none: its inner steps
+/// name theirs.
 StepTensors tensors_of(const proto::Step& step);
 
 /// Every machine operation, sorted by kind.

@@ -8,8 +8,8 @@
 #include "replica/graph/graph.h"
 #include "replica/ports/communicator.h"
 
-/// The machine's operations as values, which code that builds and rewrites graphs creates and looks
-/// for. `operation()` returns the graph form.
+/// The machine's operations as values, which code that builds and rewrites graphs creates and looks for. `operation()`
+/// returns the graph form.
 namespace poprun {
 
 enum class Distribution : std::uint8_t {
@@ -18,8 +18,8 @@ enum class Distribution : std::uint8_t {
   kNormal,    ///< Mean 0; the value is the standard deviation.
 };
 
-/// How a variable's elements are initialised before the first step. Random element i is a pure
-/// function of (job seed, tensor name, i).
+/// How a variable's elements are initialised before the first step. Random element i is a pure function of (job seed,
+/// tensor name, i).
 struct Initialiser {
   Distribution distribution = Distribution::kConstant;
   double value = 0;
@@ -34,9 +34,9 @@ struct Initialise {
   static bool is(const Operation& operation);
 };
 
-/// `a, b = stream_in() stream="train"`: the host writes a batch of a stream: of its batches since
-/// the host began to run the function, the one whose number is the micro-batch index. With
-/// `fields=[2,0]`, the tensors are these of the batch.
+/// `a, b = stream_in() stream="train"`: the host writes a batch of a stream: of its batches since the host began to run
+/// the function, the one whose number is the micro-batch index. With `fields=[2,0]`, the tensors are these of the
+/// batch.
 struct StreamIn {
   std::string stream;
   std::vector<TensorId> tensors;
@@ -56,10 +56,9 @@ struct StreamOut {
   static bool is(const Operation& operation);
 };
 
-/// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all
-/// replicas, in place, in one exchange. With `background=1` it only begins; an AwaitAllReduces then
-/// names the same tensors before anything else does. With `group=4`, over groups of four
-/// consecutive replicas.
+/// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all replicas, in place, in one
+/// exchange. With `background=1` it only begins; an AwaitAllReduces then names the same tensors before anything else
+/// does. With `group=4`, over groups of four consecutive replicas.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
@@ -72,8 +71,8 @@ struct AllReduce {
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors
-/// are those being reduced.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are those being
+/// reduced.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 
@@ -81,13 +80,11 @@ struct AwaitAllReduces {
   static bool is(const Operation& operation);
 };
 
-/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that
-/// is also an input comes after the copy of what it held. The only operation that moves bytes
-/// between IPUs.
+/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that is also an input
+/// comes after the copy of what it held. The only operation that moves bytes between IPUs.
 ///
-/// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W =
-/// copy(w) to_entries=[3]`: entry 3 becomes w, and W keeps its others. In a function that is called
-/// with an entry, that is added.
+/// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W = copy(w) to_entries=[3]`:
+/// entry 3 becomes w, and W keeps its others. In a function that is called with an entry, that is added.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
@@ -97,12 +94,8 @@ struct Copy {
 
   static constexpr std::int64_t kWhole = -1;
 
-  [[nodiscard]] std::int64_t from_entry(std::size_t k) const {
-    return from_entries.empty() ? kWhole : from_entries[k];
-  }
-  [[nodiscard]] std::int64_t to_entry(std::size_t k) const {
-    return to_entries.empty() ? kWhole : to_entries[k];
-  }
+  [[nodiscard]] std::int64_t from_entry(std::size_t k) const { return from_entries.empty() ? kWhole : from_entries[k]; }
+  [[nodiscard]] std::int64_t to_entry(std::size_t k) const { return to_entries.empty() ? kWhole : to_entries[k]; }
 
   [[nodiscard]] Operation operation() const;
 
@@ -111,9 +104,9 @@ struct Copy {
   static bool is(const Operation& operation);
 };
 
-/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its others and
-/// holds `length` tensors like x: s is `[length, ...]` of x's shape, row-major, its entries in x's
-/// own layout. A stash may lie in Streaming Memory.
+/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its others and holds `length`
+/// tensors like x: s is `[length, ...]` of x's shape, row-major, its entries in x's own layout. A stash may lie in
+/// Streaming Memory.
 struct Stash {
   TensorId stash;
   TensorId tensor;
@@ -134,9 +127,8 @@ struct Restore {
 /// Whether an operation writes one entry of a tensor and keeps its others.
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
-/// `a.shard, b.shard = shard(a, b)`: the replica's part of tensors that it has whole. With
-/// `group=4`, here and in the next two, four consecutive replicas have a tensor together; otherwise
-/// all have.
+/// `a.shard, b.shard = shard(a, b)`: the replica's part of tensors that it has whole. With `group=4`, here and in the
+/// next two, four consecutive replicas have a tensor together; otherwise all have.
 struct Shard {
   std::vector<TensorId> tensors;
   std::vector<TensorId> shards;
@@ -146,8 +138,8 @@ struct Shard {
   static bool is(const Operation& operation);
 };
 
-/// `g.shard = reduce_scatter(g) reduction="mean"`: the replica's part of what an all_reduce over
-/// all replicas would make of g. Equal to it to the last bit.
+/// `g.shard = reduce_scatter(g) reduction="mean"`: the replica's part of what an all_reduce over all replicas would
+/// make of g. Equal to it to the last bit.
 struct ReduceScatter {
   Reduction reduction = Reduction::kSum;
   std::vector<TensorId> tensors;
@@ -168,8 +160,8 @@ struct AllGather {
   static bool is(const Operation& operation);
 };
 
-/// The type of a shard, one of `count`: one row of equally many elements on each replica, those of
-/// the tensor by `count`, rounded up.
+/// The type of a shard, one of `count`: one row of equally many elements on each replica, those of the tensor by
+/// `count`, rounded up.
 TensorType shard_type(const TensorType& whole, std::int64_t count);
 
 /// The type of a stash or remote buffer of `length` tensors of that type.

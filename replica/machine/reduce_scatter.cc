@@ -8,13 +8,11 @@ namespace {
 constexpr std::string_view kKind = "reduce_scatter";
 constexpr const char* kReduction = "reduction";
 
-/// All replicas' sums, of which this replica keeps its part. Where groups have the shards, every
-/// group needs the sum over all replicas, so each replica computes it whole: half precision rounds
-/// a sum once, at its end.
+/// All replicas' sums, of which this replica keeps its part. Where groups have the shards, every group needs the sum
+/// over all replicas, so each replica computes it whole: half precision rounds a sum once, at its end.
 class ReduceScatterAction final : public Action {
  public:
-  ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups,
-                      Communicator& all)
+  ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)
       : reduction_(reduction), pairs_(std::move(pairs)), in_groups_(in_groups), all_(all) {}
 
   Status run() override {
@@ -46,8 +44,8 @@ class ReduceScatterAction final : public Action {
       std::ranges::copy(data, filled_.begin());
       data = filled_;
     }
-    return all_.reduce_scatter(reduction_, *element_type_of(pair.whole.type.data), data,
-                               pair.shard.bytes, pair.whole.name);
+    return all_.reduce_scatter(reduction_, *element_type_of(pair.whole.type.data), data, pair.shard.bytes,
+                               pair.whole.name);
   }
 
   Reduction reduction_;
@@ -67,24 +65,20 @@ Status verify(const Graph& graph, const Operation& operation) {
   const std::int64_t group = group_of(operation);
   if (operation.attributes != attributes_of(Reduction::kSum, group) &&
       operation.attributes != attributes_of(Reduction::kMean, group)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; "
-                            "it has: {}",
-                            to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; "
+                                               "it has: {}",
+                                               to_text(operation.attributes)));
   }
   POPRUN_TRY(verify_shards(graph, kKind, operation.inputs, operation.outputs));
   return verify_summable(graph, kKind, operation.inputs);
 }
 
 /// Within a group; then shards are summed over the groups.
-DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   const std::int64_t group = sharing_replicas(operation, system);
-  DeviceTime time =
-      time_of_scatter(device, graph.bytes(operation.inputs), group, system.ipus_per_replica);
-  const DeviceTime over_groups =
-      time_of_all_reduce(device, graph.bytes(operation.outputs), system.replicas / group,
-                         system.ipus_per_replica * group);
+  DeviceTime time = time_of_scatter(device, graph.bytes(operation.inputs), group, system.ipus_per_replica);
+  const DeviceTime over_groups = time_of_all_reduce(device, graph.bytes(operation.outputs), system.replicas / group,
+                                                    system.ipus_per_replica * group);
   time.link += over_groups.link;
   time.sync += over_groups.sync;
   return time;
@@ -112,12 +106,10 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
   POPRUN_ASSIGN(std::vector<ShardPair> pairs,
                 shard_pairs(scatter.tensors(), scatter.shards(), scatter.group(), machine));
   if (!reduction) {
-    return fail(ErrorCode::kBug, fmt::format("the Program scatters a '{}', which does not exist",
-                                             scatter.reduction()));
+    return fail(ErrorCode::kBug, fmt::format("the Program scatters a '{}', which does not exist", scatter.reduction()));
   }
   const bool in_groups = scatter.group() > 0 && scatter.group() != machine.communicator().size();
-  return std::make_unique<ReduceScatterAction>(*reduction, std::move(pairs), in_groups,
-                                               machine.communicator());
+  return std::make_unique<ReduceScatterAction>(*reduction, std::move(pairs), in_groups, machine.communicator());
 }
 
 }  // namespace

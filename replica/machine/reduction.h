@@ -53,13 +53,11 @@ inline std::optional<ElementType> element_type_of(DataType type) {
 }
 
 /// Checks that replicas can sum tensors.
-inline Status verify_summable(const Graph& graph, std::string_view kind,
-                              const std::vector<TensorId>& tensors) {
+inline Status verify_summable(const Graph& graph, std::string_view kind, const std::vector<TensorId>& tensors) {
   for (const TensorId id : tensors) {
     const Tensor& tensor = graph.tensor(id);
     if (!element_type_of(tensor.type.data)) {
-      return fail(ErrorCode::kUsage, fmt::format("{} of '{}': cannot sum {}", kind, tensor.name,
-                                                 to_text(tensor.type)));
+      return fail(ErrorCode::kUsage, fmt::format("{} of '{}': cannot sum {}", kind, tensor.name, to_text(tensor.type)));
     }
   }
   return {};

@@ -23,15 +23,13 @@ class ShardAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("shard takes group=SIZE; it has: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; it has: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kKind, operation.inputs, operation.outputs);
 }
 
 /// A copy within the tiles.
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   Work work;
   work.memory_traffic = graph.bytes(operation.outputs) * 2;
   return time_of_work(device, work);
@@ -49,8 +47,7 @@ StepTensors tensors(const proto::Step& step) {
 
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const proto::Shard& shard = step.shard();
-  POPRUN_ASSIGN(std::vector<ShardPair> pairs,
-                shard_pairs(shard.tensors(), shard.shards(), shard.group(), machine));
+  POPRUN_ASSIGN(std::vector<ShardPair> pairs, shard_pairs(shard.tensors(), shard.shards(), shard.group(), machine));
   return std::make_unique<ShardAction>(std::move(pairs));
 }
 

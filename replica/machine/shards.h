@@ -24,8 +24,7 @@ inline constexpr const char* kGroupAttribute = "group";
 inline std::int64_t group_of(const Operation& operation) {
   const auto& values = operation.attributes.values();
   const auto found = values.find(kGroupAttribute);
-  const auto* const size =
-      found == values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  const auto* const size = found == values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
   return size == nullptr ? 0 : *size;
 }
 
@@ -44,21 +43,18 @@ inline Attributes group_attributes(std::int64_t group) {
 }
 
 /// Checks that each of `shards` is one of its tensor.
-inline Status verify_shards(const Graph& graph, std::string_view kind,
-                            const std::vector<TensorId>& tensors,
+inline Status verify_shards(const Graph& graph, std::string_view kind, const std::vector<TensorId>& tensors,
                             const std::vector<TensorId>& shards) {
   if (tensors.empty() || tensors.size() != shards.size()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} takes tensors, at least one, and makes as many", kind));
+    return fail(ErrorCode::kUsage, fmt::format("{} takes tensors, at least one, and makes as many", kind));
   }
   for (std::size_t k = 0; k < tensors.size(); ++k) {
     const Tensor& whole = graph.tensor(tensors[k]);
     const Tensor& shard = graph.tensor(shards[k]);
-    if (shard.shard_of != whole.type || shard.type.data != whole.type.data ||
-        shard.type.shape.size() != 1 || shard.ipu != whole.ipu) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: '{}' {} is no shard of '{}' {}", kind, shard.name,
-                              to_text(shard.type), whole.name, to_text(whole.type)));
+    if (shard.shard_of != whole.type || shard.type.data != whole.type.data || shard.type.shape.size() != 1 ||
+        shard.ipu != whole.ipu) {
+      return fail(ErrorCode::kUsage, fmt::format("{}: '{}' {} is no shard of '{}' {}", kind, shard.name,
+                                                 to_text(shard.type), whole.name, to_text(whole.type)));
     }
   }
   return {};
@@ -76,19 +72,17 @@ struct ShardPair {
 };
 
 /// Errors: kBug, the shards do not make up the tensor.
-inline Result<std::vector<ShardPair>> shard_pairs(
-    const google::protobuf::RepeatedField<std::uint32_t>& tensors,
-    const google::protobuf::RepeatedField<std::uint32_t>& shards, std::uint32_t group,
-    Machine& machine) {
+inline Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
+                                                  const google::protobuf::RepeatedField<std::uint32_t>& shards,
+                                                  std::uint32_t group, Machine& machine) {
   const Communicator& all = machine.communicator();
   const std::size_t count = group > 0 ? group : all.size();
   std::vector<ShardPair> pairs;
   for (int k = 0; k < tensors.size(); ++k) {
-    ShardPair pair{machine.tensor(tensors[k]), machine.tensor(shards[k]), count,
-                   index_of(all.self()) % count};
+    ShardPair pair{machine.tensor(tensors[k]), machine.tensor(shards[k]), count, index_of(all.self()) % count};
     if (pair.shard.type != shard_type(pair.whole.type, static_cast<std::int64_t>(count))) {
-      return fail(ErrorCode::kBug, fmt::format("{} shards of '{}' are no '{}'", count,
-                                               pair.shard.name, pair.whole.name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("{} shards of '{}' are no '{}'", count, pair.shard.name, pair.whole.name));
     }
     pairs.push_back(pair);
   }

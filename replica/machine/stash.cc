@@ -5,8 +5,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// "stash" copies a tensor into the entry of this micro-batch, "restore" copies the entry back. The
-/// two differ only in direction, which is the parameter of everything here.
+/// "stash" copies a tensor into the entry of this micro-batch, "restore" copies the entry back. The two differ only in
+/// direction, which is the parameter of everything here.
 namespace poprun {
 namespace machine::stash {
 namespace {
@@ -73,27 +73,23 @@ class EntryAction final : public Action {
 
 template <typename Kind>
 Status verify(const Graph& graph, const Operation& operation) {
-  if (operation.inputs.size() != 1 || operation.outputs.size() != 1 ||
-      !operation.attributes.values().empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} takes a {}, and no attribute", kKind<Kind>,
-                            kStashes<Kind> ? "tensor, writes a stash" : "stash, makes a tensor"));
+  if (operation.inputs.size() != 1 || operation.outputs.size() != 1 || !operation.attributes.values().empty()) {
+    return fail(ErrorCode::kUsage, fmt::format("{} takes a {}, and no attribute", kKind<Kind>,
+                                               kStashes<Kind> ? "tensor, writes a stash" : "stash, makes a tensor"));
   }
   const Tensor& stash = graph.tensor(stash_of<Kind>(operation));
   const Tensor& tensor = graph.tensor(tensor_of<Kind>(operation));
   if (stash.type.shape.empty() || stash.type.shape[0] < 1 ||
       stash.type != stash_type(tensor.type, stash.type.shape[0])) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: '{}' {} is not a stash for '{}' {}", kKind<Kind>, stash.name,
-                            to_text(stash.type), tensor.name, to_text(tensor.type)));
+    return fail(ErrorCode::kUsage, fmt::format("{}: '{}' {} is not a stash for '{}' {}", kKind<Kind>, stash.name,
+                                               to_text(stash.type), tensor.name, to_text(tensor.type)));
   }
   return {};
 }
 
 /// Device time of a copy within the tiles, or to or from Streaming Memory.
 template <typename Kind>
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   const Bytes bytes = graph.tensor(tensor_of<Kind>(operation)).type.bytes();
   if (graph.tensor(stash_of<Kind>(operation)).is_remote()) {
     return time_of_streaming_copy(device, bytes);
@@ -120,8 +116,7 @@ StepTensors tensors(const proto::Step& step) {
 template <typename Kind>
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const auto& entry = entry_of<Kind>(step);
-  return std::make_unique<EntryAction<Kind>>(machine.tensor(entry.stash()),
-                                             machine.tensor(entry.tensor()), machine);
+  return std::make_unique<EntryAction<Kind>>(machine.tensor(entry.stash()), machine.tensor(entry.tensor()), machine);
 }
 
 template <typename Kind>

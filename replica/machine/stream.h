@@ -15,8 +15,7 @@ namespace poprun {
 
 inline Status verify_stream(const Operation& operation) {
   const auto found = operation.attributes.values().find("stream");
-  if (found == operation.attributes.values().end() ||
-      !std::holds_alternative<std::string>(found->second)) {
+  if (found == operation.attributes.values().end() || !std::holds_alternative<std::string>(found->second)) {
     return fail(ErrorCode::kUsage, operation.kind + " needs stream=\"NAME\"");
   }
   return {};
@@ -26,8 +25,8 @@ inline const std::string& stream_of(const Operation& operation) {
   return operation.attributes.text("stream");
 }
 
-inline std::vector<HostTensor> host_tensors(
-    const google::protobuf::RepeatedField<std::uint32_t>& ids, const Machine& machine) {
+inline std::vector<HostTensor> host_tensors(const google::protobuf::RepeatedField<std::uint32_t>& ids,
+                                            const Machine& machine) {
   std::vector<HostTensor> tensors;
   tensors.reserve(static_cast<std::size_t>(ids.size()));
   for (const std::uint32_t id : ids) {

@@ -19,13 +19,9 @@ class StreamInAction final : public Action {
         fields_(ids_of(step.fields())),
         machine_(machine) {}
 
-  Status run() override {
-    return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_});
-  }
+  Status run() override { return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_}); }
 
-  [[nodiscard]] std::string activity() const override {
-    return fmt::format("read of host stream {}", stream_);
-  }
+  [[nodiscard]] std::string activity() const override { return fmt::format("read of host stream {}", stream_); }
 
  private:
   const std::string& stream_;
@@ -42,14 +38,12 @@ Status verify(const Graph& /*graph*/, const Operation& operation) {
   const bool has_fields = operation.attributes.has(kFields);
   if (operation.attributes.values().size() != (has_fields ? 2U : 1U) ||
       (has_fields && operation.attributes.integers(kFields).size() != operation.outputs.size())) {
-    return fail(ErrorCode::kUsage,
-                "stream_in takes stream and fields, a number for each output, and nothing else");
+    return fail(ErrorCode::kUsage, "stream_in takes stream and fields, a number for each output, and nothing else");
   }
   return {};
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   return time_of_host_copy(device, graph.bytes(operation.outputs));
 }
 

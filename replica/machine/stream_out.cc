@@ -23,9 +23,7 @@ class StreamOutAction final : public Action {
     return machine_.host().read(stream_, {machine_.micro_batch(), tensors_});
   }
 
-  [[nodiscard]] std::string activity() const override {
-    return fmt::format("write to host stream {}", stream_);
-  }
+  [[nodiscard]] std::string activity() const override { return fmt::format("write to host stream {}", stream_); }
 
  private:
   const std::string& stream_;
@@ -44,8 +42,7 @@ Status verify(const Graph& /*graph*/, const Operation& operation) {
   return verify_stream(operation);
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                const Operation& operation) {
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   return time_of_host_copy(device, graph.bytes(operation.inputs));
 }
 

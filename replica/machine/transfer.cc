@@ -12,8 +12,7 @@ void add(const Graph& graph, TensorId tensor, std::map<std::uint32_t, Bytes>& by
   bytes[graph.tensor(tensor).ipu] += graph.tensor(tensor).type.bytes();
 }
 
-OffChipTransfer transfer_of(const Graph& graph, const std::vector<TensorId>& on_chip,
-                            proto::Transfer direction) {
+OffChipTransfer transfer_of(const Graph& graph, const std::vector<TensorId>& on_chip, proto::Transfer direction) {
   OffChipTransfer transfer{direction};
   for (const TensorId tensor : on_chip) {
     add(graph, tensor, transfer.bytes);

@@ -4,10 +4,9 @@
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
 
-/// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence,
-/// and the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to
-/// the word embedding. Dropout is where Hugging Face has it, with a single rate; every token sees
-/// every other.
+/// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence, and the parameter
+/// names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout is where
+/// Hugging Face has it, with a single rate; every token sees every other.
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not
@@ -19,8 +18,7 @@
 ///   next_sentence i32[B]      0 or 1; -1 does not count; without it there is no such head, as in
 ///                             Hugging Face's BertForMaskedLM
 ///
-/// The loss is the sum of both heads' means; correct, count and prediction are those of the masked
-/// tokens.
+/// The loss is the sum of both heads' means; correct, count and prediction are those of the masked tokens.
 namespace poprun::models::bert {
 namespace {
 
@@ -29,40 +27,33 @@ constexpr double kEpsilon = 1e-12;
 using Sizes = layers::TransformerSizes;
 
 /// The normalised sum of three embeddings: [B,T,H].
-TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId tokens,
-                    const ModelInputs& inputs) {
+TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId tokens, const ModelInputs& inputs) {
   const std::string name = "bert.embeddings";
   const std::int64_t T = builder.type(tokens).shape[1];
-  const TensorId places = layers::embedding_table(builder, name + ".position_embeddings.weight",
-                                                  m.sequence_length, m.hidden);
-  const TensorId types =
-      layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
+  const TensorId places =
+      layers::embedding_table(builder, name + ".position_embeddings.weight", m.sequence_length, m.hidden);
+  const TensorId types = layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
   // If all tokens belong to segment 0, each of them gets its row.
   const std::string typed = name + ".token_type_embeddings";
-  const TensorId type = inputs.has("segments")
-                            ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
-                            : layers::positions(builder, typed, types, 1);
-  TensorId x = builder.add_one(
-      "add", {layers::embed(builder, name + ".word_embeddings", words, tokens), type}, {},
-      name + ".typed");
-  x = builder.add_one("add",
-                      {x, layers::positions(builder, name + ".position_embeddings", places, T)}, {},
+  const TensorId type = inputs.has("segments") ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
+                                               : layers::positions(builder, typed, types, 1);
+  TensorId x = builder.add_one("add", {layers::embed(builder, name + ".word_embeddings", words, tokens), type}, {},
+                               name + ".typed");
+  x = builder.add_one("add", {x, layers::positions(builder, name + ".position_embeddings", places, T)}, {},
                       name + ".placed");
   x = layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
   return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
 /// dense(y) added to x, normalised.
-TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y,
-                      const Sizes& m) {
+TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y, const Sizes& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
   y = layers::dropout(builder, name + ".dropout", y, m.dropout);
   x = builder.add_one("add", {x, y}, {}, name + ".residual");
   return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
 }
 
-TensorId layer(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
-               std::optional<TensorId> mask) {
+TensorId layer(Builder& builder, const std::string& name, TensorId x, const Sizes& m, std::optional<TensorId> mask) {
   const std::string self = name + ".attention.self";
   const auto heads = [&](const std::string& part) {
     const TensorId y = layers::dense(builder, self + part, x, {.features = m.hidden});
@@ -71,8 +62,7 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Size
   const TensorId query = heads(".query");
   const TensorId key = heads(".key");
   const TensorId mixed = layers::attention(
-      builder, self,
-      {.query = query, .key = key, .value = heads(".value"), .mask = mask, .dropout = m.dropout});
+      builder, self, {.query = query, .key = key, .value = heads(".value"), .mask = mask, .dropout = m.dropout});
   x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
   TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
   y = builder.add_one("gelu", {y}, {}, name + ".intermediate");
@@ -80,19 +70,17 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Size
 }
 
 /// The outputs of the masked language model head.
-ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorId words,
-                           const ModelInputs& inputs) {
+ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorId words, const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
   if (inputs.has("positions")) {
     x = builder.add_one("gather", {x, inputs.find(builder, "positions")},
-                        {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}},
-                        name + ".masked");
+                        {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}}, name + ".masked");
   }
   x = layers::dense(builder, name + ".transform.dense", x, {.features = m.hidden});
   x = builder.add_one("gelu", {x}, {}, name + ".transform");
   x = layers::layer_norm(builder, name + ".transform.LayerNorm", x, kEpsilon);
-  const TensorId bias = builder.variable(
-      name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
+  const TensorId bias =
+      builder.variable(name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
   const TensorId logits = builder.add_one("linear", {x, words, bias}, {}, name + ".decoder");
   return layers::score(builder, logits, inputs, name + ".loss");
 }
@@ -100,10 +88,8 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
 /// The loss of predicting, from the first token, whether the second segment follows the first.
 LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
-  x = builder.add_one(
-      "slice", {x},
-      {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{1}}},
-      "bert.pooler.first");
+  x = builder.add_one("slice", {x}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{1}}},
+                      "bert.pooler.first");
   x = layers::reshape(builder, "bert.pooler.token", x, {B, m.hidden});
   x = layers::dense(builder, "bert.pooler.dense", x, {.features = m.hidden});
   x = builder.add_one("tanh", {x}, {}, "bert.pooler");
@@ -115,8 +101,8 @@ LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const Model
   return {.loss = y[0], .count = y[2], .labels = labels};
 }
 
-/// Refuses labels that do not match the tokens. Labels for every token without an attention mask
-/// are refused too: they could be next-token labels, which BERT would see.
+/// Refuses labels that do not match the tokens. Labels for every token without an attention mask are refused too: they
+/// could be next-token labels, which BERT would see.
 void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   const TensorId labels = inputs.find(builder, "labels");
   if (!builder.status()) {
@@ -129,12 +115,10 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
   }
   const TensorType& needed = builder.type(beside);
   if (builder.type(labels) != needed) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs labels {}, one per {}, but the dataset has "
-                     "{}; check that data.task = masked-lm",
-                     to_text(needed), positions ? "position" : "token",
-                     to_text(builder.type(labels)))});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels {}, one per {}, but the dataset has "
+                                "{}; check that data.task = masked-lm",
+                                to_text(needed), positions ? "position" : "token", to_text(builder.type(labels)))});
   }
 }
 
@@ -143,10 +127,8 @@ void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens
       builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format(
-             "data.source: the model needs segments {}, one per token, but the dataset has {}",
-             to_text(builder.type(tokens)),
-             to_text(builder.type(inputs.find(builder, "segments"))))});
+         fmt::format("data.source: the model needs segments {}, one per token, but the dataset has {}",
+                     to_text(builder.type(tokens)), to_text(builder.type(inputs.find(builder, "segments"))))});
   }
 }
 
@@ -162,8 +144,8 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (!builder.status()) {
     return {};
   }
-  const TensorId words = layers::embedding_table(builder, "bert.embeddings.word_embeddings.weight",
-                                                 m.vocabulary, m.hidden);
+  const TensorId words =
+      layers::embedding_table(builder, "bert.embeddings.word_embeddings.weight", m.vocabulary, m.hidden);
   TensorId x = embeddings(builder, m, words, tokens, inputs);
   for (std::int64_t l = 0; l < m.layers; ++l) {
     const std::string name = fmt::format("bert.encoder.layer.{}", l);
@@ -188,23 +170,22 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;
-  return {
-      .name = name,
-      .description = fmt::format("masked language model and next sentence, {} layers, hidden {}, "
-                                 "{} heads",
-                                 layers, hidden, heads),
-      .sizes = {{"heads", heads},
-                {"hidden", hidden},
-                {"layers", layers},
-                {"sequence-length", kLength},
-                {"vocabulary", 30522}},
-      .sample = {.tensors = {{"tokens", DataType::kI32, {kLength}},
-                             {"segments", DataType::kI32, {kLength}},
-                             {"positions", DataType::kI32, {kMasks}},
-                             {"labels", DataType::kI32, {kMasks}},
-                             {"next_sentence", DataType::kI32, {}}}},
-      .has_dropout = true,
-      .build = build};
+  return {.name = name,
+          .description = fmt::format("masked language model and next sentence, {} layers, hidden {}, "
+                                     "{} heads",
+                                     layers, hidden, heads),
+          .sizes = {{"heads", heads},
+                    {"hidden", hidden},
+                    {"layers", layers},
+                    {"sequence-length", kLength},
+                    {"vocabulary", 30522}},
+          .sample = {.tensors = {{"tokens", DataType::kI32, {kLength}},
+                                 {"segments", DataType::kI32, {kLength}},
+                                 {"positions", DataType::kI32, {kMasks}},
+                                 {"labels", DataType::kI32, {kMasks}},
+                                 {"next_sentence", DataType::kI32, {}}}},
+          .has_dropout = true,
+          .build = build};
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 
-/// Dense layers on flattened images: by default 784-1024-1024-10 for 28 x 28 images and ten
-/// classes, 1,863,690 parameters. Sizes: layers (number of hidden layers), hidden, classes.
+/// Dense layers on flattened images: by default 784-1024-1024-10 for 28 x 28 images and ten classes, 1,863,690
+/// parameters. Sizes: layers (number of hidden layers), hidden, classes.
 namespace poprun::models::mlp {
 namespace {
 
@@ -29,13 +29,12 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 }  // namespace
 
 std::vector<Model> models() {
-  return {{.name = "mlp",
-           .description = "dense layers with relu: 784-1024-1024-10 on Fashion-MNIST",
-           .sizes = {{"classes", kOfData}, {"hidden", 1024}, {"layers", 2}},
-           .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}},
-                                  {"labels", DataType::kI32, {}}},
-                      .classes = 10},
-           .build = build}};
+  return {
+      {.name = "mlp",
+       .description = "dense layers with relu: 784-1024-1024-10 on Fashion-MNIST",
+       .sizes = {{"classes", kOfData}, {"hidden", 1024}, {"layers", 2}},
+       .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}}, {"labels", DataType::kI32, {}}}, .classes = 10},
+       .build = build}};
 }
 
 }  // namespace poprun::models::mlp

@@ -17,9 +17,7 @@ namespace poprun {
 
 std::vector<Model> all_models() {
   std::vector<Model> models;
-  const auto take = [&models](std::vector<Model> family) {
-    std::ranges::move(family, std::back_inserter(models));
-  };
+  const auto take = [&models](std::vector<Model> family) { std::ranges::move(family, std::back_inserter(models)); };
 #define POPRUN_FAMILY(family) take(models::family::models());
 #include "replica/models/families.inc"
 #undef POPRUN_FAMILY
@@ -35,12 +33,11 @@ Result<Model> find_model(std::string_view name) {
     }
     names.push_back(model.name);
   }
-  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; {}", name,
-                                             suggestion(name, names)));
+  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; {}", name, suggestion(name, names)));
 }
 
-Result<std::map<std::string, std::int64_t>> sizes_of(
-    const Model& model, const std::map<std::string, std::int64_t>& given) {
+Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
+                                                     const std::map<std::string, std::int64_t>& given) {
   auto sizes = model.sizes;
   for (const auto& [name, value] : given) {
     const auto size = sizes.find(name);
@@ -51,8 +48,7 @@ Result<std::map<std::string, std::int64_t>> sizes_of(
         names.push_back(own);
       }
       return fail(ErrorCode::kUsage,
-                  fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name,
-                              value, model.name,
+                  fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name, value, model.name,
                               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     if (value < 1) {
@@ -94,9 +90,8 @@ bool ModelInputs::has(std::string_view name) const {
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs {}, but the dataset has {}; {}", name,
-                                fmt::join(names, ", "), remedy_for(name))});
+    builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the model needs {}, but the dataset has {}; {}", name,
+                                                   fmt::join(names, ", "), remedy_for(name))});
     return TensorId{0};
   }
   return tensors[static_cast<std::size_t>(found - names.begin())];

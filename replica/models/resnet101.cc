@@ -11,14 +11,12 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 }  // namespace
 
 std::vector<Model> models() {
-  return {
-      {.name = "resnet101",
-       .description =
-           "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
-       .sizes = {{"classes", kOfData}},
-       .sample = layers::imagenet_sample(),
-       .has_batch_norm = true,
-       .build = build}};
+  return {{.name = "resnet101",
+           .description = "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+           .sizes = {{"classes", kOfData}},
+           .sample = layers::imagenet_sample(),
+           .has_batch_norm = true,
+           .build = build}};
 }
 
 }  // namespace poprun::models::resnet101

@@ -12,8 +12,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 std::vector<Model> models() {
   return {{.name = "resnet50",
-           .description =
-               "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+           .description = "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
            .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
            .has_batch_norm = true,

@@ -1,13 +1,11 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnext50_32x4d: 25,028,904 parameters for images of three channels and 1000
-/// classes.
+/// torchvision's resnext50_32x4d: 25,028,904 parameters for images of three channels and 1000 classes.
 namespace poprun::models::resnext50_32x4d {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
-  return layers::resnet(builder, inputs,
-                        {.blocks = {3, 4, 6, 3}, .groups = 32, .width_per_group = 4});
+  return layers::resnet(builder, inputs, {.blocks = {3, 4, 6, 3}, .groups = 32, .width_per_group = 4});
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 
-/// Two convolutions and two dense layers for small images: the default job. 421,642 parameters for
-/// 28 x 28 images of one channel and ten classes.
+/// Two convolutions and two dense layers for small images: the default job. 421,642 parameters for 28 x 28 images of
+/// one channel and ten classes.
 namespace poprun::models::small_cnn {
 namespace {
 
@@ -27,13 +27,12 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 }  // namespace
 
 std::vector<Model> models() {
-  return {{.name = "small-cnn",
-           .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
-           .sizes = {{"classes", kOfData}},
-           .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}},
-                                  {"labels", DataType::kI32, {}}},
-                      .classes = 10},
-           .build = build}};
+  return {
+      {.name = "small-cnn",
+       .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
+       .sizes = {{"classes", kOfData}},
+       .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}}, {"labels", DataType::kI32, {}}}, .classes = 10},
+       .build = build}};
 }
 
 }  // namespace poprun::models::small_cnn

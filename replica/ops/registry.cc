@@ -16,9 +16,7 @@ namespace {
 
 std::vector<Operator> collect() {
   std::vector<Operator> all;
-  const auto take = [&all](std::vector<Operator> family) {
-    std::ranges::move(family, std::back_inserter(all));
-  };
+  const auto take = [&all](std::vector<Operator> family) { std::ranges::move(family, std::back_inserter(all)); };
 #define POPRUN_FAMILY(family) take(ops::family::operators());
 #include "replica/ops/families.inc"
 #undef POPRUN_FAMILY

@@ -14,8 +14,8 @@ struct HostBatch {
   std::vector<std::string> tensors;
 };
 
-/// A replica's side of one host stream: batches in order, without gaps, prefetched. `hostio/`
-/// implements it over gRPC. Belongs to one thread.
+/// A replica's side of one host stream: batches in order, without gaps, prefetched. `hostio/` implements it over gRPC.
+/// Belongs to one thread.
 class HostStream {
  public:
   HostStream() = default;
@@ -23,8 +23,8 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   virtual ~HostStream() = default;
 
-  /// The next batch. Waits for it, even across losses of the data server, for as long as the stream
-  /// was configured to try.
+  /// The next batch. Waits for it, even across losses of the data server, for as long as the stream was configured to
+  /// try.
   ///
   /// Errors
   ///   kUnreachable  no server answered in that time; names the address and how long it tried.

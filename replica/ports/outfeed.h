@@ -17,14 +17,14 @@ class Outfeed {
   Outfeed& operator=(const Outfeed&) = delete;
   virtual ~Outfeed() = default;
 
-  /// Sends the outputs for batch `batch` of the stream "test": one row per sample. `type` is the
-  /// element type ("f32"), `shape` is [micro-batch, ...], `data` is row-major little-endian. Waits
-  /// while the host accepts no more, so that little is buffered here.
+  /// Sends the outputs for batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
+  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Waits while the host accepts no more, so that
+  /// little is buffered here.
   ///
   /// Errors
   ///   kInfrastructure  the launcher no longer accepts outputs.
-  virtual Status push(std::uint64_t batch, std::string_view type,
-                      std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
+  virtual Status push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,
+                      std::span<const std::byte> data) = 0;
 };
 
 }  // namespace poprun

@@ -16,22 +16,19 @@ NamedBytes field(std::string_view name, T& value) {
 
 /// Copies between the fields and the tensors in their places.
 template <typename Copy>
-Status copy_in_order(JobStream stream, std::span<const NamedBytes> fields,
-                     std::span<const NamedBytes> tensors, Copy copy) {
+Status copy_in_order(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors,
+                     Copy copy) {
   if (fields.size() != tensors.size()) {
-    return fail(
-        ErrorCode::kBug,
-        fmt::format("host stream {}: the Program has {} tensors, needed {} from '{}' to '{}'",
-                    name_of(stream), tensors.size(), fields.size(), fields.front().name,
-                    fields.back().name));
+    return fail(ErrorCode::kBug,
+                fmt::format("host stream {}: the Program has {} tensors, needed {} from '{}' to '{}'", name_of(stream),
+                            tensors.size(), fields.size(), fields.front().name, fields.back().name));
   }
   for (std::size_t k = 0; k < fields.size(); ++k) {
     if (tensors[k].bytes.size() != fields[k].bytes.size()) {
       return fail(
           ErrorCode::kBug,
-          fmt::format("host stream {}: the Program's tensor '{}' has {} B, but '{}' needs {} B",
-                      name_of(stream), tensors[k].name, tensors[k].bytes.size(), fields[k].name,
-                      fields[k].bytes.size()));
+          fmt::format("host stream {}: the Program's tensor '{}' has {} B, but '{}' needs {} B", name_of(stream),
+                      tensors[k].name, tensors[k].bytes.size(), fields[k].name, fields[k].bytes.size()));
     }
     copy(fields[k].bytes, tensors[k].bytes);
   }
@@ -94,8 +91,7 @@ std::vector<NamedBytes> StepControl::fields() {
 }
 
 double PartedSum::value() const {
-  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
-         static_cast<double>(parts[2]);
+  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) + static_cast<double>(parts[2]);
 }
 
 double Metrics::loss() const {
@@ -118,14 +114,12 @@ std::vector<NamedBytes> EvaluationOutcome::fields() {
   return {field(kMetrics, metrics)};
 }
 
-Status pack(JobStream stream, std::span<const NamedBytes> fields,
-            std::span<const NamedBytes> tensors) {
+Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors) {
   return copy_in_order(stream, fields, tensors,
                        [](auto field, auto tensor) { std::ranges::copy(field, tensor.begin()); });
 }
 
-Status unpack(JobStream stream, std::span<const NamedBytes> fields,
-              std::span<const NamedBytes> tensors) {
+Status unpack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors) {
   return copy_in_order(stream, fields, tensors,
                        [](auto field, auto tensor) { std::ranges::copy(tensor, field.begin()); });
 }

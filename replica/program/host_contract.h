@@ -12,10 +12,9 @@
 
 #include "replica/base/error.h"
 
-/// What a job's Program and its host agree on: the functions that the host runs, the streams that
-/// it serves, and the records that pass through a step's streams. The compiler builds them and
-/// replica/loops plays the host, both with the names of this file and fields in its order;
-/// compiler/compile.h says what each function does.
+/// What a job's Program and its host agree on: the functions that the host runs, the streams that it serves, and the
+/// records that pass through a step's streams. The compiler builds them and replica/loops plays the host, both with the
+/// names of this file and fields in its order; compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -57,8 +56,8 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24, by when
-  /// bias corrections have long converged.
+  /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24, by when bias corrections have
+  /// long converged.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
@@ -84,8 +83,8 @@ struct PartedSum {
   [[nodiscard]] double value() const;
 };
 
-/// Results over all items of a step (means over the replicas) or of an evaluation (sums), as one
-/// tensor f32[3,3]. All are zero if nothing is scored.
+/// Results over all items of a step (means over the replicas) or of an evaluation (sums), as one tensor f32[3,3]. All
+/// are zero if nothing is scored.
 struct Metrics {
   PartedSum losses;
   PartedSum correct;
@@ -102,8 +101,7 @@ struct StepOutcome {
   static constexpr const char* kGradientFactor = "gradient-factor";
 
   Metrics metrics = {};
-  /// If the host adjusts the loss scale: below 0 if a gradient was not finite, in which case the
-  /// step changed nothing.
+  /// If the host adjusts the loss scale: below 0 if a gradient was not finite, in which case the step changed nothing.
   std::optional<float> gradient_factor = {};
 
   std::vector<NamedBytes> fields();
@@ -118,13 +116,11 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields into the tensors of its stream, which are as many in the same order,
-/// and back. (Not by name: a weight of the model may be called `step`.)
+/// Copies a record's fields into the tensors of its stream, which are as many in the same order, and back. (Not by
+/// name: a weight of the model may be called `step`.)
 ///
 /// Errors: kBug, a field without a tensor of its size in its place, or a tensor without a field.
-Status pack(JobStream stream, std::span<const NamedBytes> fields,
-            std::span<const NamedBytes> tensors);
-Status unpack(JobStream stream, std::span<const NamedBytes> fields,
-              std::span<const NamedBytes> tensors);
+Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
+Status unpack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 
 }  // namespace poprun

@@ -36,8 +36,7 @@ void add(const Program& program, const Steps& steps, std::int64_t times, HostTra
 }  // namespace
 
 Cycles IoLane::begin_of_in(Cycles length, const Entries& loads) const {
-  const bool depends =
-      std::ranges::any_of(loads, [this](const auto& entry) { return stored_.contains(entry); });
+  const bool depends = std::ranges::any_of(loads, [this](const auto& entry) { return stored_.contains(entry); });
   if (!first_out_ || (!depends && in_ready_ + length <= *first_out_)) {
     return in_ready_;
   }
@@ -63,8 +62,8 @@ bool IoLane::moved_by(const IoLane& before, Cycles advance) const {
     return now == then || (now && then && *now == *then + advance);
   };
   return moved(std::optional(in_ready_), std::optional(before.in_ready_)) &&
-         moved(std::optional(out_end_), std::optional(before.out_end_)) &&
-         moved(first_out_, before.first_out_) && stored_ == before.stored_;
+         moved(std::optional(out_end_), std::optional(before.out_end_)) && moved(first_out_, before.first_out_) &&
+         stored_ == before.stored_;
 }
 
 void IoLane::move(const IoLane& before, Cycles by) {

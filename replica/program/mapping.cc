@@ -59,12 +59,10 @@ std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   return tiles;
 }
 
-/// A box, cut into pieces. The first ones have a grain more than the others; the last grain may be
-/// short.
+/// A box, cut into pieces. The first ones have a grain more than the others; the last grain may be short.
 class Pieces {
  public:
-  Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces)
-      : elements_(elements), grain_(grain) {
+  Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces) : elements_(elements), grain_(grain) {
     const std::int64_t grains = ceil_div(elements, grain);
     each_ = grains / pieces;
     longer_ = grains % pieces;
@@ -83,8 +81,7 @@ class Pieces {
 
 /// Calls call(range) for elements [begin, end) of a box, counted in the order of memory.
 template <typename Call>
-void visit_rows(const Mapping& mapping, const Box& box, std::int64_t begin, std::int64_t end,
-                Call call) {
+void visit_rows(const Mapping& mapping, const Box& box, std::int64_t begin, std::int64_t end, Call call) {
   // Dimensions from `inner` on are whole, so that they form rows without gaps.
   std::size_t inner = mapping.axes.size();
   std::int64_t row = 1;

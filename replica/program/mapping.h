@@ -29,9 +29,9 @@ struct Share {
   friend bool operator==(const Share&, const Share&) = default;
 };
 
-/// A grid with strides: the tensor's dimensions in the order of its elements in memory, each cut
-/// into parts; what is in one part of every dimension is a box. A box is spread over the tiles that
-/// share it: its elements, in their order, in pieces of equal size.
+/// A grid with strides: the tensor's dimensions in the order of its elements in memory, each cut into parts; what is in
+/// one part of every dimension is a box. A box is spread over the tiles that share it: its elements, in their order, in
+/// pieces of equal size.
 ///
 ///   f32[4,6] cut {4, 2, stride 2} {6, 3, stride 1}       f32[6] shared by 4 tiles, grain 2
 ///
@@ -53,14 +53,12 @@ struct Mapping {
   friend bool operator==(const Mapping&, const Mapping&) = default;
 };
 
-/// All elements in one row, in pieces of multiples of `grain`, one for each of `tiles` tiles, as
-/// even as grains allow.
+/// All elements in one row, in pieces of multiples of `grain`, one for each of `tiles` tiles, as even as grains allow.
 Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
 
 /// Elements that each of `tiles` tiles holds.
 ///
-/// Requires: grain and all extents, parts and counts are positive; part <= extent. Cost: boxes
-/// times sharing tiles.
+/// Requires: grain and all extents, parts and counts are positive; part <= extent. Cost: boxes times sharing tiles.
 std::vector<std::int64_t> elements_by_tile(const Mapping& mapping, std::int64_t tiles);
 
 /// Elements [begin, begin + count) of a tensor, in the order in which it lies in memory.
@@ -69,8 +67,8 @@ struct ElementRange {
   std::int64_t count = 0;
 };
 
-/// Visits every element once, in ranges, tile by tile of each box: what a tile holds lies in its
-/// memory in the order of the visits. Requires: as elements_by_tile.
+/// Visits every element once, in ranges, tile by tile of each box: what a tile holds lies in its memory in the order of
+/// the visits. Requires: as elements_by_tile.
 void visit_elements(const Mapping& mapping, std::int64_t tiles,
                     const std::function<void(std::int64_t tile, ElementRange)>& visit);
 

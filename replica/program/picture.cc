@@ -31,9 +31,7 @@ struct Columns {
   std::int64_t repeat = 1;
   std::vector<Column> round;
 
-  [[nodiscard]] std::int64_t count() const {
-    return repeat * static_cast<std::int64_t>(round.size());
-  }
+  [[nodiscard]] std::int64_t count() const { return repeat * static_cast<std::int64_t>(round.size()); }
 };
 
 const proto::Part* part_called(const Program& program, const proto::Step& step) {
@@ -41,8 +39,8 @@ const proto::Part* part_called(const Program& program, const proto::Step& step) 
   return step.has_call() && callee != nullptr && callee->has_part() ? &callee->part() : nullptr;
 }
 
-/// A column ends where the IPUs exchange what the next one needs. Within one, an IPU runs forward
-/// parts before backward ones.
+/// A column ends where the IPUs exchange what the next one needs. Within one, an IPU runs forward parts before backward
+/// ones.
 void add_columns(const Program& program, const Steps& steps, std::vector<Columns>& all) {
   Columns columns;
   bool begins = true;
@@ -59,8 +57,7 @@ void add_columns(const Program& program, const Steps& steps, std::vector<Columns
       begins = begins || step.has_copy() || step.has_repeat() || step.has_call();
       continue;
     }
-    if (begins ||
-        (!part->backward() && std::ranges::any_of(columns.round.back(), [&](const Busy& work) {
+    if (begins || (!part->backward() && std::ranges::any_of(columns.round.back(), [&](const Busy& work) {
           return work.part->ipu() == part->ipu() && work.part->backward();
         }))) {
       columns.round.emplace_back();
@@ -97,10 +94,10 @@ void for_each_step(const Program& program, const proto::Step& step, const Visit&
   }
 }
 
-/// The column of each IPU's update, given those of the IPUs' last parts: after its own, and after
-/// those of the IPUs for which it waits, directly or through others.
-std::map<std::uint32_t, std::int64_t> columns_of_updates(
-    const Program& program, const Steps& steps, const std::map<std::uint32_t, std::int64_t>& last) {
+/// The column of each IPU's update, given those of the IPUs' last parts: after its own, and after those of the IPUs for
+/// which it waits, directly or through others.
+std::map<std::uint32_t, std::int64_t> columns_of_updates(const Program& program, const Steps& steps,
+                                                         const std::map<std::uint32_t, std::int64_t>& last) {
   const auto parts_end = std::find_if(steps.rbegin(), steps.rend(), [&](const proto::Step& step) {
                            return calls_part(program, step);
                          }).base();
@@ -127,16 +124,14 @@ std::map<std::uint32_t, std::int64_t> columns_of_updates(
 
 class Picture {
  public:
-  Picture(const Program& program, const proto::Function& function, const PictureFrame& frame)
-      : width_(frame.width) {
+  Picture(const Program& program, const proto::Function& function, const PictureFrame& frame) : width_(frame.width) {
     add_columns(program, function.steps(), runs_);
     std::map<std::uint32_t, std::int64_t> last;  // Column by IPU.
     bool trains = false;
     for (const Columns& columns : runs_) {
       for (std::size_t k = 0; k < columns.round.size(); ++k) {
         for (const Busy& work : columns.round[k]) {
-          last[work.part->ipu()] =
-              count_ + columns.count() - static_cast<std::int64_t>(columns.round.size() - k);
+          last[work.part->ipu()] = count_ + columns.count() - static_cast<std::int64_t>(columns.round.size() - k);
           trains = trains || work.part->backward();
         }
       }
@@ -174,10 +169,8 @@ class Picture {
     for (std::int64_t column = count_ - tail; column < count_; ++column) {
       add_column(column, rows);
     }
-    return joined(rows) + (left_out > 0
-                               ? fmt::format(".. {} cycles left out; a wider terminal shows more\n",
-                                             grouped(left_out))
-                               : "");
+    return joined(rows) +
+           (left_out > 0 ? fmt::format(".. {} cycles left out; a wider terminal shows more\n", grouped(left_out)) : "");
   }
 
  private:
@@ -188,8 +181,7 @@ class Picture {
     std::int64_t tail = 0;
   };
 
-  /// The columns at both ends, evenly, that fit beside the gap between them, at least one at each;
-  /// or all.
+  /// The columns at both ends, evenly, that fit beside the gap between them, at least one at each; or all.
   [[nodiscard]] Ends ends_within(std::size_t width) const {
     Ends ends;
     std::size_t used = 0;
@@ -268,8 +260,7 @@ class Picture {
 
 }  // namespace
 
-std::string picture(const Program& program, const proto::Function& function,
-                    const PictureFrame& frame) {
+std::string picture(const Program& program, const proto::Function& function, const PictureFrame& frame) {
   return Picture(program, function, frame).text();
 }
 

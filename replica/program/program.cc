@@ -31,9 +31,8 @@ const proto::Function* find_function(const Program& program, const std::string& 
 }
 
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step) {
-  return std::ranges::any_of(tensor.lives(), [step](const proto::Span& span) {
-    return span.first() <= step && step <= span.last();
-  });
+  return std::ranges::any_of(tensor.lives(),
+                             [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
 }
 
 Bytes images_capacity(const proto::IpuMemory& memory) {
@@ -41,8 +40,7 @@ Bytes images_capacity(const proto::IpuMemory& memory) {
 }
 
 Bytes tile_capacity(const proto::IpuMemory& memory) {
-  return Bytes{
-      static_cast<std::int64_t>(std::max(memory.bytes_per_tile(), memory.fullest_tile_peak()))};
+  return Bytes{static_cast<std::int64_t>(std::max(memory.bytes_per_tile(), memory.fullest_tile_peak()))};
 }
 
 Bytes bytes_touched(const proto::IpuMemory& memory) {
@@ -50,8 +48,7 @@ Bytes bytes_touched(const proto::IpuMemory& memory) {
   if (!memory.has_layout()) {
     return images;
   }
-  return images + tile_capacity(memory) *
-                      static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+  return images + tile_capacity(memory) * static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
 }
 
 bool fits(const proto::IpuMemory& memory) {
@@ -65,8 +62,7 @@ Bytes needed(const proto::IpuMemory& memory) {
 }
 
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b) {
-  return a.placement().ipu() == b.placement().ipu() &&
-         a.placement().memory() == b.placement().memory() &&
+  return a.placement().ipu() == b.placement().ipu() && a.placement().memory() == b.placement().memory() &&
          a.placement().offset() < b.placement().offset() + b.bytes() &&
          b.placement().offset() < a.placement().offset() + a.bytes();
 }

@@ -7,15 +7,14 @@
 #include "proto/program.pb.h"
 #include "replica/base/units.h"
 
-/// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value
-/// that can be printed (`DebugString`), compared and serialised. These functions answer questions
-/// that several rooms ask about it.
+/// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
+/// (`DebugString`), compared and serialised. These functions answer questions that several rooms ask about it.
 namespace poprun {
 
 using Program = proto::Program;
 
-/// A replica's memories, numbered: the In-Processor Memory of each IPU, in their order, then the
-/// Streaming Memory of each.
+/// A replica's memories, numbered: the In-Processor Memory of each IPU, in their order, then the Streaming Memory of
+/// each.
 std::size_t memory_count(const Program& program);
 
 /// Which of them a tensor lies in. Requires: it is on an IPU of the replica.
@@ -29,16 +28,16 @@ const proto::Function* find_function(const Program& program, const std::string& 
 /// Whether a tensor lives at the step with that number.
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 
-/// Bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more where
-/// the Program does not fit and is executed nevertheless.
+/// Bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more where the Program does not
+/// fit and is executed nevertheless.
 Bytes images_capacity(const proto::IpuMemory& memory);
 
-/// Bytes that each tile of the IPU needs on this machine: those of the tile, or more where the
-/// Program does not fit and is executed nevertheless.
+/// Bytes that each tile of the IPU needs on this machine: those of the tile, or more where the Program does not fit and
+/// is executed nevertheless.
 Bytes tile_capacity(const proto::IpuMemory& memory);
 
-/// What one replica touches of this machine's memory for an IPU: its images, its Streaming Memory,
-/// and its tiles where they are executed on, which are written whole.
+/// What one replica touches of this machine's memory for an IPU: its images, its Streaming Memory, and its tiles where
+/// they are executed on, which are written whole.
 Bytes bytes_touched(const proto::IpuMemory& memory);
 
 /// What the memory would have to be for the fullest tile to fit, if all tiles grew alike.

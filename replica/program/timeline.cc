@@ -91,8 +91,8 @@ class Walk {
     entry_ -= call.entry();
   }
 
-  /// What a round does depends on the distances between the clocks only. So, once a round has moved
-  /// the clocks of all its IPUs by the same time, all later ones do.
+  /// What a round does depends on the distances between the clocks only. So, once a round has moved the clocks of all
+  /// its IPUs by the same time, all later ones do.
   void repeat(const proto::Repeat& repeat) {
     const std::uint64_t first = micro_batch_;
     const Round one{repeat.steps(), call_parts_of_one_micro_batch(program_, repeat.steps())};
@@ -195,16 +195,15 @@ class Walk {
       clock.links = clock.links_ready() + cycles(cost.link_cycles());
       spent.set_background_cycles(cost.link_cycles());
     } else {
-      const Cycles length = step.links() == proto::LINKS_AWAITED ? clock.links_ready() - clock.tiles
-                                                                 : cycles(cost.link_cycles());
-      spent.set_link_cycles(
-          on_tiles(step, ipu, Doing::kLink, static_cast<std::uint64_t>(length.count())));
+      const Cycles length =
+          step.links() == proto::LINKS_AWAITED ? clock.links_ready() - clock.tiles : cycles(cost.link_cycles());
+      spent.set_link_cycles(on_tiles(step, ipu, Doing::kLink, static_cast<std::uint64_t>(length.count())));
     }
     add_cost(clock.busy, spent, count_);
   }
 
-  /// What I/O tiles do before the other tiles exchange something with them: bring it in, or empty
-  /// the buffer that it goes to.
+  /// What I/O tiles do before the other tiles exchange something with them: bring it in, or empty the buffer that it
+  /// goes to.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);
@@ -260,15 +259,13 @@ class Walk {
   }
 
   /// Keeps the tiles busy for `length` cycles and returns `length`.
-  std::uint64_t on_tiles(const proto::Step& step, std::uint32_t ipu, Doing doing,
-                         std::uint64_t length) {
+  std::uint64_t on_tiles(const proto::Step& step, std::uint32_t ipu, Doing doing, std::uint64_t length) {
     show(step, ipu, Lane::kTiles, doing, clocks_[ipu].tiles, cycles(length));
     clocks_[ipu].tiles += cycles(length);
     return length;
   }
 
-  void show(const proto::Step& step, std::uint32_t ipu, Lane lane, Doing doing, Cycles begin,
-            Cycles length) const {
+  void show(const proto::Step& step, std::uint32_t ipu, Lane lane, Doing doing, Cycles begin, Cycles length) const {
     if (visit_ && length > Cycles{0}) {
       visit_({*function_, step, ipu, lane, doing, begin, length, micro_batch_, count_, distance_});
     }
@@ -306,8 +303,7 @@ double CallTime::utilisation() const {
 std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step) {
   std::vector<std::uint32_t> ipus;
   const StepTensors tensors = tensors_of(step);
-  for (const auto* list :
-       {&tensors.reads, &tensors.writes, &tensors.begins_exchange, &tensors.ends_exchange}) {
+  for (const auto* list : {&tensors.reads, &tensors.writes, &tensors.begins_exchange, &tensors.ends_exchange}) {
     for (const std::uint32_t tensor : *list) {
       ipus.push_back(program.tensors(static_cast<int>(tensor)).placement().ipu());
     }
@@ -317,8 +313,7 @@ std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& st
   return ipus.empty() ? std::vector<std::uint32_t>{0} : ipus;
 }
 
-CallTime walk(const Program& program, const proto::Function& function,
-              const StretchVisitor& visit) {
+CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit) {
   Walk walk(program, visit);
   walk.function(function);
   return walk.result();
@@ -337,8 +332,8 @@ void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times) 
 }
 
 Cycles total_cycles(const proto::Cost& cost) {
-  return cycles(cost.compute_cycles() + cost.exchange_cycles() + cost.link_cycles() +
-                cost.host_cycles() + cost.streaming_cycles() + cost.sync_cycles());
+  return cycles(cost.compute_cycles() + cost.exchange_cycles() + cost.link_cycles() + cost.host_cycles() +
+                cost.streaming_cycles() + cost.sync_cycles());
 }
 
 double device_seconds(const Program& program, Cycles cycles) {

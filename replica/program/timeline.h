@@ -16,15 +16,14 @@
 ///   with    tiles  | compute                  | wait | exchange | compute ..
 ///   I/O tiles  I/O       | host or Streaming Memory ..  |
 ///
-/// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts
-/// follow one another on their tiles, in the order of the IPU's bulk-synchronous model. A step on
-/// several IPUs, such as a copy from one to another, begins when the last of them is ready. Only
-/// exchanges begun in the background run beside the steps, on the links, and transfers by I/O
-/// tiles, on a lane of their own (io_lane.h).
+/// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts follow one another on
+/// their tiles, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
+/// another, begins when the last of them is ready. Only exchanges begun in the background run beside the steps, on the
+/// links, and transfers by I/O tiles, on a lane of their own (io_lane.h).
 ///
-/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as schedule
-/// `sequential` has them, do not overlap: each begins when the last IPU has finished the one
-/// before. Those of a phase are one IPU's, and others go on beside them.
+/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as schedule `sequential` has them, do
+/// not overlap: each begins when the last IPU has finished the one before. Those of a phase are one IPU's, and others
+/// go on beside them.
 namespace poprun {
 
 /// Which part of an IPU is busy during a stretch: its tiles but for I/O tiles, its links, or those.
@@ -33,8 +32,7 @@ enum class Lane : std::uint8_t { kTiles, kLinks, kIo };
 /// What that part does.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
-/// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal
-/// time are one stretch.
+/// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal time are one stretch.
 struct Stretch {
   const proto::Function& function;  ///< What contains the step: that which is walked, or a callee.
   const proto::Step& step;
@@ -62,15 +60,14 @@ struct CallTime {
   [[nodiscard]] double utilisation() const;
 };
 
-/// Walks one call of a function of the Program, with everything that it calls, and passes each
-/// stretch to `visit` in the order of the steps. Work of the tiles is counted by activity, waiting
-/// for links as link cycles, and work of the links beside the tiles as background cycles. In the
-/// same way, waiting for I/O tiles is host or streaming cycles, and their work I/O cycles.
+/// Walks one call of a function of the Program, with everything that it calls, and passes each stretch to `visit` in
+/// the order of the steps. Work of the tiles is counted by activity, waiting for links as link cycles, and work of the
+/// links beside the tiles as background cycles. In the same way, waiting for I/O tiles is host or streaming cycles, and
+/// their work I/O cycles.
 ///
-/// Cost: one visit per step and round, until a round takes every IPU as far as the one before:
-/// since all rounds from there on are equal, the rest is one visit per step.
-CallTime walk(const Program& program, const proto::Function& function,
-              const StretchVisitor& visit = nullptr);
+/// Cost: one visit per step and round, until a round takes every IPU as far as the one before: since all rounds from
+/// there on are equal, the rest is one visit per step.
+CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
 
 /// The IPUs that a step runs on: those of its tensors, rising.
 std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step);

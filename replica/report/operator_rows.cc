@@ -33,8 +33,7 @@ class Calls {
 
   void add_callees(const ProgramSteps& steps, std::uint64_t times) {
     for (const proto::Step& step : steps) {
-      const proto::Function* callee =
-          step.has_call() ? find_function(program_, step.call().function()) : nullptr;
+      const proto::Function* callee = step.has_call() ? find_function(program_, step.call().function()) : nullptr;
       if (callee != nullptr) {
         add(*callee, times);
       }
@@ -67,8 +66,8 @@ class Operators {
   [[nodiscard]] std::vector<proto::OperatorRow> rows() const {
     std::vector<proto::OperatorRow> rows;
     for (const proto::Function& function : program_.functions()) {
-      const auto host = std::ranges::find_if(
-          hosts_, [&](const auto& entry) { return entry.second.of(function.name()) > 0; });
+      const auto host =
+          std::ranges::find_if(hosts_, [&](const auto& entry) { return entry.second.of(function.name()) > 0; });
       add(function, function.steps(), host->first, host->second.of(function.name()), rows);
     }
     return rows;
@@ -91,8 +90,8 @@ class Operators {
     }
   }
 
-  void add(const proto::Function& function, const ProgramSteps& steps, const std::string& host,
-           std::uint64_t times, std::vector<proto::OperatorRow>& rows) const {
+  void add(const proto::Function& function, const ProgramSteps& steps, const std::string& host, std::uint64_t times,
+           std::vector<proto::OperatorRow>& rows) const {
     for (const proto::Step& step : steps) {
       if (step.has_repeat()) {
         add(function, step.repeat().steps(), host, times * step.repeat().count(), rows);
@@ -136,8 +135,7 @@ class Operators {
   /// A tile's matrix unit's, by what the operator reads first.
   [[nodiscard]] std::int64_t macs_per_cycle(const proto::Execute& execute) const {
     const bool half =
-        execute.inputs_size() > 0 &&
-        program_.tensors(static_cast<int>(execute.inputs(0))).type().starts_with("f16");
+        execute.inputs_size() > 0 && program_.tensors(static_cast<int>(execute.inputs(0))).type().starts_with("f16");
     const bool half_partials = execute.attributes().find("partials=\"half\"") != std::string::npos;
     return !half           ? device_.macs_per_cycle_f32
            : half_partials ? device_.macs_per_cycle_f16_f16

@@ -9,9 +9,8 @@
 
 namespace poprun {
 
-/// The table of a Program's operators: a row for each step but calls and repeats, with its device
-/// time over all calls in one run of the function that the host calls. Functions that
-/// `step_function` reaches count as part of it.
+/// The table of a Program's operators: a row for each step but calls and repeats, with its device time over all calls
+/// in one run of the function that the host calls. Functions that `step_function` reaches count as part of it.
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function);
 

@@ -36,8 +36,8 @@ struct Kind {
 constexpr std::string_view kGaps = "gaps";
 
 /// Largest first, of equals the one that was first in `held`. Without gaps.
-std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory,
-                           const std::vector<HeldBytes>& held, bool always_live) {
+std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory, const std::vector<HeldBytes>& held,
+                           bool always_live) {
   std::vector<Kind> kinds;
   for (const HeldBytes& one : held) {
     if (one.always_live != always_live || one.category == kGaps) {
@@ -68,8 +68,7 @@ std::string largest_text(const std::vector<Part>& parts) {
     if (used + std::min(part.name.size(), kShortestName) > kWidth) {
       break;
     }
-    text +=
-        fmt::format("{}{}{}", text.empty() ? "" : ", ", shortened(part.name, kWidth - used), bytes);
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", shortened(part.name, kWidth - used), bytes);
   }
   return text;
 }
@@ -80,8 +79,8 @@ class Table {
   explicit Table(Bytes all) : all_(all) {}
 
   void row(std::size_t indent, std::string_view name, Bytes bytes, const std::string& more = {}) {
-    const std::string line = fmt::format("{:{}}{:<{}} {:>12} B {:>4} %  {}", "", indent, name,
-                                         22 - indent, grouped(bytes.count()), share(bytes), more);
+    const std::string line = fmt::format("{:{}}{:<{}} {:>12} B {:>4} %  {}", "", indent, name, 22 - indent,
+                                         grouped(bytes.count()), share(bytes), more);
     text_ += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
   }
 
@@ -113,8 +112,7 @@ class Table {
 };
 
 /// What most of a tile is.
-std::string mostly_text(const Table& table, const std::vector<Kind>& always,
-                        const std::vector<Kind>& not_always) {
+std::string mostly_text(const Table& table, const std::vector<Kind>& always, const std::vector<Kind>& not_always) {
   const Kind* most = nullptr;
   const Kind* second = nullptr;
   for (const std::vector<Kind>* kinds : {&always, &not_always}) {
@@ -139,8 +137,8 @@ std::string mostly_text(const Table& table, const std::vector<Kind>& always,
 
 /// Whether the IPU's memory would do if its tiles were equally full.
 std::string whole_text(const proto::IpuMemory& memory, int ipu) {
-  return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu,
-                     mebibytes_text(memory.peak()), mebibytes_text(memory.capacity()),
+  return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu, mebibytes_text(memory.peak()),
+                     mebibytes_text(memory.capacity()),
                      memory.peak() <= memory.capacity() ? "it would fit" : "too much even");
 }
 
@@ -160,12 +158,10 @@ std::string tile_table(const Program& program, int ipu, std::uint32_t step) {
   table.half("always live", always);
   table.half("not always live", not_always);
   table.row(2, "gaps", gaps);
-  table.row(
-      2, "needed", all,
-      fmt::format("{} B over", grouped(all.count() - to_bytes(memory.bytes_per_tile()).count())));
-  return fmt::format("tile {} of IPU {} then, and the largest tensors:\n{}{}{}",
-                     memory.fullest_tile(), ipu, table.text(),
-                     mostly_text(table, always, not_always), whole_text(memory, ipu));
+  table.row(2, "needed", all,
+            fmt::format("{} B over", grouped(all.count() - to_bytes(memory.bytes_per_tile()).count())));
+  return fmt::format("tile {} of IPU {} then, and the largest tensors:\n{}{}{}", memory.fullest_tile(), ipu,
+                     table.text(), mostly_text(table, always, not_always), whole_text(memory, ipu));
 }
 
 /// A line for each listed IPU; nothing where there is only one.
@@ -174,19 +170,15 @@ std::string ipus_table(const Program& program) {
     return {};
   }
   std::string text = "the fullest tile of each IPU:\n";
-  for (const ListedRow& listed :
-       listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak)) {
+  for (const ListedRow& listed : listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak)) {
     if (listed.left_out > 0) {
-      text +=
-          fmt::format("  ..     {}, which --dry-run -vv lists\n", counted(listed.left_out, "IPU"));
+      text += fmt::format("  ..     {}, which --dry-run -vv lists\n", counted(listed.left_out, "IPU"));
     }
     const proto::IpuMemory& memory = program.memory(static_cast<int>(listed.index));
     text += fmt::format(
         "  IPU {:<2} {:>11} of {} B{}\n", listed.index, grouped(memory.fullest_tile_peak()),
         grouped(memory.bytes_per_tile()),
-        fits(memory) ? ""
-                     : fmt::format(", {} B over",
-                                   grouped(memory.fullest_tile_peak() - memory.bytes_per_tile())));
+        fits(memory) ? "" : fmt::format(", {} B over", grouped(memory.fullest_tile_peak() - memory.bytes_per_tile())));
   }
   return text;
 }
@@ -200,12 +192,10 @@ std::string remote_table(const Program& program, int ipu) {
       buffers.push_back(&tensor);
     }
   }
-  std::ranges::stable_sort(buffers, std::greater(),
-                           [](const proto::Tensor* tensor) { return tensor->bytes(); });
+  std::ranges::stable_sort(buffers, std::greater(), [](const proto::Tensor* tensor) { return tensor->bytes(); });
   std::string text = fmt::format("remote buffers of IPU {}:\n", ipu);
   for (std::size_t i = 0; i < std::min(kLines, buffers.size()); ++i) {
-    text += fmt::format("  {:>15} B  {} {}\n", grouped(buffers[i]->bytes()), buffers[i]->name(),
-                        buffers[i]->type());
+    text += fmt::format("  {:>15} B  {} {}\n", grouped(buffers[i]->bytes()), buffers[i]->name(), buffers[i]->type());
   }
   if (buffers.size() > kLines) {
     text += fmt::format("  and {}\n", counted(buffers.size() - kLines, "smaller one"));
@@ -215,8 +205,7 @@ std::string remote_table(const Program& program, int ipu) {
 
 Status check_streaming_memory(const Program& program) {
   const auto over = [](const proto::IpuMemory& memory) {
-    return static_cast<std::int64_t>(memory.streaming_peak()) -
-           static_cast<std::int64_t>(memory.streaming_capacity());
+    return static_cast<std::int64_t>(memory.streaming_peak()) - static_cast<std::int64_t>(memory.streaming_capacity());
   };
   const auto fullest = std::ranges::max_element(program.memory(), {}, over);
   if (fullest == program.memory().end() || over(*fullest) <= 0) {
@@ -227,9 +216,8 @@ Status check_streaming_memory(const Program& program) {
       "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than the {} "
       "B that it has; keep less off the chip ([memory]), divide it among the replicas "
       "(memory.replicated-tensor-sharding), or use more IPUs\n{}",
-      program.model(), grouped(fullest->streaming_peak()), ipu,
-      grouped(static_cast<std::uint64_t>(over(*fullest))), grouped(fullest->streaming_capacity()),
-      remote_table(program, ipu));
+      program.model(), grouped(fullest->streaming_peak()), ipu, grouped(static_cast<std::uint64_t>(over(*fullest))),
+      grouped(fullest->streaming_capacity()), remote_table(program, ipu));
   message.pop_back();  // The last line's end.
   return fail(ErrorCode::kOutOfMemory, std::move(message),
               {.shortage = Shortage{.needed = to_bytes(fullest->streaming_peak()),
@@ -245,30 +233,26 @@ std::string place_text(const Program& program, std::uint32_t step) {
   }
   const proto::Step& found = *placed->step;
   return fmt::format("step {} of the Program ({}: {})", step, placed->function->name(),
-                     found.has_execute() ? fmt::format("{} '{}'", found.execute().operation(),
-                                                       found.execute().name())
+                     found.has_execute() ? fmt::format("{} '{}'", found.execute().operation(), found.execute().name())
                                          : operation_text(found));
 }
 
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice) {
-  const auto fullest =
-      std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::fullest_tile_peak);
-  if (fullest == program.memory().end() ||
-      fullest->fullest_tile_peak() <= fullest->bytes_per_tile()) {
+  const auto fullest = std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::fullest_tile_peak);
+  if (fullest == program.memory().end() || fullest->fullest_tile_peak() <= fullest->bytes_per_tile()) {
     return check_streaming_memory(program);
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
   const std::uint32_t step = liveness_of_tile(*fullest, fullest->fullest_tile()).worst_step();
   const MemoryAdvice advised = advice ? advice() : MemoryAdvice{};
-  const Shortage shortage{.needed = to_bytes(fullest->fullest_tile_peak()),
-                          .had = to_bytes(fullest->bytes_per_tile())};
+  const Shortage shortage{.needed = to_bytes(fullest->fullest_tile_peak()), .had = to_bytes(fullest->bytes_per_tile())};
   std::string message = fmt::format(
       "out of memory: model {} needs {} B on tile {} of IPU {}, {} B more than the {} B of a tile, "
       "at {}{}{}\n{}{}{}",
       program.model(), grouped(shortage.needed.count()), fullest->fullest_tile(), ipu,
-      grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()),
-      place_text(program, step), advised.sentence.empty() ? "" : "; ", advised.sentence,
-      tile_table(program, ipu, step), advised.table, ipus_table(program));
+      grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()), place_text(program, step),
+      advised.sentence.empty() ? "" : "; ", advised.sentence, tile_table(program, ipu, step), advised.table,
+      ipus_table(program));
   message.pop_back();  // The last line's end.
   return fail(ErrorCode::kOutOfMemory, std::move(message), {.shortage = shortage});
 }

@@ -35,12 +35,11 @@ struct MemoryAdvice {
   std::string table;     ///< Lines for below it; may be empty.
 };
 
-/// Success where every IPU's fullest tile fits. Otherwise kOutOfMemory: a first line with what the
-/// fullest tile of all needed and had (also as facts), where in the Program it is fullest and,
-/// where given, `advice`, which is asked only then. Below it at most 19 lines of 80 columns: what
-/// that tile holds there, by kinds, always live apart from not always live, each with the largest
-/// tensors; what most of it is; whether the IPU as a whole would fit. Then the advice's table, and
-/// for several IPUs a line each (ipu_table.h). Where all tiles fit, but not what lies in Streaming
+/// Success where every IPU's fullest tile fits. Otherwise kOutOfMemory: a first line with what the fullest tile of all
+/// needed and had (also as facts), where in the Program it is fullest and, where given, `advice`, which is asked only
+/// then. Below it at most 19 lines of 80 columns: what that tile holds there, by kinds, always live apart from not
+/// always live, each with the largest tensors; what most of it is; whether the IPU as a whole would fit. Then the
+/// advice's table, and for several IPUs a line each (ipu_table.h). Where all tiles fit, but not what lies in Streaming
 /// Memory, the message says what the fullest one needed and had, and its largest remote buffers.
 ///
 /// Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).

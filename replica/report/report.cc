@@ -53,8 +53,8 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// What claims are for, by name: what tensors are, categories that are known, and others in the
-/// order in which claims first have them.
+/// What claims are for, by name: what tensors are, categories that are known, and others in the order in which claims
+/// first have them.
 class Categories {
  public:
   Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
@@ -69,14 +69,11 @@ class Categories {
 
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
-  [[nodiscard]] proto::CategoryBytes sum(const proto::TileLayout& layout,
-                                         const std::vector<HeldBytes>& held) const {
+  [[nodiscard]] proto::CategoryBytes sum(const proto::TileLayout& layout, const std::vector<HeldBytes>& held) const {
     std::vector<std::uint64_t> always(names_.size());
     std::vector<std::uint64_t> not_always(names_.size());
     for (const HeldBytes& one : held) {
-      (one.always_live
-           ? always
-           : not_always)[index_.find(kind_of(program_, layout.claims(one.claim)))->second] +=
+      (one.always_live ? always : not_always)[index_.find(kind_of(program_, layout.claims(one.claim)))->second] +=
           count(one.bytes);
     }
     proto::CategoryBytes sum;
@@ -109,8 +106,7 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
       peaks.push_back(begin);
     }
   }
-  std::ranges::stable_sort(peaks, std::ranges::greater{},
-                           [&curve](std::uint32_t step) { return curve[step]; });
+  std::ranges::stable_sort(peaks, std::ranges::greater{}, [&curve](std::uint32_t step) { return curve[step]; });
   peaks.resize(std::min(peaks.size(), kPeaksMax));
   return peaks;
 }
@@ -119,8 +115,7 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
 class IpuReporter {
  public:
   /// All must outlive this.
-  IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories,
-              std::uint32_t ipu)
+  IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories, std::uint32_t ipu)
       : program_(program),
         steps_(steps),
         categories_(categories),
@@ -140,8 +135,7 @@ class IpuReporter {
     const LivenessCurve all = liveness_of_ipu(memory_);
     *report.mutable_at_peak() = categories_.sum(layout_, held_on_ipu(memory_, all.worst_step()));
     *report.mutable_balance() = balance();
-    *report.mutable_liveness() =
-        liveness(all, [this](std::uint32_t step) { return held_on_ipu(memory_, step); });
+    *report.mutable_liveness() = liveness(all, [this](std::uint32_t step) { return held_on_ipu(memory_, step); });
     *report.mutable_fullest_tile() = tile_report(memory_.fullest_tile());
     for (const std::uint32_t tile : tiles) {
       *report.add_tiles() = tile_report(tile);
@@ -173,15 +167,13 @@ class IpuReporter {
     if (const proto::Tensor* tensor = main_tensor(program_, claim); tensor != nullptr) {
       return tensor->name();
     }
-    const bool has_one_step =
-        claim.lives_size() == 1 && claim.lives(0).first() == claim.lives(0).last();
+    const bool has_one_step = claim.lives_size() == 1 && claim.lives(0).first() == claim.lives(0).last();
     const proto::Step* step = has_one_step ? steps_.at(claim.lives(0).first()).step : nullptr;
     if (step == nullptr) {
       return claim.category();
     }
-    return fmt::format(
-        "{} of {}", claim.category(),
-        step->has_execute() ? fmt::format("'{}'", step->execute().name()) : operation_text(*step));
+    return fmt::format("{} of {}", claim.category(),
+                       step->has_execute() ? fmt::format("'{}'", step->execute().name()) : operation_text(*step));
   }
 
   [[nodiscard]] proto::TileBalance balance() const {
@@ -243,10 +235,8 @@ class IpuReporter {
     proto::TileReport report;
     report.set_tile(tile);
     report.set_peak(class_of_tile(memory_, tile).peak());
-    *report.mutable_at_peak() =
-        categories_.sum(layout_, held_on_tile(memory_, tile, curve.worst_step()));
-    *report.mutable_liveness() =
-        liveness(curve, [&](std::uint32_t step) { return held_on_tile(memory_, tile, step); });
+    *report.mutable_at_peak() = categories_.sum(layout_, held_on_tile(memory_, tile, curve.worst_step()));
+    *report.mutable_liveness() = liveness(curve, [&](std::uint32_t step) { return held_on_tile(memory_, tile, step); });
     return report;
   }
 
@@ -269,8 +259,7 @@ class IpuReporter {
     report.set_gaps(one.peak() - count(curve.most()));
     report.set_overflowed(one.peak() - std::min(one.peak(), memory_.bytes_per_tile()));
     report.set_worst_step(curve.worst_step());
-    *report.mutable_at_peak() =
-        categories_.sum(layout_, held_on_tile(memory_, one.tiles(0), curve.worst_step()));
+    *report.mutable_at_peak() = categories_.sum(layout_, held_on_tile(memory_, one.tiles(0), curve.worst_step()));
     return report;
   }
 
@@ -293,8 +282,7 @@ class IpuReporter {
     }
   }
 
-  static void add_tiles(const proto::TileClass& one, std::uint64_t bytes,
-                        proto::Variable& variable) {
+  static void add_tiles(const proto::TileClass& one, std::uint64_t bytes, proto::Variable& variable) {
     const auto tiles = static_cast<std::uint32_t>(one.tiles_size());
     const std::uint32_t first = one.tiles(0);
     const std::uint32_t last = one.tiles(one.tiles_size() - 1);

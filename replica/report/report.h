@@ -23,12 +23,10 @@ struct ReportOptions {
   std::vector<ProfiledTile> tiles = {};      ///< Besides the fullest one of each IPU.
 };
 
-/// What a Program needs, for people and for tools: see proto/report.proto. IPUs without a layout of
-/// their tiles are left out, with their variables. `device`: the Program's.
+/// What a Program needs, for people and for tools: see proto/report.proto. IPUs without a layout of their tiles are
+/// left out, with their variables. `device`: the Program's.
 ///
-/// Requires: the device has the tiles. Deterministic. Cost: linear in classes times claims and
-/// steps.
-proto::Report report(const Program& program, const Device& device,
-                     const ReportOptions& options = {});
+/// Requires: the device has the tiles. Deterministic. Cost: linear in classes times claims and steps.
+proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});
 
 }  // namespace poprun

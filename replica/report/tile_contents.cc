@@ -37,14 +37,12 @@ std::uint32_t steps_of(const proto::TileLayout& layout) {
 }
 
 bool is_always_live(const proto::TileClaim& claim, std::uint32_t steps) {
-  return claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
-         claim.lives(0).last() + 1 == steps;
+  return claim.lives_size() == 1 && claim.lives(0).first() == 0 && claim.lives(0).last() + 1 == steps;
 }
 
 bool claim_lives_at(const proto::TileClaim& claim, std::uint32_t step) {
-  return std::ranges::any_of(claim.lives(), [step](const proto::Span& span) {
-    return span.first() <= step && step <= span.last();
-  });
+  return std::ranges::any_of(claim.lives(),
+                             [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
 }
 
 /// By claim.
@@ -65,8 +63,7 @@ ClaimBytes bytes_on_ipu(const proto::IpuMemory& memory) {
   return sum;
 }
 
-std::vector<HeldBytes> held(const proto::TileLayout& layout, const ClaimBytes& bytes,
-                            std::uint32_t step) {
+std::vector<HeldBytes> held(const proto::TileLayout& layout, const ClaimBytes& bytes, std::uint32_t step) {
   const std::uint32_t steps = steps_of(layout);
   std::vector<HeldBytes> held;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -105,8 +102,7 @@ LivenessCurve liveness(const proto::TileLayout& layout, const ClaimBytes& bytes)
   return curve;
 }
 
-const proto::Step* find_in(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                           std::uint32_t number) {
+const proto::Step* find_in(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t number) {
   for (const proto::Step& step : steps) {
     if (step.number() == number) {
       return &step;
@@ -125,8 +121,7 @@ std::string of_tensors(std::string_view kind, int tensors) {
 
 }  // namespace
 
-std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile,
-                                    std::uint32_t step) {
+std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step) {
   return held(memory.layout(), bytes_on_tile(memory, tile), step);
 }
 
@@ -151,9 +146,9 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory) {
 }
 
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile) {
-  const auto one = std::ranges::find_if(
-      memory.layout().classes(),
-      [tile](const proto::TileClass& c) { return std::ranges::binary_search(c.tiles(), tile); });
+  const auto one = std::ranges::find_if(memory.layout().classes(), [tile](const proto::TileClass& c) {
+    return std::ranges::binary_search(c.tiles(), tile);
+  });
   POPRUN_CHECK(one != memory.layout().classes().end());
   return *one;
 }

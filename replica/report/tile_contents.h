@@ -29,10 +29,9 @@ struct HeldBytes {
   Bytes bytes;  ///< > 0.
 };
 
-/// What a tile of an IPU holds at a step, largest first, equal ones in the order of claims.
-/// Requires: the layout has the tile.
-std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile,
-                                    std::uint32_t step);
+/// What a tile of an IPU holds at a step, largest first, equal ones in the order of claims. Requires: the layout has
+/// the tile.
+std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
 /// The same of all tiles together.
 std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step);
@@ -57,13 +56,12 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// The class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals.
-/// Null where it is no tensor's.
+/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals. Null where it is no
+/// tensor's.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// What a claim is for: of tensors what the main one is, or is a copy of, "weights" or
-/// "activations", unless it waits in a stash; otherwise the claim's category. Lives as long as the
-/// Program.
+/// What a claim is for: of tensors what the main one is, or is a copy of, "weights" or "activations", unless it waits
+/// in a stash; otherwise the claim's category. Lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
 /// What tensors are, in the order of reports.
@@ -78,8 +76,8 @@ struct PlacedStep {
 /// The step with that number; nothing where the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
-/// What a step does: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'",
-/// "Call(target: forward.0)" or "Repeat(count: 4)".
+/// What a step does: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or
+/// "Repeat(count: 4)".
 std::string operation_text(const proto::Step& step);
 
 }  // namespace poprun

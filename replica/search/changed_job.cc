@@ -27,8 +27,7 @@ std::string ChangedJob::options() const {
   if (changes.size() < 2) {
     return fmt::format("{}", fmt::join(changes, ""));
   }
-  return fmt::format("{} and {}", fmt::join(changes.begin(), changes.end() - 1, ", "),
-                     changes.back());
+  return fmt::format("{} and {}", fmt::join(changes.begin(), changes.end() - 1, ", "), changes.back());
 }
 
 std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::string> words) const {

@@ -31,17 +31,15 @@ struct ChangedJob {
   /// "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
 
-  /// `words` of a command line, quoted for a shell, followed by the options. Nothing if the command
-  /// line cannot make one of the changes.
-  [[nodiscard]] std::optional<std::vector<std::string>> command(
-      std::vector<std::string> words) const;
+  /// `words` of a command line, quoted for a shell, followed by the options. Nothing if the command line cannot make
+  /// one of the changes.
+  [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
-  /// Whether the fullest tile needs more than twice what it has, so that little but more memory
-  /// helps.
+  /// Whether the fullest tile needs more than twice what it has, so that little but more memory helps.
   [[nodiscard]] bool lacks_much() const;
 
-  /// Whether remedies together have left a job that can be asked for: phases are for one or two
-  /// IPUs, which they share out themselves.
+  /// Whether remedies together have left a job that can be asked for: phases are for one or two IPUs, which they share
+  /// out themselves.
   [[nodiscard]] bool is_consistent() const;
 };
 

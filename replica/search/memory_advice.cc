@@ -26,8 +26,8 @@
 namespace poprun {
 namespace {
 
-constexpr double kEachCosts = 1.1;           // Each further remedy weighs like 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;  // Compiled because of what their parts do alone.
+constexpr double kEachCosts = 1.1;                // Each further remedy weighs like 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 
 /// The mildest setting of `remedy` with which the job and `others` fit.
@@ -77,16 +77,15 @@ Remedies milder(Trials& trials, Remedies remedies) {
   return remedies;
 }
 
-/// What remedies are expected to do together, if each changes memory and time by the same factor as
-/// alone.
+/// What remedies are expected to do together, if each changes memory and time by the same factor as alone.
 struct Expectation {
   Remedies remedies;
   double tile = 1;  ///< As parts of the tile and of the time that the job takes as it is.
   double time = 1;
 };
 
-/// All combinations of some of `all`: those that promise to fit, the fastest first, where a remedy
-/// less makes up for some time; then the others, those that promise to lack least first.
+/// All combinations of some of `all`: those that promise to fit, the fastest first, where a remedy less makes up for
+/// some time; then the others, those that promise to lack least first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -101,8 +100,7 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
     }
   }
   std::erase_if(expected, [&](const Expectation& one) { return one.remedies.size() < 2; });
-  const double limit =
-      static_cast<double>(trials.limit()) / static_cast<double>(trials.as_it_is().tile);
+  const double limit = static_cast<double>(trials.limit()) / static_cast<double>(trials.as_it_is().tile);
   std::ranges::stable_sort(expected, {}, [&](const Expectation& one) {
     const bool fits = one.tile <= limit;
     const auto number = static_cast<double>(one.remedies.size());
@@ -115,8 +113,8 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// `remedies` with one more, in the setting that needs the least memory; nothing where none helps.
-/// A remedy that does nothing alone may do something now that another step is the worst.
+/// `remedies` with one more, in the setting that needs the least memory; nothing where none helps. A remedy that does
+/// nothing alone may do something now that another step is the worst.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -142,8 +140,7 @@ std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) 
 }
 
 bool is_ordinary(const Trials& trials, const Remedies& remedies) {
-  return std::ranges::none_of(
-      remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
+  return std::ranges::none_of(remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
 }
 
 /// What comes closest of all that was tried, without last resorts.
@@ -151,9 +148,8 @@ std::optional<Remedies> nearest(const Trials& trials) {
   return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
 }
 
-/// Few remedies that fit together and take the least device time of those that there is time to
-/// try: first those of `alone` that promise most, then what comes closest with more and more of the
-/// others, then with a last resort.
+/// Few remedies that fit together and take the least device time of those that there is time to try: first those of
+/// `alone` that promise most, then what comes closest with more and more of the others, then with a last resort.
 std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
   Remedies strong;
   for (const Remedies& one : alone) {
@@ -195,8 +191,7 @@ class Occupants {
     }
     const std::uint32_t tile = memory.fullest_tile();
     std::map<std::string_view, std::int64_t> bytes;
-    for (const HeldBytes& held :
-         held_on_tile(memory, tile, liveness_of_tile(memory, tile).worst_step())) {
+    for (const HeldBytes& held : held_on_tile(memory, tile, liveness_of_tile(memory, tile).worst_step())) {
       bytes[kind_of(program, memory.layout().claims(held.claim))] += held.bytes.count();
     }
     kinds_.assign(bytes.begin(), bytes.end());
@@ -218,9 +213,9 @@ class Occupants {
   std::vector<Kind> kinds_;
 };
 
-/// Every remedy but the last resorts, in the order in which they are tried, since the budget may
-/// not suffice for all. First come those that reduce the largest occupants of the fullest tile, the
-/// cheapest first; if the job needs more than twice the memory, those that add memory.
+/// Every remedy but the last resorts, in the order in which they are tried, since the budget may not suffice for all.
+/// First come those that reduce the largest occupants of the fullest tile, the cheapest first; if the job needs more
+/// than twice the memory, those that add memory.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -228,24 +223,21 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
       all.push_back(r);
     }
   }
-  std::ranges::stable_sort(
-      all, {}, [&](std::size_t r) { return occupants.rank_of(trials.table()[r].relieves); });
+  std::ranges::stable_sort(all, {}, [&](std::size_t r) { return occupants.rank_of(trials.table()[r].relieves); });
   if (trials.lacks_much()) {
-    std::ranges::stable_partition(all,
-                                  [&](std::size_t r) { return trials.table()[r].adds_memory; });
+    std::ranges::stable_partition(all, [&](std::size_t r) { return trials.table()[r].adds_memory; });
   }
   return all;
 }
 
-/// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least.
-/// Without those that need no less than the job as it is.
+/// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least. Without those that
+/// need no less than the job as it is.
 std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
   for (const std::size_t r : in_turn(trials, occupants)) {
     std::optional<Remedies> best = mildest(trials, {}, r);
     if (!best) {
-      best = trials.smallest(
-          [r](const Remedies& tried) { return tried.size() == 1 && tried.begin()->first == r; });
+      best = trials.smallest([r](const Remedies& tried) { return tried.size() == 1 && tried.begin()->first == r; });
     }
     if (best && trials.of(*best)->tile < trials.as_it_is().tile) {
       found.push_back(*best);
@@ -256,16 +248,14 @@ std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
 
 /// "+12 %": how much longer a sample takes.
 std::string change_text(const Trials& trials, const Trial& trial) {
-  return fmt::format(
-      "{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
+  return fmt::format("{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
 /// Those that fit first, the fastest first; then the others, those that lack least first.
 void rank(Trials& trials, std::vector<Remedies>& remedies) {
   std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
     const Trial& trial = *trials.of(one);
-    return std::pair{!trial.fits,
-                     trial.fits ? trial.sample_seconds : static_cast<double>(trial.tile)};
+    return std::pair{!trial.fits, trial.fits ? trial.sample_seconds : static_cast<double>(trial.tile)};
   });
 }
 
@@ -274,13 +264,11 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   if (shown.empty()) {
     return "";
   }
-  std::string text =
-      "remedies, each compiled:\n  fullest tile          over    device step  a sample\n";
+  std::string text = "remedies, each compiled:\n  fullest tile          over    device step  a sample\n";
   const auto row = [&](const Trial& trial, const std::string& change, std::string_view options) {
-    text +=
-        fmt::format("  {:>10} B  {:>12}  {:>13}  {:>8}  {}\n", grouped(trial.tile),
-                    trial.fits ? "fits" : fmt::format("{} B", grouped(trial.tile - trials.limit())),
-                    duration_text(trial.step_seconds), change, options);
+    text += fmt::format("  {:>10} B  {:>12}  {:>13}  {:>8}  {}\n", grouped(trial.tile),
+                        trial.fits ? "fits" : fmt::format("{} B", grouped(trial.tile - trials.limit())),
+                        duration_text(trial.step_seconds), change, options);
   };
   row(trials.as_it_is(), "", "as it is");
   for (const Remedies& remedies : shown) {
@@ -305,41 +293,34 @@ std::string regret(Trials& trials) {
   const std::optional<Remedies> closest = nearest(trials);
   if (closest && trials.of(*closest)->tile < trials.as_it_is().tile) {
     const Trial& trial = *trials.of(*closest);
-    text +=
-        fmt::format("; with {}{} it comes closest: {} B over", trial.options,
-                    closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
+    text += fmt::format("; with {}{} it comes closest: {} B over", trial.options,
+                        closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
   }
   return text;
 }
 
 /// The remedies as a command line; empty if it cannot express them.
-std::string command_of(const Trials& trials, const Remedies& remedies,
-                       const std::vector<std::string>& command) {
+std::string command_of(const Trials& trials, const Remedies& remedies, const std::vector<std::string>& command) {
   ChangedJob job = trials.job_with(remedies);
   const std::optional<std::vector<std::string>> words = job.command(command);
-  return command.empty() || !words
-             ? ""
-             : fmt::format("the first as a command:\n  poprun-emu {}\n", fmt::join(*words, " "));
+  return command.empty() || !words ? ""
+                                   : fmt::format("the first as a command:\n  poprun-emu {}\n", fmt::join(*words, " "));
 }
 
 /// Layers between embeddings and head; 0 in a model without those.
 std::int64_t encoder_layers(const proto::RunConfig& config, const proto::Dataset& dataset,
                             const std::shared_ptr<onnx_import::JobModel>& onnx) {
   const auto graph =
-      compile_options(config, dataset, onnx).and_then([](const CompileOptions& options) {
-        return build_job(options);
-      });
+      compile_options(config, dataset, onnx).and_then([](const CompileOptions& options) { return build_job(options); });
   if (!graph || std::ranges::all_of(graph->layers, &Layer::counted)) {
     return 0;
   }
   return std::ranges::count(graph->layers, true, &Layer::counted);
 }
 
-ChangedJob unchanged(const Program& program, const proto::RunConfig& config,
-                     const proto::Dataset& dataset,
+ChangedJob unchanged(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                      const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx),
-                 program.memory(0).bytes_per_tile()};
+  ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx), program.memory(0).bytes_per_tile()};
   for (const proto::IpuMemory& memory : program.memory()) {
     job.tiles.push_back(memory.fullest_tile_peak());
   }
@@ -348,26 +329,23 @@ ChangedJob unchanged(const Program& program, const proto::RunConfig& config,
 
 }  // namespace
 
-MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
-                           const proto::Dataset& dataset,
-                           const std::shared_ptr<onnx_import::JobModel>& onnx,
-                           const AdviceOptions& options) {
+MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
+                           const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options) {
   const ChangedJob job = unchanged(program, config, dataset, onnx);
   Trials trials(program, job, remedies_for(job), onnx, options.before_compilation);
   trials.reserve();
   std::vector<Remedies> shown = alone(trials, Occupants(program));
   trials.release();
   rank(trials, shown);
-  const auto fitting = static_cast<std::size_t>(
-      std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
+  const auto fitting =
+      static_cast<std::size_t>(std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
   if (fitting > 0) {
     return {relief(trials, shown.front(), fitting - 1),
             table_of(trials, shown) + command_of(trials, shown.front(), options.command)};
   }
   if (const auto together = combined(trials, shown)) {
     shown.insert(shown.begin(), *together);
-    return {relief(trials, *together, 0),
-            table_of(trials, shown) + command_of(trials, *together, options.command)};
+    return {relief(trials, *together, 0), table_of(trials, shown) + command_of(trials, *together, options.command)};
   }
   return {regret(trials), table_of(trials, shown)};
 }

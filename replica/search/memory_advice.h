@@ -17,17 +17,15 @@ struct AdviceOptions {
   /// The arguments of `poprun-emu`, quoted for a shell. If empty, no command is printed.
   std::vector<std::string> command = {};
 
-  /// Called before each compilation, so that replicas that wait for the Program can be told; may be
-  /// empty.
+  /// Called before each compilation, so that replicas that wait for the Program can be told; may be empty.
   std::function<void()> before_compilation = {};
 };
 
-/// What would make a job fit whose Program does not: the remedies of remedies.h, each found by
-/// compiling the job with it, with the bytes of the fullest tile and the device time of a step that
-/// such a job has. Those that fit come first, by the device time of a sample; then those that do
-/// not, by what they lack. Where none fits alone, above them are a few that fit together, each as
-/// mild as possible, with the least device time of what was tried; where nothing fits, what comes
-/// closest is named.
+/// What would make a job fit whose Program does not: the remedies of remedies.h, each found by compiling the job with
+/// it, with the bytes of the fullest tile and the device time of a step that such a job has. Those that fit come first,
+/// by the device time of a sample; then those that do not, by what they lack. Where none fits alone, above them are a
+/// few that fit together, each as mild as possible, with the least device time of what was tried; where nothing fits,
+/// what comes closest is named.
 ///
 ///   it fits with model.precision half (-41 % device time a sample), or with 1 other below
 ///
@@ -40,16 +38,14 @@ struct AdviceOptions {
 ///   the first as a command:
 ///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
-/// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget
-/// counts compilations, so that a slow machine gives the same advice; the advice says if it did not
-/// suffice for all remedies. Below the table, the best remedy is printed as a command to copy.
+/// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget counts compilations, so
+/// that a slow machine gives the same advice; the advice says if it did not suffice for all remedies. Below the table,
+/// the best remedy is printed as a command to copy.
 ///
-/// Deterministic. Cost: up to 160 compilations; of a large Program up to 30, or 10 if it needs more
-/// than twice its memory, and none after something fits that takes no more device time. A remedy
-/// takes several where balanced stages do not fit.
-MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
-                           const proto::Dataset& dataset,
-                           const std::shared_ptr<onnx_import::JobModel>& onnx,
-                           const AdviceOptions& options = {});
+/// Deterministic. Cost: up to 160 compilations; of a large Program up to 30, or 10 if it needs more than twice its
+/// memory, and none after something fits that takes no more device time. A remedy takes several where balanced stages
+/// do not fit.
+MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
+                           const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 
 }  // namespace poprun

@@ -15,22 +15,20 @@
 namespace poprun {
 namespace {
 
-/// Proportions to try, in thousandths: out of memory is monotone down to the least of them
-/// (Graphcore, Memory and Performance Optimisation on the IPU, table 2.1).
+/// Proportions to try, in thousandths: out of memory is monotone down to the least of them (Graphcore, Memory and
+/// Performance Optimisation on the IPU, table 2.1).
 constexpr std::uint32_t kGrid[] = {100, 150, 200, 300, 400, 600, 900};
 constexpr std::uint32_t kDefaultPermille = 600;
 
 /// "0.3", "ipu1=0.15".
 std::string text_of(const proto::ProductSetting& setting) {
   const std::size_t equals = setting.text().rfind('=');
-  return fmt::format("{}{:g}",
-                     equals == std::string::npos ? "" : setting.text().substr(0, equals + 1),
+  return fmt::format("{}{:g}", equals == std::string::npos ? "" : setting.text().substr(0, equals + 1),
                      setting.permille() / 1000.0);
 }
 
-/// The job's proportions, moved by `steps` places of the grid for IPUs that are too full. Settings
-/// for operators stay, and unless all IPUs are too full, those for stages. Nothing if no proportion
-/// changes.
+/// The job's proportions, moved by `steps` places of the grid for IPUs that are too full. Settings for operators stay,
+/// and unless all IPUs are too full, those for stages. Nothing if no proportion changes.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();
@@ -43,9 +41,8 @@ std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int s
   bool is_changed = false;
   const auto move = [&](proto::ProductSetting& setting) {
     const std::uint32_t now = setting.permille();
-    const std::ptrdiff_t next =
-        steps < 0 ? std::ranges::lower_bound(kGrid, now) - std::begin(kGrid) + steps
-                  : std::ranges::upper_bound(kGrid, now) - std::begin(kGrid) + steps - 1;
+    const std::ptrdiff_t next = steps < 0 ? std::ranges::lower_bound(kGrid, now) - std::begin(kGrid) + steps
+                                          : std::ranges::upper_bound(kGrid, now) - std::begin(kGrid) + steps - 1;
     const std::uint32_t then = kGrid[std::clamp<std::ptrdiff_t>(next, 0, std::ssize(kGrid) - 1)];
     if (steps < 0 ? then < now : then > now) {
       setting.set_permille(then);
@@ -54,8 +51,7 @@ std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int s
     }
   };
   if (ipus == 1 || std::ranges::all_of(job.tiles, [&](auto t) { return t > job.tile_bytes; })) {
-    if (plain == settings.end() &&
-        std::ranges::none_of(settings, &proto::ProductSetting::has_ipu)) {
+    if (plain == settings.end() && std::ranges::none_of(settings, &proto::ProductSetting::has_ipu)) {
       settings.Add()->set_permille(kDefaultPermille);
     }
     for (proto::ProductSetting& setting : settings) {
@@ -100,8 +96,7 @@ void add_proportions(const ChangedJob& job, int steps, Remedy& remedy) {
         words.push_back(setting.text());
       }
     }
-    changed.changes.push_back(
-        fmt::format("memory.available-memory-proportion {}", fmt::join(words, " ")));
+    changed.changes.push_back(fmt::format("memory.available-memory-proportion {}", fmt::join(words, " ")));
   });
 }
 

@@ -69,8 +69,7 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
       if (!job.config.inference()) {
         proto::TrainingConfig& training = *job.config.mutable_training();
         training.set_gradient_accumulation(training.gradient_accumulation() * factor);
-        job.changes.push_back(
-            fmt::format("training.gradient-accumulation {}", training.gradient_accumulation()));
+        job.changes.push_back(fmt::format("training.gradient-accumulation {}", training.gradient_accumulation()));
       }
     });
   }
@@ -127,8 +126,8 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// The replicas divide among them what each of them has: state first, which needs no more exchange,
-/// then weights, too. Accumulators only where that changes no bit.
+/// The replicas divide among them what each of them has: state first, which needs no more exchange, then weights, too.
+/// Accumulators only where that changes no bit.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
@@ -142,10 +141,8 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
     }
     kinds.push_back(kind);
     remedy.settings.emplace_back([kinds](ChangedJob& job) {
-      job.config.mutable_memory()->mutable_replicated_tensor_sharding()->Assign(kinds.begin(),
-                                                                                kinds.end());
-      job.changes.push_back(
-          fmt::format("memory.replicated-tensor-sharding {}", fmt::join(kinds, ",")));
+      job.config.mutable_memory()->mutable_replicated_tensor_sharding()->Assign(kinds.begin(), kinds.end());
+      job.changes.push_back(fmt::format("memory.replicated-tensor-sharding {}", fmt::join(kinds, ",")));
     });
   };
   if (has_state(config)) {
@@ -189,8 +186,7 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Fewer micro-batches are in flight, so stashes are shorter. It also serves a job of one IPU,
-/// together with more IPUs.
+/// Fewer micro-batches are in flight, so stashes are shorter. It also serves a job of one IPU, together with more IPUs.
 Remedy shorter_stashes(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"stashes"}};
   if (!config.inference() && config.pipeline().schedule() == "grouped") {
@@ -264,8 +260,8 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Powers of two, as Pods are made of them. A job that lacks much needs many, which are also faster
-/// to compile than few.
+/// Powers of two, as Pods are made of them. A job that lacks much needs many, which are also faster to compile than
+/// few.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;
@@ -274,33 +270,28 @@ Remedy more_ipus(const ChangedJob& job) {
     if (ipus <= now) {
       continue;
     }
-    remedy.settings.emplace_back(
-        [ipus, phased = config.memory().phases() > 1](ChangedJob& changed) {
-          changed.config.mutable_topology()->set_ipus_per_replica(ipus);
-          changed.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
-          if (phased) {
-            changed.config.mutable_memory()->set_phases(1);
-            changed.changes.emplace_back("memory.phases 1");
-          }
-          if (names_stages(changed)) {
-            arrange_stages(changed);
-          }
-        });
+    remedy.settings.emplace_back([ipus, phased = config.memory().phases() > 1](ChangedJob& changed) {
+      changed.config.mutable_topology()->set_ipus_per_replica(ipus);
+      changed.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
+      if (phased) {
+        changed.config.mutable_memory()->set_phases(1);
+        changed.changes.emplace_back("memory.phases 1");
+      }
+      if (names_stages(changed)) {
+        arrange_stages(changed);
+      }
+    });
   }
   return remedy;
 }
 
 /// The embedding and the projection that it is tied to are computed in more slices.
 Remedy sliced_embedding(const ChangedJob& job) {
-  Remedy remedy{
-      .settings = {}, .by_halves = true, .relieves = {"temporaries", "gradients", "activations"}};
-  const std::int64_t now =
-      std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());
-  for (std::int64_t slices = 2 * now; slices <= kMostSlices && sequence_length(job.dataset) > 0;
-       slices *= 2) {
+  Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"temporaries", "gradients", "activations"}};
+  const std::int64_t now = std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());
+  for (std::int64_t slices = 2 * now; slices <= kMostSlices && sequence_length(job.dataset) > 0; slices *= 2) {
     remedy.settings.emplace_back([slices](ChangedJob& changed) {
-      changed.config.mutable_model()->set_embedding_serialisation_factor(
-          static_cast<std::uint32_t>(slices));
+      changed.config.mutable_model()->set_embedding_serialisation_factor(static_cast<std::uint32_t>(slices));
       changed.changes.push_back(fmt::format("model.embedding-serialisation-factor {}", slices));
     });
   }
@@ -329,8 +320,7 @@ void halve_partials(ChangedJob& job) {
 
 /// Half weights, activations and gradients, then half partial sums, too.
 Remedy lower_precision(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {},
-                .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
+  Remedy remedy{.settings = {}, .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
   if (config.model().precision() != "half") {
     remedy.settings.emplace_back(halve_precision);
     remedy.settings.emplace_back([](ChangedJob& job) {
@@ -340,8 +330,8 @@ Remedy lower_precision(const proto::RunConfig& config) {
     return remedy;
   }
   const ProductSettingRows& partials = config.model().partials();
-  const bool all_half = std::ranges::any_of(
-      partials, [](const proto::ProductSetting& setting) { return setting.text() == "half"; });
+  const bool all_half =
+      std::ranges::any_of(partials, [](const proto::ProductSetting& setting) { return setting.text() == "half"; });
   if (!all_half) {
     remedy.settings.emplace_back(halve_partials);
   }
@@ -351,8 +341,7 @@ Remedy lower_precision(const proto::RunConfig& config) {
 /// Everything that is as long as the sequence is as long as the new one, and nothing is longer.
 Remedy shorter_sequences(const proto::Dataset& dataset) {
   Remedy remedy{.settings = {}, .by_halves = true, .is_last_resort = true};
-  for (std::uint32_t length = sequence_length(dataset) / 2; length >= kShortestSequence;
-       length /= 2) {
+  for (std::uint32_t length = sequence_length(dataset) / 2; length >= kShortestSequence; length /= 2) {
     remedy.settings.emplace_back([length](ChangedJob& job) {
       for (proto::StreamTensor& tensor : *job.dataset.mutable_tensors()) {
         for (std::uint32_t& dimension : *tensor.mutable_sample_shape()) {

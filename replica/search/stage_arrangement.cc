@@ -27,8 +27,7 @@ void map_in_order(ChangedJob& job) {
   for (std::uint32_t ipu = 0; ipu < job.config.topology().ipus_per_replica(); ++ipu) {
     pipeline.add_device_mapping(ipu);
   }
-  job.changes.push_back(
-      fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
+  job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
 /// Embeddings and head on IPU 0, where they share their weights, and the layers on the others.
@@ -44,25 +43,21 @@ void join_head_and_embeddings(ChangedJob& job) {
   }
   pipeline.add_layers_per_ipu(0);
   pipeline.add_device_mapping(0);
-  job.changes.push_back(
-      fmt::format("pipeline.layers-per-ipu {}", fmt::join(pipeline.layers_per_ipu(), " ")));
-  job.changes.push_back(
-      fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
+  job.changes.push_back(fmt::format("pipeline.layers-per-ipu {}", fmt::join(pipeline.layers_per_ipu(), " ")));
+  job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
 }  // namespace
 
 bool names_stages(const ChangedJob& job) {
   const proto::PipelineConfig& pipeline = job.config.pipeline();
-  return !pipeline.layers_per_ipu().empty() || !pipeline.split().empty() ||
-         !pipeline.device_mapping().empty();
+  return !pipeline.layers_per_ipu().empty() || !pipeline.split().empty() || !pipeline.device_mapping().empty();
 }
 
 void arrange_stages(ChangedJob& job) {
   std::erase_if(job.changes, [](const std::string& change) {
-    return change.starts_with("pipeline.layers-per-ipu ") ||
-           change.starts_with("pipeline.device-mapping ") || change == kNoSplit ||
-           change == kNoMapping;
+    return change.starts_with("pipeline.layers-per-ipu ") || change.starts_with("pipeline.device-mapping ") ||
+           change == kNoSplit || change == kNoMapping;
   });
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const bool has_split = !pipeline.split().empty();
@@ -86,8 +81,7 @@ void arrange_stages(ChangedJob& job) {
 bool move_layer(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const auto ipu_of = [&](int stage) {
-    return pipeline.device_mapping().empty() ? static_cast<std::uint32_t>(stage)
-                                             : pipeline.device_mapping(stage);
+    return pipeline.device_mapping().empty() ? static_cast<std::uint32_t>(stage) : pipeline.device_mapping(stage);
   };
   auto& layers = *pipeline.mutable_layers_per_ipu();
   int from = -1;

@@ -8,16 +8,13 @@ namespace poprun {
 /// Whether the job says which layers are on which IPU.
 bool names_stages(const ChangedJob& job);
 
-/// Replaces the stages that the job names, which fit one number of IPUs, or of an earlier
-/// arrangement.
+/// Replaces the stages that the job names, which fit one number of IPUs, or of an earlier arrangement.
 void arrange_stages(ChangedJob& job);
 
-/// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with
-/// layers.
+/// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with layers.
 bool move_layer(ChangedJob& job);
 
-/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there
-/// is no such stage.
+/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there is no such stage.
 bool move_head(ChangedJob& job);
 
 }  // namespace poprun

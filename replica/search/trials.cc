@@ -15,8 +15,7 @@ constexpr std::size_t kCompilationsMinFar = 10;  // and for one that lacks much.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
 constexpr double kCheap = 1.01;                  // A device time up to this factor costs nothing.
 
-/// What compiling a Program costs: operators for each kind of tiles, whose places are planned
-/// apart.
+/// What compiling a Program costs: operators for each kind of tiles, whose places are planned apart.
 std::size_t effort_of(const Program& program) {
   std::size_t kinds = 0;
   for (const proto::IpuMemory& memory : program.memory()) {
@@ -33,15 +32,13 @@ Trial trial_of(const ChangedJob& job, const Program& program) {
   const proto::IpuMemory& most = fullest(program);
   const JobLength length = job_length(job.config, job.dataset).value_or(JobLength{});
   const proto::DeviceTime time = device_time(program, job.config, length);
-  return {job.options(), most.fullest_tile_peak(), fits(most), time.step_seconds(),
-          1 / time.samples_per_second()};
+  return {job.options(), most.fullest_tile_peak(), fits(most), time.step_seconds(), 1 / time.samples_per_second()};
 }
 
 }  // namespace
 
 Trials::Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
-               std::shared_ptr<onnx_import::JobModel> onnx,
-               std::function<void()> before_compilation)
+               std::shared_ptr<onnx_import::JobModel> onnx, std::function<void()> before_compilation)
     : job_(std::move(job)),
       table_(std::move(table)),
       onnx_(std::move(onnx)),
@@ -50,8 +47,7 @@ Trials::Trials(const Program& program, ChangedJob job, std::vector<Remedy> table
       idle_(idle_ipus(program)),
       as_it_is_(trial_of(job_, program)),
       most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
-                       job_.lacks_much() ? kCompilationsMinFar : kCompilationsMin,
-                       kCompilationsMax)) {}
+                       job_.lacks_much() ? kCompilationsMinFar : kCompilationsMin, kCompilationsMax)) {}
 
 const std::optional<Trial>& Trials::of(const Remedies& remedies) {
   static const std::optional<Trial> kUntried;
@@ -66,8 +62,8 @@ const std::optional<Trial>& Trials::of(const Remedies& remedies) {
     return kUntried;
   }
   const auto& trial = known_.emplace(remedies, compile(remedies)).first->second;
-  is_found_ = most_ <= kCompilationsMin && trial && trial->fits &&
-              trial->sample_seconds <= kCheap * as_it_is_.sample_seconds;
+  is_found_ =
+      most_ <= kCompilationsMin && trial && trial->fits && trial->sample_seconds <= kCheap * as_it_is_.sample_seconds;
   return trial;
 }
 
@@ -91,8 +87,8 @@ std::optional<Trial> Trials::compile(const Remedies& remedies) {
       before_compilation_();
     }
   };
-  const Result<Program> program = options ? plan_program(*options, {.before_compilation = count})
-                                          : tl::unexpected<Error>{options.error()};
+  const Result<Program> program =
+      options ? plan_program(*options, {.before_compilation = count}) : tl::unexpected<Error>{options.error()};
   // More IPUs than the model has layers for are no remedy.
   if (!program || idle_ipus(*program) > idle_) {
     return std::nullopt;

@@ -31,8 +31,8 @@ struct Trial {
 /// Compiles a job with remedies, as long as the budget lasts.
 class Trials {
  public:
-  Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
-         std::shared_ptr<onnx_import::JobModel> onnx, std::function<void()> before_compilation);
+  Trials(const Program& program, ChangedJob job, std::vector<Remedy> table, std::shared_ptr<onnx_import::JobModel> onnx,
+         std::function<void()> before_compilation);
 
   /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies);
@@ -57,16 +57,14 @@ class Trials {
   [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
     const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
     for (const auto& tried : known_) {
-      if (tried.second && accept(tried.first, *tried.second) &&
-          (best == nullptr || key(tried) < key(*best))) {
+      if (tried.second && accept(tried.first, *tried.second) && (best == nullptr || key(tried) < key(*best))) {
         best = &tried;
       }
     }
     return best == nullptr ? std::nullopt : std::optional(best->first);
   }
 
-  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
-  /// can be.
+  /// What needs the least memory of all that were tried and are accepted, with as few remedies as can be.
   template <typename Accept>
   [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
     return first(
@@ -76,23 +74,20 @@ class Trials {
         [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
   }
 
-  /// What takes the least device time of all that were tried and fit, with at most as many remedies
-  /// as `like`, which fits.
+  /// What takes the least device time of all that were tried and fit, with at most as many remedies as `like`, which
+  /// fits.
   [[nodiscard]] Remedies fastest(const Remedies& like) const {
     return *first(
         [](const auto& tried) {
           return std::tuple{tried.second->sample_seconds, tried.first.size(), tried.second->tile};
         },
-        [&](const Remedies& remedies, const Trial& trial) {
-          return remedies.size() <= like.size() && trial.fits;
-        });
+        [&](const Remedies& remedies, const Trial& trial) { return remedies.size() <= like.size() && trial.fits; });
   }
 
   [[nodiscard]] ChangedJob job_with(const Remedies& remedies) const;
 
  private:
-  static constexpr std::size_t kPartTogether =
-      3;  // One third of the budget is kept for combinations.
+  static constexpr std::size_t kPartTogether = 3;  // One third of the budget is kept for combinations.
 
   [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies);
 

@@ -35,17 +35,16 @@ std::vector<ListedRow> all_rows(std::size_t count) {
 }
 
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live) {
-  return fmt::format("{} peak of {}, {} always live", mebibytes_text(peak),
-                     mebibytes_text(capacity), mebibytes_text(always_live));
+  return fmt::format("{} peak of {}, {} always live", mebibytes_text(peak), mebibytes_text(capacity),
+                     mebibytes_text(always_live));
 }
 
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes) {
-  return fmt::format(
-      "tile {} is the fullest, {} of {} B{}; {} of tiles", fullest_tile, grouped(peak),
-      grouped(bytes_per_tile),
-      peak > bytes_per_tile ? fmt::format(", {} B over", grouped(peak - bytes_per_tile)) : "",
-      counted(classes, "kind"));
+  return fmt::format("tile {} is the fullest, {} of {} B{}; {} of tiles", fullest_tile, grouped(peak),
+                     grouped(bytes_per_tile),
+                     peak > bytes_per_tile ? fmt::format(", {} B over", grouped(peak - bytes_per_tile)) : "",
+                     counted(classes, "kind"));
 }
 
 std::string time_text(double busy_seconds, double idle_seconds) {
@@ -53,10 +52,8 @@ std::string time_text(double busy_seconds, double idle_seconds) {
   if (sum >= 1) {
     return fmt::format("{:.2f} s busy, {:.2f} s idle", busy_seconds, idle_seconds);
   }
-  return sum >= 1e-3
-             ? fmt::format("{:.3f} ms busy, {:.3f} ms idle", busy_seconds * 1e3, idle_seconds * 1e3)
-             : fmt::format("{:.1f} us busy, {:.1f} us idle", busy_seconds * 1e6,
-                           idle_seconds * 1e6);
+  return sum >= 1e-3 ? fmt::format("{:.3f} ms busy, {:.3f} ms idle", busy_seconds * 1e3, idle_seconds * 1e3)
+                     : fmt::format("{:.1f} us busy, {:.1f} us idle", busy_seconds * 1e6, idle_seconds * 1e6);
 }
 
 std::string host_text(const HostPart& host) {

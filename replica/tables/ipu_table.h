@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-/// Tables with a row for each IPU or stage of a replica, as the plan and the summary of a job print
-/// them.
+/// Tables with a row for each IPU or stage of a replica, as the plan and the summary of a job print them.
 namespace poprun {
 
 /// A row of the table.
@@ -18,8 +17,8 @@ struct ListedRow {
   bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
 };
 
-/// The rows that fit a screen: all of up to eight, else the first two, the one that stands out and
-/// the last one. Rising.
+/// The rows that fit a screen: all of up to eight, else the first two, the one that stands out and the last one.
+/// Rising.
 std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
 
 /// The same, where the one with the largest `key` stands out.
@@ -33,15 +32,15 @@ std::vector<ListedRow> listed_by(const Range& range, Key key) {
 /// A row for each.
 std::vector<ListedRow> all_rows(std::size_t count);
 
-/// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the peaks of all tiles added up, and what
-/// they hold together for the whole run.
+/// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the peaks of all tiles added up, and what they hold together for
+/// the whole run.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
 /// Behind the memory_text of the IPU whose fullest tile is the fullest of all.
 inline constexpr const char* kHasFullestTile = ": the fullest";
 
-/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also
-/// by how much. Only a tile is over, since it alone decides whether a job fits.
+/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also by how much. Only a
+/// tile is over, since it alone decides whether a job fits.
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes);
 

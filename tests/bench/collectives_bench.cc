@@ -2,9 +2,9 @@
 //
 //   mpirun -n 16 collectives_bench SMALLEST LARGEST [wire interface]
 //
-// Rank 0 prints one JSON object per line: sizes in bytes of one replica's whole vector, times in
-// microseconds, algbw = size / time, and busbw as nccl-tests defines it, so that different numbers
-// of ranks can be compared. A wrong result ends the run with exit code 1.
+// Rank 0 prints one JSON object per line: sizes in bytes of one replica's whole vector, times in microseconds, algbw =
+// size / time, and busbw as nccl-tests defines it, so that different numbers of ranks can be compared. A wrong result
+// ends the run with exit code 1.
 
 #include <algorithm>
 #include <chrono>
@@ -86,8 +86,7 @@ float value(int rank, std::size_t index) {
 
 class Bench {
  public:
-  Bench(poprun::Communicator& world, std::span<float> data, std::span<float> other,
-        std::string interface)
+  Bench(poprun::Communicator& world, std::span<float> data, std::span<float> other, std::string interface)
       : world_(world), data_(data), other_(other), interface_(std::move(interface)) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
@@ -114,8 +113,7 @@ class Bench {
       require(world_.all_reduce(Reduction::kSum, std::span(&buffer, 1)));
     };
     const auto theirs = [&] {
-      MPI_Allreduce(MPI_IN_PLACE, other.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
-                    MPI_COMM_WORLD);
+      MPI_Allreduce(MPI_IN_PLACE, other.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     };
     fill();
     ours();
@@ -141,8 +139,8 @@ class Bench {
                                     std::as_writable_bytes(std::span(mine))));
     };
     const auto theirs = [&] {
-      MPI_Reduce_scatter_block(data.data(), reference.data(), static_cast<int>(shard), MPI_FLOAT,
-                               MPI_SUM, MPI_COMM_WORLD);
+      MPI_Reduce_scatter_block(data.data(), reference.data(), static_cast<int>(shard), MPI_FLOAT, MPI_SUM,
+                               MPI_COMM_WORLD);
     };
     ours();
     theirs();
@@ -161,12 +159,10 @@ class Bench {
     for (std::size_t i = 0; i < shard; ++i) {
       mine[i] = value(rank_, i);
     }
-    const auto ours = [&] {
-      require(world_.all_gather(std::as_bytes(mine), std::as_writable_bytes(all)));
-    };
+    const auto ours = [&] { require(world_.all_gather(std::as_bytes(mine), std::as_writable_bytes(all))); };
     const auto theirs = [&] {
-      MPI_Allgather(mine.data(), static_cast<int>(shard), MPI_FLOAT, reference.data(),
-                    static_cast<int>(shard), MPI_FLOAT, MPI_COMM_WORLD);
+      MPI_Allgather(mine.data(), static_cast<int>(shard), MPI_FLOAT, reference.data(), static_cast<int>(shard),
+                    MPI_FLOAT, MPI_COMM_WORLD);
     };
     ours();
     theirs();
@@ -197,8 +193,7 @@ class Bench {
     return std::clamp(static_cast<int>(kSecondsEach * 1e6 / kRounds / once), 1, 200);
   }
 
-  void report(const char* kind, std::size_t count, double bus_factor, const Work& ours,
-              const Work& theirs) {
+  void report(const char* kind, std::size_t count, double bus_factor, const Work& ours, const Work& theirs) {
     const std::size_t bytes = count * sizeof(float);
     const Work copy = [&] { std::memcpy(other_.data(), data_.data(), bytes); };
     const int calls[3] = {calls_of(ours), calls_of(theirs), calls_of(copy)};
@@ -230,8 +225,8 @@ class Bench {
           "{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"us\": %.1f, "
           "\"openmpi_us\": %.1f, \"memcpy_us\": %.1f, \"cpu_us\": %.0f, \"openmpi_cpu_us\": %.0f, "
           "\"algbw_gb_s\": %.4f, \"busbw_gb_s\": %.4f, \"wire_bytes_a_host\": %.0f}\n",
-          kind, ranks_, bytes, median[0], median[1], median[2], all_cpu[0], all_cpu[1], gb_per_s,
-          gb_per_s * bus_factor, most_sent / (calls[0] * kRounds));
+          kind, ranks_, bytes, median[0], median[1], median[2], all_cpu[0], all_cpu[1], gb_per_s, gb_per_s * bus_factor,
+          most_sent / (calls[0] * kRounds));
       std::fflush(stdout);
     }
   }
@@ -271,8 +266,7 @@ int main(int argc, char** argv) {
       give_up(memory.error().message);
     }
     std::vector<float> other(largest / sizeof(float));
-    Bench bench(replica, {reinterpret_cast<float*>(memory->data()), other.size()}, other,
-                argc > 3 ? argv[3] : "");
+    Bench bench(replica, {reinterpret_cast<float*>(memory->data()), other.size()}, other, argc > 3 ? argv[3] : "");
     for (std::size_t bytes = smallest; bytes <= largest; bytes *= 4) {
       const std::size_t count = bytes / sizeof(float);
       bench.all_reduce(count);

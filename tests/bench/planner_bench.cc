@@ -10,8 +10,8 @@
 #include "replica/compiler/planner/planner.h"
 #include "tests/unit/replica/compiler/planner/products.h"
 
-/// How long the planner takes for all products of ResNet-50 training, on one core, and what its
-/// plans are worth. The limit is 2 s.
+/// How long the planner takes for all products of ResNet-50 training, on one core, and what its plans are worth. The
+/// limit is 2 s.
 ///
 /// usage: planner_bench [--list]      --list: every product with its time and its fastest plan
 namespace {
@@ -44,8 +44,8 @@ double plan_all(std::int64_t batch, Arithmetic arithmetic, bool list) {
     cycles += plan.cycles().count();
     macs += product.useful_macs();
     if (list) {
-      fmt::print("{:7.1f} ms {:4} plans  {}\n{:23}{}\n", taken * 1e3, plans.size(),
-                 to_text(product), "", to_line(plan));
+      fmt::print("{:7.1f} ms {:4} plans  {}\n{:23}{}\n", taken * 1e3, plans.size(), to_text(product), "",
+                 to_line(plan));
     }
   }
   const double total = seconds() - start;
@@ -54,8 +54,7 @@ double plan_all(std::int64_t batch, Arithmetic arithmetic, bool list) {
       "batch {:3}: {} products in {:.2f} s, slowest {:.0f} ms, {} plans kept; {:.1f} % of peak at "
       "0.6\n",
       batch, products.size(), total, slowest * 1e3, points,
-      100.0 * static_cast<double>(macs) /
-          static_cast<double>(cycles * target.tiles * target.macs_per_cycle));
+      100.0 * static_cast<double>(macs) / static_cast<double>(cycles * target.tiles * target.macs_per_cycle));
   return total;
 }
 
@@ -64,8 +63,7 @@ double plan_all(std::int64_t batch, Arithmetic arithmetic, bool list) {
 int main(int argc, char** argv) {
   const bool list = argc > 1 && std::string_view(argv[1]) == "--list";
   double worst = 0;
-  for (const Arithmetic arithmetic :
-       {Arithmetic::kF16PartialsF16, Arithmetic::kF16, Arithmetic::kF32}) {
+  for (const Arithmetic arithmetic : {Arithmetic::kF16PartialsF16, Arithmetic::kF16, Arithmetic::kF32}) {
     for (const std::int64_t batch : {4, 20}) {
       worst = std::max(worst, plan_all(batch, arithmetic, list));
     }

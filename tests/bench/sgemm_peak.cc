@@ -1,7 +1,7 @@
 /// usage: sgemm_peak SECONDS
 ///
-/// Prints the GFLOP/s of oneDNN's sgemm on one thread: products of 1024 x 1024 matrices, the best
-/// round of a tenth of a second. Checks the result first.
+/// Prints the GFLOP/s of oneDNN's sgemm on one thread: products of 1024 x 1024 matrices, the best round of a tenth of a
+/// second. Checks the result first.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,8 +19,7 @@ class Product {
   Product() : a_(kSize * kSize, 0.5F), b_(kSize * kSize, 0.25F), c_(kSize * kSize) {}
 
   void run() {
-    dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0F, a_.data(), kSize, b_.data(), kSize, 0.0F,
-               c_.data(), kSize);
+    dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0F, a_.data(), kSize, b_.data(), kSize, 0.0F, c_.data(), kSize);
   }
   [[nodiscard]] bool is_right() const {
     return std::ranges::all_of(c_, [](float c) { return c == kSize * 0.125F; });

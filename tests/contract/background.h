@@ -51,8 +51,7 @@ inline constexpr auto kBackground = std::to_array<Sentence>({
     {"AwaitingWhatWasNeverBegunIsDoneAtOnce", awaiting_what_was_never_begun_is_done_at_once},
 });
 
-/// `await_all_reduces` tells all replicas that one came with a different size; the world still
-/// works.
+/// `await_all_reduces` tells all replicas that one came with a different size; the world still works.
 inline void a_different_reduction_in_the_background_is_told_by_await(Communicator& world) {
   if (world.size() == 1) {
     return;
@@ -72,8 +71,7 @@ inline void a_different_reduction_in_the_background_is_told_by_await(Communicato
 }
 
 inline constexpr auto kBackgroundFailures = std::to_array<Sentence>({
-    {"ADifferentReductionInTheBackgroundIsToldByAwait",
-     a_different_reduction_in_the_background_is_told_by_await},
+    {"ADifferentReductionInTheBackgroundIsToldByAwait", a_different_reduction_in_the_background_is_told_by_await},
 });
 
 }  // namespace poprun::contract

@@ -9,8 +9,8 @@
 #include "tests/contract/reductions.h"
 #include "tests/contract/sentence.h"
 
-/// What every Communicator must do, whatever carries the bytes. tests/unit/collectives runs these
-/// sentences on threads, tests/mpi on processes; a new transport is finished when it passes.
+/// What every Communicator must do, whatever carries the bytes. tests/unit/collectives runs these sentences on threads,
+/// tests/mpi on processes; a new transport is finished when it passes.
 namespace poprun::contract {
 
 /// What each single channel must do: the world and every group.

@@ -28,8 +28,7 @@ inline void the_missing_replica_is_named(Communicator& world) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kInfrastructure);
   EXPECT_THAT(status.error().message,
-              testing::StartsWith("all-reduce 1: replica " + std::to_string(last) +
-                                  " did not arrive within "));
+              testing::StartsWith("all-reduce 1: replica " + std::to_string(last) + " did not arrive within "));
   EXPECT_THAT(status.error().facts.missing, testing::ElementsAre(last));
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::kInfrastructure);
@@ -41,15 +40,13 @@ inline void different_calls_fail_on_all_replicas(Communicator& world) {
   }
   std::vector<float> data(3);
 
-  const Status status =
-      self_of(world) == 0 ? world.barrier() : all_reduce(world, Reduction::kSum, data);
+  const Status status = self_of(world) == 0 ? world.barrier() : all_reduce(world, Reduction::kSum, data);
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
-  EXPECT_THAT(
-      status.error().message,
-      testing::AllOf(testing::HasSubstr("call 1 differs"), testing::HasSubstr("replica 0: barrier"),
-                     testing::HasSubstr(": all-reduce (sum) of 12 B")));
+  EXPECT_THAT(status.error().message,
+              testing::AllOf(testing::HasSubstr("call 1 differs"), testing::HasSubstr("replica 0: barrier"),
+                             testing::HasSubstr(": all-reduce (sum) of 12 B")));
   EXPECT_FALSE(world.barrier());
 }
 
@@ -65,10 +62,9 @@ inline void expect_failure_of_sizes(Communicator& world, std::size_t size, std::
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
   EXPECT_THAT(status.error().message,
-              testing::AllOf(
-                  testing::HasSubstr("all-reduce (mean) of " + std::to_string(size * 4)),
-                  testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
-                                     ": all-reduce (mean) of " + std::to_string(last_size * 4))));
+              testing::AllOf(testing::HasSubstr("all-reduce (mean) of " + std::to_string(size * 4)),
+                             testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
+                                                ": all-reduce (mean) of " + std::to_string(last_size * 4))));
 }
 
 inline void different_sizes_fail_on_all_replicas(Communicator& world) {
@@ -84,23 +80,20 @@ inline void many_bytes_among_few_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 3'000, 300'000);
 }
 
-// Equal totals, cut differently: an implementation that checks only totals would add wrong
-// elements.
+// Equal totals, cut differently: an implementation that checks only totals would add wrong elements.
 inline void different_buffers_fail_on_all_replicas(Communicator& world) {
   if (world.size() == 1) {
     return;
   }
   std::vector<float> data(10);
   const std::size_t cut = self_of(world) == 0 ? 4 : 6;
-  const std::array<std::span<float>, 2> buffers = {std::span(data).first(cut),
-                                                   std::span(data).subspan(cut)};
+  const std::array<std::span<float>, 2> buffers = {std::span(data).first(cut), std::span(data).subspan(cut)};
 
   const Status status = all_reduce(world, Reduction::kSum, buffers);
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
-  EXPECT_THAT(status.error().message,
-              testing::HasSubstr("types, sizes or positions of its buffers"));
+  EXPECT_THAT(status.error().message, testing::HasSubstr("types, sizes or positions of its buffers"));
 }
 
 inline void different_types_fail_on_all_replicas(Communicator& world) {
@@ -131,12 +124,11 @@ inline void different_names_fail_on_all_replicas(Communicator& world) {
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
-  EXPECT_THAT(
-      status.error().message,
-      testing::AllOf(testing::HasSubstr("call 1 differs between replicas: replica"),
-                     testing::HasSubstr(": all-reduce (mean) of 12 B ('fc1.bias.gradient'); "),
-                     testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
-                                        ": all-reduce (mean) of 12 B ('fc2.bias.gradient')")));
+  EXPECT_THAT(status.error().message,
+              testing::AllOf(testing::HasSubstr("call 1 differs between replicas: replica"),
+                             testing::HasSubstr(": all-reduce (mean) of 12 B ('fc1.bias.gradient'); "),
+                             testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
+                                                ": all-reduce (mean) of 12 B ('fc2.bias.gradient')")));
 }
 
 inline void different_order_of_names_fails_on_all_replicas(Communicator& world) {
@@ -146,18 +138,16 @@ inline void different_order_of_names_fails_on_all_replicas(Communicator& world) 
   std::vector<float> data(2);
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(data));
   const bool differs = self_of(world) == 0;
-  const std::array<Buffer, 3> buffers = {
-      Buffer{ElementType::kF32, {}, "first"},
-      Buffer{ElementType::kF32, bytes.first(4), differs ? "third" : "second"},
-      Buffer{ElementType::kF32, bytes.last(4), differs ? "second" : "third"}};
+  const std::array<Buffer, 3> buffers = {Buffer{ElementType::kF32, {}, "first"},
+                                         Buffer{ElementType::kF32, bytes.first(4), differs ? "third" : "second"},
+                                         Buffer{ElementType::kF32, bytes.last(4), differs ? "second" : "third"}};
 
   const Status status = world.all_reduce(Reduction::kSum, buffers);
 
   ASSERT_FALSE(status);
-  EXPECT_THAT(
-      status.error().message,
-      testing::AllOf(testing::HasSubstr("in the names, types, sizes or positions of its buffers"),
-                     testing::HasSubstr("('first' and 2 more)")));
+  EXPECT_THAT(status.error().message,
+              testing::AllOf(testing::HasSubstr("in the names, types, sizes or positions of its buffers"),
+                             testing::HasSubstr("('first' and 2 more)")));
 }
 
 inline void different_names_of_data_fail_on_all_replicas(Communicator& world) {
@@ -166,12 +156,10 @@ inline void different_names_of_data_fail_on_all_replicas(Communicator& world) {
   }
   std::vector<std::byte> data(3);
 
-  const Status status =
-      world.broadcast(data, ReplicaId{0}, self_of(world) == 0 ? "fc1.weight" : "fc2.weight");
+  const Status status = world.broadcast(data, ReplicaId{0}, self_of(world) == 0 ? "fc1.weight" : "fc2.weight");
 
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message,
-              testing::HasSubstr("replica 0: broadcast of 3 B from replica 0 ('fc1.weight')"));
+  EXPECT_THAT(status.error().message, testing::HasSubstr("replica 0: broadcast of 3 B from replica 0 ('fc1.weight')"));
 }
 
 inline constexpr auto kFailures = std::to_array<Sentence>({

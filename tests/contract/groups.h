@@ -49,8 +49,7 @@ inline std::vector<std::size_t> members_of(Group group, std::size_t replicas, st
     const bool together =
         group.kind == Group::Kind::kAll ||
         (group.kind == Group::Kind::kConsecutive && r / group.size == self / group.size) ||
-        (group.kind == Group::Kind::kOrthogonal &&
-         r % (replicas / group.size) == self % (replicas / group.size));
+        (group.kind == Group::Kind::kOrthogonal && r % (replicas / group.size) == self % (replicas / group.size));
     if (together) {
       members.push_back(r);
     }
@@ -73,8 +72,7 @@ inline void expect_sum_over(std::span<const std::size_t> members, std::span<cons
 /// The members of a channel, in its order, found by its own all-gather.
 inline std::vector<std::size_t> gathered_numbers(Communicator& channel, std::size_t number) {
   std::vector<std::size_t> numbers(channel.size());
-  EXPECT_TRUE(channel.all_gather(std::as_bytes(std::span(&number, 1)),
-                                 std::as_writable_bytes(std::span(numbers))));
+  EXPECT_TRUE(channel.all_gather(std::as_bytes(std::span(&number, 1)), std::as_writable_bytes(std::span(numbers))));
   return numbers;
 }
 
@@ -103,8 +101,7 @@ inline void groups_have_the_members_of_their_kind(Communicator& world) {
   }
 }
 
-// In the engine, arenas come from the world, and the Program says in which group gradients are
-// summed.
+// In the engine, arenas come from the world, and the Program says in which group gradients are summed.
 inline void groups_exchange_the_worlds_memory(Communicator& world) {
   const auto memory = world.allocate(Bytes{250'000});
   ASSERT_TRUE(memory);
@@ -232,11 +229,9 @@ inline constexpr auto kGroups = std::to_array<Sentence>({
     {"GroupsExchangeTheWorldsMemory", groups_exchange_the_worlds_memory},
     {"GroupsRunIndependently", groups_run_independently},
     {"ChannelsRunOnThreadsOfTheirOwn", channels_run_on_threads_of_their_own},
-    {"AllocatingBesideARunningChannelHarmsNothing",
-     allocating_beside_a_running_channel_harms_nothing},
+    {"AllocatingBesideARunningChannelHarmsNothing", allocating_beside_a_running_channel_harms_nothing},
     {"GroupsAreSplitIntoGroups", groups_are_split_into_groups},
-    {"SizesThatDoNotDivideAreRefusedWithoutHarm",
-     sizes_that_do_not_divide_are_refused_without_harm},
+    {"SizesThatDoNotDivideAreRefusedWithoutHarm", sizes_that_do_not_divide_are_refused_without_harm},
 });
 
 inline std::string list_of(std::span<const std::size_t> numbers) {
@@ -264,9 +259,8 @@ inline void the_missing_replica_of_a_group_is_named(Communicator& world) {
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kInfrastructure);
-  EXPECT_THAT(status.error().message,
-              testing::StartsWith("barrier 1 of replicas " + list_of(members) + ": replica " +
-                                  std::to_string(members.back()) + " did not arrive within "));
+  EXPECT_THAT(status.error().message, testing::StartsWith("barrier 1 of replicas " + list_of(members) + ": replica " +
+                                                          std::to_string(members.back()) + " did not arrive within "));
 }
 
 inline void a_failure_of_a_group_leaves_the_world_as_it_is(Communicator& world) {
@@ -286,12 +280,10 @@ inline void a_failure_of_a_group_leaves_the_world_as_it_is(Communicator& world) 
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
-  EXPECT_THAT(
-      status.error().message,
-      testing::AllOf(
-          testing::StartsWith("call 1 of replicas " + list_of(members) + " differs"),
-          testing::HasSubstr("replica " + std::to_string(members.front()) + ": barrier"),
-          testing::HasSubstr(": broadcast of 3 B from replica " + std::to_string(members.back()))));
+  EXPECT_THAT(status.error().message,
+              testing::AllOf(testing::StartsWith("call 1 of replicas " + list_of(members) + " differs"),
+                             testing::HasSubstr("replica " + std::to_string(members.front()) + ": barrier"),
+                             testing::HasSubstr(": broadcast of 3 B from replica " + std::to_string(members.back()))));
   EXPECT_FALSE((*group)->barrier());
   EXPECT_TRUE(world.barrier());
 }
@@ -332,14 +324,12 @@ inline void recent_calls_name_those_of_groups(Communicator& world) {
   const std::vector<std::string> calls = world.recent_calls();
 
   ASSERT_GE(calls.size(), 3U);
-  EXPECT_THAT(calls.back(),
-              testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) + ": barrier"),
-                             testing::EndsWith("not done")));
-  EXPECT_THAT(calls[calls.size() - 2],
-              testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) +
-                                                ": all-reduce (mean) of 40 B ('fc1.weight'), "
-                                                "begun "),
-                             testing::HasSubstr(" ago, took "), testing::EndsWith(" ms")));
+  EXPECT_THAT(calls.back(), testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) + ": barrier"),
+                                           testing::EndsWith("not done")));
+  EXPECT_THAT(calls[calls.size() - 2], testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) +
+                                                                         ": all-reduce (mean) of 40 B ('fc1.weight'), "
+                                                                         "begun "),
+                                                      testing::HasSubstr(" ago, took "), testing::EndsWith(" ms")));
   EXPECT_EQ((*group)->recent_calls().size(), calls.size());
 }
 
@@ -348,15 +338,13 @@ inline void different_groups_fail_on_all_replicas(Communicator& world) {
     return;
   }
 
-  const auto group =
-      world.group(self_of(world) == 0 ? Group::all() : Group::consecutive(world.size()));
+  const auto group = world.group(self_of(world) == 0 ? Group::all() : Group::consecutive(world.size()));
 
   ASSERT_FALSE(group);
   EXPECT_EQ(group.error().code, ErrorCode::kBug);
   EXPECT_THAT(group.error().message,
               testing::AllOf(testing::HasSubstr("replica 0: group (all)"),
-                             testing::HasSubstr(": group (consecutive of " +
-                                                std::to_string(world.size()) + ")")));
+                             testing::HasSubstr(": group (consecutive of " + std::to_string(world.size()) + ")")));
 }
 
 inline constexpr auto kGroupFailures = std::to_array<Sentence>({

@@ -22,8 +22,7 @@ inline void all_gather_concatenates(Communicator& world) {
 
     for (std::size_t r = 0; r < world.size() && size > 0; ++r) {
       const auto part = std::span(all).subspan(r * size, size);
-      EXPECT_EQ(std::ranges::count(part, static_cast<std::byte>(r + 1)),
-                static_cast<std::ptrdiff_t>(size));
+      EXPECT_EQ(std::ranges::count(part, static_cast<std::byte>(r + 1)), static_cast<std::ptrdiff_t>(size));
     }
   }
 }
@@ -53,8 +52,7 @@ inline void broadcast_comes_from_each_root(Communicator& world) {
 
       ASSERT_TRUE(world.broadcast(data, static_cast<ReplicaId>(root)));
 
-      EXPECT_EQ(std::ranges::count(data, static_cast<std::byte>(100 + root)),
-                static_cast<std::ptrdiff_t>(data.size()));
+      EXPECT_EQ(std::ranges::count(data, static_cast<std::byte>(100 + root)), static_cast<std::ptrdiff_t>(data.size()));
     }
   }
 }

@@ -17,10 +17,10 @@
 
 namespace poprun::contract {
 
-/// A replica's part of a program of random collectives in random groups. All replicas draw the same
-/// program: kind, group, types, reduction, sizes (including 0, odd tails, more than a chunk), root,
-/// and whether a buffer is in the world's memory, in the group's own, or outside both. Results are
-/// compared with the canonical tree, computed element by element.
+/// A replica's part of a program of random collectives in random groups. All replicas draw the same program: kind,
+/// group, types, reduction, sizes (including 0, odd tails, more than a chunk), root, and whether a buffer is in the
+/// world's memory, in the group's own, or outside both. Results are compared with the canonical tree, computed element
+/// by element.
 class RandomProgram {
  public:
   explicit RandomProgram(std::uint64_t seed) : seed_(seed) {}
@@ -89,8 +89,7 @@ class RandomProgram {
       members.push_back(all[member]);
     }
     Communicator* const communicator = group->get();
-    channels_.push_back(
-        {communicator, std::move(members), memory_of(*communicator), std::move(*group)});
+    channels_.push_back({communicator, std::move(members), memory_of(*communicator), std::move(*group)});
   }
 
   static std::span<std::byte> memory_of(Communicator& communicator) {
@@ -130,12 +129,10 @@ class RandomProgram {
   [[nodiscard]] std::size_t members() const { return channel_->members.size(); }
   [[nodiscard]] std::size_t index() const { return self_of(channel()); }
 
-  /// Bytes for `count` elements in one of the memories; each buffer of a call, counted by `turn`,
-  /// has its own part of each memory.
-  std::span<std::byte> place(std::size_t count, std::size_t width, std::size_t turn = 0,
-                             std::size_t turns = 1) {
-    const std::array<std::span<std::byte>, 3> memories = {channels_[0].memory, channel_->memory,
-                                                          outside_};
+  /// Bytes for `count` elements in one of the memories; each buffer of a call, counted by `turn`, has its own part of
+  /// each memory.
+  std::span<std::byte> place(std::size_t count, std::size_t width, std::size_t turn = 0, std::size_t turns = 1) {
+    const std::array<std::span<std::byte>, 3> memories = {channels_[0].memory, channel_->memory, outside_};
     const std::size_t begin = turn * (kMemory / turns) / 4 * 4 + width * below(70);
     return memories[below(memories.size())].subspan(begin, count * width);
   }
@@ -154,13 +151,12 @@ class RandomProgram {
     const std::size_t width = size_of(kTypedValues[type].type);
     const std::size_t count = bytes.size() / width;
     const std::size_t stride = 1 + count / 23;
-    for (std::size_t i = 0; i < count;
-         i = i + 1 == count ? count : std::min(i + stride, count - 1)) {
+    for (std::size_t i = 0; i < count; i = i + 1 == count ? count : std::min(i + stride, count - 1)) {
       std::uint32_t found = 0;
       std::memcpy(&found, bytes.data() + i * width, width);
       const std::uint32_t wanted = expected(i);
-      ASSERT_EQ(found, wanted) << std::hex << "element " << i << " of " << count << " is " << found
-                               << ", not " << wanted;
+      ASSERT_EQ(found, wanted) << std::hex << "element " << i << " of " << count << " is " << found << ", not "
+                               << wanted;
     }
   }
 

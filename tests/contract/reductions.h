@@ -14,8 +14,7 @@
 /// What all-reduce and reduce-scatter must do.
 namespace poprun::contract {
 
-// Odd sizes, smaller and larger than the number of replicas, a cache line, a mailbox, and any
-// transport's chunk.
+// Odd sizes, smaller and larger than the number of replicas, a cache line, a mailbox, and any transport's chunk.
 inline constexpr std::array<std::size_t, 8> kSizes = {0, 1, 2, 17, 1'000, 4'096, 4'097, 30'011};
 inline constexpr std::size_t kMoreThanAChunk = 600'011;
 inline void all_reduce_sums_over_replicas(Communicator& world) {
@@ -109,9 +108,8 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
   const std::span<float> region = as_floats(*memory);
   std::ranges::fill(region, -1.0F);
   std::vector<float> elsewhere(777);
-  const std::array<std::span<float>, 5> buffers = {
-      region.subspan(3, 5), region.subspan(100, 40'000), elsewhere, region.subspan(50'000, 1),
-      region.subspan(60'000, 0)};
+  const std::array<std::span<float>, 5> buffers = {region.subspan(3, 5), region.subspan(100, 40'000), elsewhere,
+                                                   region.subspan(50'000, 1), region.subspan(60'000, 0)};
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     fill_rough(self_of(world), buffers[b], 1'000'000 * b);
   }
@@ -122,8 +120,7 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     expect_rough_result(Reduction::kSum, world.size(), buffers[b], 1'000'000 * b);
   }
-  EXPECT_EQ(std::ranges::count(region, -1.0F),
-            static_cast<std::ptrdiff_t>(region.size() - 5 - 40'000 - 1));
+  EXPECT_EQ(std::ranges::count(region, -1.0F), static_cast<std::ptrdiff_t>(region.size() - 5 - 40'000 - 1));
 }
 
 /// Sizes of a replica's shard, in elements.
@@ -203,8 +200,7 @@ inline void all_reduce_takes_buffers_of_all_types_together(Communicator& world) 
   ASSERT_TRUE(world.all_reduce(Reduction::kSum, buffers));
 
   for (std::size_t b = 0; b < buffers.size(); ++b) {
-    expect_typed_result(values_of(buffers[b].type), Reduction::kSum, world.size(), buffers[b].bytes,
-                        1'000'000 * b);
+    expect_typed_result(values_of(buffers[b].type), Reduction::kSum, world.size(), buffers[b].bytes, 1'000'000 * b);
   }
 }
 
@@ -234,8 +230,7 @@ inline void mean_of_integers_is_refused_without_harm(Communicator& world) {
   const Buffer buffer{ElementType::kI32, data};
 
   const Status reduced = world.all_reduce(Reduction::kMean, std::span(&buffer, 1));
-  const Status scattered =
-      world.reduce_scatter(Reduction::kMean, ElementType::kI32, data, std::span(data).first(4));
+  const Status scattered = world.reduce_scatter(Reduction::kMean, ElementType::kI32, data, std::span(data).first(4));
   const Status begun = world.begin_all_reduce(Reduction::kMean, std::span(&buffer, 1));
 
   ASSERT_FALSE(reduced);
@@ -251,8 +246,7 @@ inline void mean_of_integers_is_refused_without_harm(Communicator& world) {
 inline constexpr auto kReductions = std::to_array<Sentence>({
     {"AllReduceSumsOverReplicas", all_reduce_sums_over_replicas},
     {"AllReduceTakesTheLargest", all_reduce_takes_the_largest},
-    {"AllReduceFollowsTheCanonicalTreeOfKnownValues",
-     all_reduce_follows_the_canonical_tree_of_known_values},
+    {"AllReduceFollowsTheCanonicalTreeOfKnownValues", all_reduce_follows_the_canonical_tree_of_known_values},
     {"AllReduceGivesTheBitsOfTheCanonicalTree", all_reduce_gives_the_bits_of_the_canonical_tree},
     {"AllReduceTakesManyChunks", all_reduce_takes_many_chunks},
     {"AllReduceWorksInPlaceOnAllocatedMemory", all_reduce_works_in_place_on_allocated_memory},

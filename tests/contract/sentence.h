@@ -9,8 +9,8 @@
 
 namespace poprun::contract {
 
-/// One thing that a Communicator must do. Called once per replica, each in its own thread or
-/// process, on a fresh communicator.
+/// One thing that a Communicator must do. Called once per replica, each in its own thread or process, on a fresh
+/// communicator.
 struct Sentence {
   const char* name;
   void (*check)(Communicator& world);
@@ -30,8 +30,7 @@ inline Status all_reduce(Communicator& world, Reduction reduction, std::span<flo
   return world.all_reduce(reduction, std::span(&buffer, 1));
 }
 
-inline Status all_reduce(Communicator& world, Reduction reduction,
-                         std::span<const std::span<float>> data) {
+inline Status all_reduce(Communicator& world, Reduction reduction, std::span<const std::span<float>> data) {
   std::vector<Buffer> buffers;
   for (const std::span<float> floats : data) {
     buffers.push_back(Buffer::of(floats));
@@ -41,8 +40,7 @@ inline Status all_reduce(Communicator& world, Reduction reduction,
 
 inline Status reduce_scatter(Communicator& world, Reduction reduction, std::span<const float> data,
                              std::span<float> shard) {
-  return world.reduce_scatter(reduction, ElementType::kF32, std::as_bytes(data),
-                              std::as_writable_bytes(shard));
+  return world.reduce_scatter(reduction, ElementType::kF32, std::as_bytes(data), std::as_writable_bytes(shard));
 }
 
 inline std::size_t self_of(const Communicator& world) {

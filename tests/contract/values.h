@@ -19,12 +19,11 @@
 #include "replica/base/random.h"
 #include "replica/ports/communicator.h"
 
-/// The values that replicas contribute in the contract's sentences, and the expected results, by
-/// the definition of the canonical tree.
+/// The values that replicas contribute in the contract's sentences, and the expected results, by the definition of the
+/// canonical tree.
 namespace poprun::contract {
 
-/// Floats over 40 binades with both signs, so that sums depend on the order. A function of the
-/// arguments.
+/// Floats over 40 binades with both signs, so that sums depend on the order. A function of the arguments.
 inline float rough_value(std::size_t replica, std::size_t index) {
   const auto words = philox(42, replica, index);
   const float mantissa = unit_float(words[0]) - 0.5F;
@@ -64,18 +63,16 @@ inline void fill_rough(std::size_t replica, std::span<float> data, std::size_t f
 }
 
 /// Compares the bits of up to 500 elements, including both ends.
-inline void expect_rough_result(Reduction reduction, std::size_t replicas,
-                                std::span<const float> data, std::size_t first = 0) {
+inline void expect_rough_result(Reduction reduction, std::size_t replicas, std::span<const float> data,
+                                std::size_t first = 0) {
   const std::size_t stride = 1 + data.size() / 400;
-  for (std::size_t i = 0; i < data.size();
-       i = i + 1 == data.size() ? i + 1 : std::min(i + stride, data.size() - 1)) {
+  for (std::size_t i = 0; i < data.size(); i = i + 1 == data.size() ? i + 1 : std::min(i + stride, data.size() - 1)) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(data[i]),
               std::bit_cast<std::uint32_t>(rough_result(reduction, replicas, first + i)))
         << "element " << i << " of " << data.size() << " is " << data[i];
   }
 }
-/// Test values of one element type: what replica r contributes at index i, and the expected
-/// reduction, both as bits.
+/// Test values of one element type: what replica r contributes at index i, and the expected reduction, both as bits.
 struct TypedValues {
   ElementType type;
   std::uint32_t (*value)(std::size_t replica, std::size_t index);
@@ -105,8 +102,7 @@ inline float mean_or_sum(Reduction reduction, std::span<const float> values) {
   return reduction == Reduction::kMean ? total / static_cast<float>(values.size()) : total;
 }
 
-/// Mostly numbers, and among them infinities of one sign and of both, NaN on one replica, and NaNs
-/// with different bits.
+/// Mostly numbers, and among them infinities of one sign and of both, NaN on one replica, and NaNs with different bits.
 inline float special_or(float number, std::size_t replica, std::size_t index) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   switch (index % 31) {
@@ -146,8 +142,7 @@ inline constexpr std::array<TypedValues, 3> kTypedValues = {{
      [](std::size_t replica, std::size_t index) {
        const auto words = philox(43, replica, index);
        const float number =
-           std::ldexp(unit_float(words[0]) - 0.25F,
-                      index % 31 == 17 ? 15 : static_cast<int>(words[1] % 30) - 20);
+           std::ldexp(unit_float(words[0]) - 0.25F, index % 31 == 17 ? 15 : static_cast<int>(words[1] % 30) - 20);
        return half_of(special_or(number, replica, index));
      },
      [](Reduction reduction, std::span<const std::uint32_t> values) {
@@ -158,15 +153,13 @@ inline constexpr std::array<TypedValues, 3> kTypedValues = {{
        }
        return half_of(mean_or_sum(reduction, floats));
      }},
-    {ElementType::kI32,
-     [](std::size_t replica, std::size_t index) { return philox(44, replica, index)[0]; },
+    {ElementType::kI32, [](std::size_t replica, std::size_t index) { return philox(44, replica, index)[0]; },
      [](Reduction reduction, std::span<const std::uint32_t> values) {
        const auto largest = [](std::uint32_t a, std::uint32_t b) {
          return static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b);
        };
-       return reduction == Reduction::kMax
-                  ? *std::ranges::max_element(values, largest)
-                  : std::accumulate(values.begin(), values.end(), std::uint32_t{0});
+       return reduction == Reduction::kMax ? *std::ranges::max_element(values, largest)
+                                           : std::accumulate(values.begin(), values.end(), std::uint32_t{0});
      }},
 }};
 
@@ -180,9 +173,8 @@ inline void fill_typed(const TypedValues& values, std::size_t replica, std::span
 }
 
 /// Compares the bits of up to 500 elements, including both ends.
-inline void expect_typed_result(const TypedValues& values, Reduction reduction,
-                                std::size_t replicas, std::span<const std::byte> data,
-                                std::size_t first = 0) {
+inline void expect_typed_result(const TypedValues& values, Reduction reduction, std::size_t replicas,
+                                std::span<const std::byte> data, std::size_t first = 0) {
   const std::size_t width = size_of(values.type);
   const std::size_t count = data.size() / width;
   const std::size_t stride = 1 + count / 400;
@@ -194,15 +186,14 @@ inline void expect_typed_result(const TypedValues& values, Reduction reduction,
     const std::uint32_t expected = values.reduced(reduction, all);
     std::uint32_t found = 0;
     std::memcpy(&found, data.data() + i * width, width);
-    ASSERT_EQ(found, expected) << std::hex << "element " << i << " of " << count << " is " << found
-                               << ", not " << expected;
+    ASSERT_EQ(found, expected) << std::hex << "element " << i << " of " << count << " is " << found << ", not "
+                               << expected;
   }
 }
 
 inline std::vector<Reduction> reductions_of(ElementType type) {
-  return type == ElementType::kI32
-             ? std::vector{Reduction::kSum, Reduction::kMax}
-             : std::vector{Reduction::kSum, Reduction::kMax, Reduction::kMean};
+  return type == ElementType::kI32 ? std::vector{Reduction::kSum, Reduction::kMax}
+                                   : std::vector{Reduction::kSum, Reduction::kMax, Reduction::kMean};
 }
 
 }  // namespace poprun::contract

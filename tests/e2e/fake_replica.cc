@@ -1,5 +1,5 @@
-/// A replica that computes nothing and misbehaves on demand, to test the launcher alone. What it
-/// does stands in the environment: FAKE_MODE for the instance FAKE_INSTANCE; all others behave.
+/// A replica that computes nothing and misbehaves on demand, to test the launcher alone. What it does stands in the
+/// environment: FAKE_MODE for the instance FAKE_INSTANCE; all others behave.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -68,8 +68,7 @@ class Fake {
 
  private:
   int train() {
-    const std::uint64_t steps =
-        variable("FAKE_STEPS").empty() ? 3 : std::stoull(variable("FAKE_STEPS"));
+    const std::uint64_t steps = variable("FAKE_STEPS").empty() ? 3 : std::stoull(variable("FAKE_STEPS"));
     std::uint64_t step = 0;
     proto::ReportItem shape;
     shape.mutable_shape()->set_total_steps(steps);

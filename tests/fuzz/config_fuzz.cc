@@ -15,8 +15,7 @@ using poprun::launcher::Options;
 /// The input as a train.cfg, as a hostfile, and its lines as a command line.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);
-  const poprun::Result<Options> options =
-      poprun::launcher::parse_options(std::vector<std::string>{"train.cfg"}, text);
+  const poprun::Result<Options> options = poprun::launcher::parse_options(std::vector<std::string>{"train.cfg"}, text);
   if (options) {
     // What was understood prints as a train.cfg that means the same.
     const auto again = poprun::launcher::parse_options(std::vector<std::string>{"train.cfg"},

@@ -21,8 +21,8 @@
 ///   idx_fuzz --seconds 60 --seed 7     the inputs of seed 7, as many as 60 s hold
 ///   idx_fuzz FILE...                   these inputs, once each
 ///
-/// Input n of a seed is the same on every machine: the corpus does not grow. An input that crashes,
-/// or takes longer than kSecondsPerInput, is written to <program>.crash before the process dies.
+/// Input n of a seed is the same on every machine: the corpus does not grow. An input that crashes, or takes longer
+/// than kSecondsPerInput, is written to <program>.crash before the process dies.
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace {
@@ -63,9 +63,7 @@ class Dice {
   Dice(std::uint64_t seed, std::uint64_t input) : seed_(seed), input_(input) {}
 
   /// Uniform in [0, sides). Requires: sides > 0.
-  std::size_t roll(std::size_t sides) {
-    return poprun::philox(seed_, input_, counter_++)[0] % sides;
-  }
+  std::size_t roll(std::size_t sides) { return poprun::philox(seed_, input_, counter_++)[0] % sides; }
 
  private:
   std::uint64_t seed_;
@@ -101,8 +99,7 @@ void mutate_once(Input& input, const std::vector<Input>& corpus, Dice& dice) {
       input.erase(here, here + static_cast<std::ptrdiff_t>(dice.roll(input.size() - at + 1)));
       break;
     case 5:  // Insert a byte, once or often.
-      input.insert(here, dice.roll(4) == 0 ? dice.roll(200) : 1,
-                   static_cast<std::uint8_t>(dice.roll(256)));
+      input.insert(here, dice.roll(4) == 0 ? dice.roll(200) : 1, static_cast<std::uint8_t>(dice.roll(256)));
       break;
     case 6: {  // Go on as another input does.
       const Input& other = corpus[dice.roll(corpus.size())];

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-/// A fuzz target is one file `<name>_fuzz.cc` that defines LLVMFuzzerTestOneInput and may define
-/// fuzz_seeds. CMakeLists.txt says how it is built.
+/// A fuzz target is one file `<name>_fuzz.cc` that defines LLVMFuzzerTestOneInput and may define fuzz_seeds.
+/// CMakeLists.txt says how it is built.
 
 /// Feeds one input to the code under test. Wrong answers are a POPRUN_CHECK that fails. Returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

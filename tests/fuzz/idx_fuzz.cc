@@ -10,8 +10,7 @@ using poprun::hostio::IdxShape;
 using poprun::hostio::testing::gzip;
 using poprun::hostio::testing::idx_bytes;
 
-/// The parser takes the input as it is, and once more packed, so that mutations get past gzip's
-/// checksum.
+/// The parser takes the input as it is, and once more packed, so that mutations get past gzip's checksum.
 static void parse(std::span<const std::byte> bytes) {
   const poprun::Result<IdxShape> shape = poprun::hostio::parse_idx_shape(bytes, "input");
   const poprun::Result<IdxArray> array = poprun::hostio::parse_idx(bytes, "input");
@@ -34,6 +33,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
   const std::vector<std::uint8_t> images(3 * 28 * 28, 7);
-  return {idx_bytes({3, 28, 28}, images), idx_bytes({5}, {0, 1, 2, 3, 4}),
-          gzip(idx_bytes({3, 28, 28}, images)), gzip(idx_bytes({2, 3}, {1, 2, 3, 4, 5, 6}))};
+  return {idx_bytes({3, 28, 28}, images), idx_bytes({5}, {0, 1, 2, 3, 4}), gzip(idx_bytes({3, 28, 28}, images)),
+          gzip(idx_bytes({2, 3}, {1, 2, 3, 4, 5, 6}))};
 }

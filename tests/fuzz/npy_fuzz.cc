@@ -31,9 +31,8 @@ static void parse_array(std::span<const std::byte> bytes) {
   POPRUN_CHECK(header->data_begin <= bytes.size());
   const auto data = bytes.subspan(header->data_begin);
   for (const auto element : {NpyTarget::Element::kI32, NpyTarget::Element::kF32}) {
-    const auto elements =
-        npy_elements(*header, {data.begin(), data.end()},
-                     {.element = element, .channels_last = header->shape.size() == 4}, "input");
+    const auto elements = npy_elements(*header, {data.begin(), data.end()},
+                                       {.element = element, .channels_last = header->shape.size() == 4}, "input");
     if (elements) {
       POPRUN_CHECK(elements->size() == 4 * header->elements);
     } else {
@@ -78,6 +77,6 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
   using poprun::hostio::testing::zip_bytes;
   const Bytes images = npy_bytes("|u1", "(2, 1, 2, 3)", Bytes(12, 7));
   const Bytes doubles = npy_bytes(">f8", "(3, 2)", Bytes(48, 0x40), true);
-  return {images, doubles, zip_bytes({{"x.npy", images}, {"y.npy", doubles}}),
-          zip_bytes({{"x.npy", images}}, true), zip_bytes({{"x.npy", doubles}}, true, true)};
+  return {images, doubles, zip_bytes({{"x.npy", images}, {"y.npy", doubles}}), zip_bytes({{"x.npy", images}}, true),
+          zip_bytes({{"x.npy", doubles}}, true, true)};
 }

@@ -7,8 +7,7 @@
 
 using namespace poprun;  // NOLINT: a program of one function.
 
-/// A model that parses is imported as one of a job: it may be refused in one line, and nothing
-/// else.
+/// A model that parses is imported as one of a job: it may be refused in one line, and nothing else.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);  // NOLINT: its bytes.
   const auto model = onnx_import::OnnxModel::parse(bytes);
@@ -32,14 +31,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       return 0;
     }
     const DataType type = onnx_import::is_integer(input.element) ? DataType::kI32 : DataType::kF32;
-    options.inputs.push_back(graph.add_tensor(
-        {"input" + std::to_string(i), {type, shape, Layout::kRowMajor}, Role::kStream}));
+    options.inputs.push_back(
+        graph.add_tensor({"input" + std::to_string(i), {type, shape, Layout::kRowMajor}, Role::kStream}));
   }
   options.training = size % 2 == 0;
   const auto imported = onnx_import::import_model(builder, *model, options);
   if (!imported) {
-    POPRUN_CHECK(imported.error().code == ErrorCode::kUsage ||
-                 imported.error().code == ErrorCode::kData);
+    POPRUN_CHECK(imported.error().code == ErrorCode::kUsage || imported.error().code == ErrorCode::kData);
     POPRUN_CHECK(imported.error().message.find('\n') == std::string::npos);
   } else {
     POPRUN_CHECK(!imported->outputs.empty());
@@ -62,15 +60,15 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
     OnnxBuilder::set_integer(b.node(op, {"x", "w"}, {"y"}), "group", 1);
     add(b);
   }
-  for (const char* op : {"Relu", "Softmax", "GlobalAveragePool", "Transpose", "Flatten", "Shape",
-                         "ReduceSum", "Squeeze", "ArgMax", "Cast", "Split"}) {
+  for (const char* op : {"Relu", "Softmax", "GlobalAveragePool", "Transpose", "Flatten", "Shape", "ReduceSum",
+                         "Squeeze", "ArgMax", "Cast", "Split"}) {
     OnnxBuilder b;
     b.input("x", {1, 2, 4, 4}).output("y", {1, 2, 4, 4});
     OnnxBuilder::set_integer(b.node(op, {"x"}, {"y"}), "axis", 1);
     add(b);
   }
-  for (const char* op : {"Reshape", "Expand", "Tile", "Unsqueeze", "Gather", "Pad", "Concat",
-                         "ReduceSum", "ConstantOfShape", "Slice"}) {
+  for (const char* op :
+       {"Reshape", "Expand", "Tile", "Unsqueeze", "Gather", "Pad", "Concat", "ReduceSum", "ConstantOfShape", "Slice"}) {
     OnnxBuilder b;
     b.input("x", {2, 2}).output("y", {2, 2}).integers("s", {2}, {1, 2});
     b.node(op, {"x", "s", "s"}, {"y"});

@@ -29,8 +29,8 @@ static void check(std::string_view bytes) {
   POPRUN_CHECK(again && again->size() == tensors->size());
 }
 
-/// The input as a file, and once more with a header length that fits, so that mutations get behind
-/// it: everything up to the first newline is the header.
+/// The input as a file, and once more with a header length that fits, so that mutations get behind it: everything up to
+/// the first newline is the header.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(data, data + size);
   check(bytes);
@@ -44,8 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 }
 
 std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
-  const std::string whole =
-      file_of({{"conv1.weight", "F32", {1, 2}, "12345678"}, {"b", "U8", {3}, "abc"}});
+  const std::string whole = file_of({{"conv1.weight", "F32", {1, 2}, "12345678"}, {"b", "U8", {3}, "abc"}});
   const std::string framed =
       R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})"
       "\n12345678abc";

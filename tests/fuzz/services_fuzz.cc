@@ -51,13 +51,12 @@ constexpr std::uint32_t kUnderWayMax = 64;
 constexpr std::uint64_t kBetweenLooks = 20'000;                      // Requests.
 constexpr std::uint64_t kResidentBytesMax = std::uint64_t{3} << 30;  // With a sanitizer's own.
 
-constexpr std::array kMethods = {
-    "/poprun.proto.HostStreams/Describe",  "/poprun.proto.HostStreams/Pull",
-    "/grpc.health.v1.Health/Check",        "/poprun.proto.Coordinator/Join",
-    "/poprun.proto.Coordinator/Heartbeat", "/poprun.proto.Coordinator/Report",
-    "/poprun.proto.Coordinator/Fail",      "/poprun.proto.Coordinator/SendWeights",
-    "/poprun.proto.Coordinator/SendModel", "/poprun.proto.Coordinator/StoreState",
-    "/poprun.proto.Coordinator/SendState"};
+constexpr std::array kMethods = {"/poprun.proto.HostStreams/Describe",  "/poprun.proto.HostStreams/Pull",
+                                 "/grpc.health.v1.Health/Check",        "/poprun.proto.Coordinator/Join",
+                                 "/poprun.proto.Coordinator/Heartbeat", "/poprun.proto.Coordinator/Report",
+                                 "/poprun.proto.Coordinator/Fail",      "/poprun.proto.Coordinator/SendWeights",
+                                 "/poprun.proto.Coordinator/SendModel", "/poprun.proto.Coordinator/StoreState",
+                                 "/poprun.proto.Coordinator/SendState"};
 constexpr std::size_t kMethodsOfDataServer = 3;
 constexpr std::uint8_t kRaw = 0xF0;       // From here on the input is no call, but bytes.
 constexpr std::uint8_t kWrongToken = 16;  // Flags of the first byte, beside the method's number.
@@ -67,10 +66,7 @@ constexpr std::uint8_t kTwice = 32;       // The message comes twice.
 class Listener final : public launcher::CoordinatorEvents {
  public:
   explicit Listener(std::string folder)
-      : folder_(std::move(folder)),
-        state_(placement(), 0, ""),
-        drain_(kInstances),
-        stragglers_(kInstances) {
+      : folder_(std::move(folder)), state_(placement(), 0, ""), drain_(kInstances), stragglers_(kInstances) {
     config_.mutable_report()->add_dump_tensors()->set_step(1);
     results_.emplace(folder_, config_);
   }
@@ -130,10 +126,7 @@ std::uint64_t resident_bytes() {
 /// Both services, on loopback and in this process, and how they are reached.
 class Services {
  public:
-  Services()
-      : store_({.files = hostio::FileScope::nothing(),
-                .sources = {},
-                .bytes_max = std::uint64_t{256} << 20}) {
+  Services() : store_({.files = hostio::FileScope::nothing(), .sources = {}, .bytes_max = std::uint64_t{256} << 20}) {
     // What is asked of the disk may be any size.
     constexpr rlim_t kFileBytesMax = rlim_t{64} << 20;
     const rlimit files{kFileBytesMax, kFileBytesMax};
@@ -142,8 +135,7 @@ class Services {
     (void)folder_.write("metrics.csv", "header\nrow\n");
     checkpoints_.no_more_metrics();
     google::protobuf::SetLogHandler(nullptr);  // A line for each text that is no UTF-8.
-    auto server = hostio::Server::start(
-        {.token = kToken, .batch_bytes_max = std::uint64_t{256} << 20}, store_);
+    auto server = hostio::Server::start({.token = kToken, .batch_bytes_max = std::uint64_t{256} << 20}, store_);
     POPRUN_CHECK(server.has_value());
     server_ = std::move(*server);
     auto coordinator = Coordinator::start(loop_, listener_,
@@ -165,8 +157,7 @@ class Services {
   ~Services() {
     wait_until_under_way(0);
     look();
-    std::fprintf(stderr, "fuzz: %llu requests, %llu MiB resident\n",
-                 static_cast<unsigned long long>(requests_),
+    std::fprintf(stderr, "fuzz: %llu requests, %llu MiB resident\n", static_cast<unsigned long long>(requests_),
                  static_cast<unsigned long long>(resident_bytes() >> 20U));
     server_->stop();
     asio::post(loop_, [this] { coordinator_->stop([this] { loop_.stop(); }); });
@@ -204,8 +195,8 @@ class Services {
       message_ = grpc::ByteBuffer(&slice, 1);
       context_.AddMetadata("poprun-token", known ? kToken : "0123456789abcdee");
       context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
-      services.stubs_[method < kMethodsOfDataServer ? 0 : 1]->PrepareBidiStreamingCall(
-          &context_, kMethods[method], {}, this);
+      services.stubs_[method < kMethodsOfDataServer ? 0 : 1]->PrepareBidiStreamingCall(&context_, kMethods[method], {},
+                                                                                       this);
       write();
       StartRead(&answer_);
       StartCall();
@@ -286,8 +277,8 @@ class Services {
       std::condition_variable changed;
       std::optional<grpc::Status> status;
       // An empty Join is of instance 0, which may be there already: an answer all the same.
-      stubs_[service]->UnaryCall(&context, service == 0 ? kMethods[0] : kMethods[3], {}, &message,
-                                 &answer, [&](const grpc::Status& ended) {
+      stubs_[service]->UnaryCall(&context, service == 0 ? kMethods[0] : kMethods[3], {}, &message, &answer,
+                                 [&](const grpc::Status& ended) {
                                    const std::lock_guard lock(mutex);
                                    status = ended;
                                    changed.notify_all();
@@ -295,8 +286,7 @@ class Services {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return status.has_value(); });
       const bool serves =
-          status->ok() ||
-          (service == 1 && status->error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+          status->ok() || (service == 1 && status->error_code() == grpc::StatusCode::FAILED_PRECONDITION);
       if (!serves) {
         std::fprintf(stderr, "fuzz: %s\n", status->error_message().c_str());
       }
@@ -309,10 +299,9 @@ class Services {
   std::vector<launcher::Tensor> weights_;
   launcher::OnnxFile model_;
   poprun::testing::TemporaryFolder folder_;
-  launcher::CheckpointWriter checkpoints_{{.folder = folder_.path() / "checkpoints",
-                                           .metrics = folder_.path() / "metrics.csv",
-                                           .keep = 1},
-                                          [](std::uint64_t, const auto&) {}};
+  launcher::CheckpointWriter checkpoints_{
+      {.folder = folder_.path() / "checkpoints", .metrics = folder_.path() / "metrics.csv", .keep = 1},
+      [](std::uint64_t, const auto&) {}};
   Listener listener_{folder_.path() / "results"};
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{loop_.get_executor()};
@@ -340,9 +329,8 @@ std::vector<std::uint8_t> seed(int first, const std::string& rest) {
 
 }  // namespace
 
-/// One request to the data server or to the coordinator, over a real connection: the first byte
-/// says which, the others are its message. The next begins before it is answered, at most 64 at
-/// once.
+/// One request to the data server or to the coordinator, over a real connection: the first byte says which, the others
+/// are its message. The next begins before it is answered, at most 64 at once.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) {
     return 0;
@@ -443,10 +431,9 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
                                                   seed(9 + kTwice, state.SerializeAsString()),
                                                   seed(7, ""),
                                                   seed(8, "")};
-  // A connection's preface and settings, then headers of a call (RFC 9113, 3.4 and 6.2), a ping,
-  // and the first record of a TLS handshake (RFC 8446, 5.1).
-  const std::string preface =
-      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9);
+  // A connection's preface and settings, then headers of a call (RFC 9113, 3.4 and 6.2), a ping, and the first record
+  // of a TLS handshake (RFC 8446, 5.1).
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9);
   const std::string call = std::string("\0\0\4\1\4\0\0\0\1\x83\x86\x84\x41", 13);
   const std::string ping = std::string("\0\0\x8\6\0\0\0\0\0", 9) + "12345678";
   const std::string hello = std::string("\x16\3\1\0\x31\1\0\0\x2d\3\3", 11) + std::string(60, 'r');

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-/// Runs the tests on all ranks in step. Rank 0 prints everything, the others only their failures.
-/// The exit code is the worst of all ranks.
+/// Runs the tests on all ranks in step. Rank 0 prints everything, the others only their failures. The exit code is the
+/// worst of all ranks.
 namespace {
 
 class FailurePrinter final : public ::testing::EmptyTestEventListener {
@@ -14,10 +14,9 @@ class FailurePrinter final : public ::testing::EmptyTestEventListener {
 
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (result.failed()) {
-      const std::string place =
-          result.file_name() == nullptr
-              ? "unknown place"
-              : std::string(result.file_name()) + ":" + std::to_string(result.line_number());
+      const std::string place = result.file_name() == nullptr
+                                    ? "unknown place"
+                                    : std::string(result.file_name()) + ":" + std::to_string(result.line_number());
       std::fprintf(stderr, "rank %d: %s: %s\n", rank_, place.c_str(), result.message());
     }
   }

@@ -106,8 +106,7 @@ MpiWorld::Options options_of(const Placement& placement, std::chrono::millisecon
   return options;
 }
 
-void run_mpi_world(const MpiWorld::Options& options,
-                   const std::function<void(Communicator&)>& replica) {
+void run_mpi_world(const MpiWorld::Options& options, const std::function<void(Communicator&)>& replica) {
   const auto world = MpiWorld::create(options);
   ASSERT_TRUE(world) << world.error().message;
   {
@@ -117,8 +116,7 @@ void run_mpi_world(const MpiWorld::Options& options,
       threads.emplace_back([&, id] { replica((*world)->communicator(id)); });
     }
   }
-  MPI_Barrier(
-      MPI_COMM_WORLD);  // A replica may have left early, and the next world needs all of them.
+  MPI_Barrier(MPI_COMM_WORLD);  // A replica may have left early, and the next world needs all of them.
 }
 
 using Parameter = std::tuple<Placement, Sentence>;
@@ -158,8 +156,7 @@ struct MixedBuffers {
 
   void expect_sums_of(std::size_t replicas) const {
     for (std::size_t b = 0; b < buffers.size(); ++b) {
-      contract::expect_typed_result(contract::kTypedValues[b / 2], Reduction::kSum, replicas,
-                                    buffers[b].bytes);
+      contract::expect_typed_result(contract::kTypedValues[b / 2], Reduction::kSum, replicas, buffers[b].bytes);
     }
   }
 
@@ -167,19 +164,17 @@ struct MixedBuffers {
   std::vector<Buffer> buffers;
 };
 
-class MpiWorldOnHosts
-    : public ::testing::TestWithParam<std::tuple<std::uint64_t, Placement::Order>> {};
+class MpiWorldOnHosts : public ::testing::TestWithParam<std::tuple<std::uint64_t, Placement::Order>> {};
 
-// One or several replicas per process, chunks from the smallest to larger than all data, with and
-// without a background reduction. Each order of hosts takes half of the chunks, so that all orders
-// together take each of them with each placement.
+// One or several replicas per process, chunks from the smallest to larger than all data, with and without a background
+// reduction. Each order of hosts takes half of the chunks, so that all orders together take each of them with each
+// placement.
 TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
   constexpr std::array<std::size_t, 4> kChunkBytes = {0, 50'000, 8'128, 1U << 20U};
   const auto [hosts, order] = GetParam();
   std::size_t turn = hosts + static_cast<std::size_t>(order);
-  for (const Placement& placement :
-       {Placement{"", 1, 1, hosts, true, order}, Placement{"", 4, 4, hosts, false, order},
-        Placement{"", 3, 1, hosts, true, order}}) {
+  for (const Placement& placement : {Placement{"", 1, 1, hosts, true, order}, Placement{"", 4, 4, hosts, false, order},
+                                     Placement{"", 3, 1, hosts, true, order}}) {
     ++turn;
     MpiWorld::Options options = options_of(placement, 60s);
     if (options.replicas > 32) {
@@ -204,8 +199,8 @@ TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
 
 INSTANTIATE_TEST_SUITE_P(Hosts, MpiWorldOnHosts,
                          ::testing::Combine(::testing::Range<std::uint64_t>(2, 5),
-                                            ::testing::Values(Order::kTurns, Order::kBlocks,
-                                                              Order::kUnequal, Order::kScattered)));
+                                            ::testing::Values(Order::kTurns, Order::kBlocks, Order::kUnequal,
+                                                              Order::kScattered)));
 
 class MpiWorldGroups : public ::testing::TestWithParam<Parameter> {};
 
@@ -214,18 +209,16 @@ TEST_P(MpiWorldGroups, Hold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldGroups,
-                         ::testing::Combine(::testing::Values(kPlacements[1], kPlacements[3],
-                                                              kPlacements[5], kPlacements[6],
-                                                              kPlacements[9]),
+                         ::testing::Combine(::testing::Values(kPlacements[1], kPlacements[3], kPlacements[5],
+                                                              kPlacements[6], kPlacements[9]),
                                             ::testing::ValuesIn(contract::group_sentences())),
                          name_of);
 
 class MpiGroupContract : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(MpiGroupContract, Holds) {
-  run_mpi_world(options_of(std::get<0>(GetParam()), 60s), [](Communicator& world) {
-    contract::in_some_groups(world, std::get<1>(GetParam()));
-  });
+  run_mpi_world(options_of(std::get<0>(GetParam()), 60s),
+                [](Communicator& world) { contract::in_some_groups(world, std::get<1>(GetParam())); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiGroupContract,
@@ -240,8 +233,7 @@ TEST_P(MpiWorldFailure, IsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldFailure,
-                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2],
-                                                              kPlacements[6]),
+                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2], kPlacements[6]),
                                             ::testing::ValuesIn(contract::failure_sentences())),
                          name_of);
 
@@ -253,8 +245,7 @@ TEST(MpiWorld, RefusesBlocksThatAreNotTheJobsReplicas) {
 
   ASSERT_FALSE(world);
   EXPECT_EQ(world.error().code, ErrorCode::kBug);
-  EXPECT_EQ(world.error().message, "the processes own " + std::to_string(processes()) +
-                                       " replicas, but the job has " +
+  EXPECT_EQ(world.error().message, "the processes own " + std::to_string(processes()) + " replicas, but the job has " +
                                        std::to_string(processes() + 1));
 }
 
@@ -272,8 +263,7 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
 }
 
-// The first replica of a process carries data between hosts for the others; here it is the missing
-// one.
+// The first replica of a process carries data between hosts for the others; here it is the missing one.
 TEST(MpiWorld, NamesToAllHostsTheReplicaThatCarriesForItsProcess) {
   if (processes() == 1) {
     GTEST_SKIP() << "needs two hosts";
@@ -338,14 +328,13 @@ TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
 class MpiRandomProgram : public ::testing::TestWithParam<Placement> {};
 
 TEST_P(MpiRandomProgram, GivesTheBitsOfTheCanonicalTree) {
-  run_mpi_world(options_of(GetParam(), 60s), [](Communicator& world) {
-    contract::RandomProgram(/*seed=*/world.size()).run(world, 1'000);
-  });
+  run_mpi_world(options_of(GetParam(), 60s),
+                [](Communicator& world) { contract::RandomProgram(/*seed=*/world.size()).run(world, 1'000); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, MpiRandomProgram,
-                         ::testing::Values(kPlacements[1], kPlacements[3], kPlacements[8],
-                                           kPlacements[9], kPlacements[10]),
+                         ::testing::Values(kPlacements[1], kPlacements[3], kPlacements[8], kPlacements[9],
+                                           kPlacements[10]),
                          [](const auto& placement) { return std::string(placement.param.name); });
 
 }  // namespace

@@ -58,19 +58,16 @@ struct Drawn {
   void arithmetic(std::string name, std::string value) {
     job.arithmetic.push_back({std::move(name), std::move(value)});
   }
-  void technique(std::string name, std::string value) {
-    job.techniques.push_back({std::move(name), std::move(value)});
-  }
+  void technique(std::string name, std::string value) { job.techniques.push_back({std::move(name), std::move(value)}); }
 };
 
 void draw_images(Draw& draw, Drawn& drawn, const std::string& model) {
   const bool is_cnn = model == "small-cnn";
   drawn.arithmetic("model.name", model);
-  drawn.arithmetic("data.source",
-                   fmt::format("synthetic:images={},classes=10,items=512",
-                               is_cnn           ? "1x28x28"
-                               : model == "mlp" ? draw.one_of({"1x6x6", "1x6x7", "1x1x1"})
-                                                : draw.one_of({"3x16x16", "3x32x32"})));
+  drawn.arithmetic("data.source", fmt::format("synthetic:images={},classes=10,items=512",
+                                              is_cnn           ? "1x28x28"
+                                              : model == "mlp" ? draw.one_of({"1x6x6", "1x6x7", "1x1x1"})
+                                                               : draw.one_of({"3x16x16", "3x32x32"})));
   if (is_cnn) {
     drawn.shape = {4, false, {"conv2", "fc1", "fc2"}};
   } else if (model == "mlp") {
@@ -100,8 +97,7 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   drawn.arithmetic("model.heads", draw.one_of({"2", "4"}));
   drawn.arithmetic("model.vocabulary", vocabulary);
   drawn.arithmetic("model.sequence-length", length);
-  drawn.arithmetic("data.source",
-                   fmt::format("synthetic:tokens,vocabulary={},items=512", vocabulary));
+  drawn.arithmetic("data.source", fmt::format("synthetic:tokens,vocabulary={},items=512", vocabulary));
   drawn.arithmetic("data.sequence-length", length);
   if (bert) {
     drawn.arithmetic("data.task", "masked-lm");
@@ -112,17 +108,15 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   }
   drawn.shape = {layers, true, {}};
   for (std::uint64_t k = bert ? 0 : 1; k < layers; ++k) {
-    drawn.shape.layers.push_back((bert ? "bert.encoder.layer." : "transformer.h.") +
-                                 std::to_string(k));
+    drawn.shape.layers.push_back((bert ? "bert.encoder.layer." : "transformer.h.") + std::to_string(k));
   }
   drawn.shape.layers.emplace_back(bert ? "cls" : "lm_head");
   if (draw.chance(20)) {
     drawn.arithmetic("model.embedding-serialisation-factor", draw.one_of({"2", "3", "4"}));
   }
   if (draw.chance(20)) {
-    drawn.arithmetic("model.serialised-matmuls",
-                     bert ? draw.one_of({"intermediate=2", "attention=4", "output.dense=3"})
-                          : draw.one_of({"c_fc=3", "mlp=2", "c_attn=4 c_proj=2"}));
+    drawn.arithmetic("model.serialised-matmuls", bert ? draw.one_of({"intermediate=2", "attention=4", "output.dense=3"})
+                                                      : draw.one_of({"c_fc=3", "mlp=2", "c_attn=4 c_proj=2"}));
   }
 }
 
@@ -139,10 +133,8 @@ void draw_onnx(Draw& draw, Drawn& drawn) {
 
 void draw_built_in(Draw& draw, Drawn& drawn) {
   const std::string model =
-      draw.chance(4) ? "resnet18"
-                     : draw.one_of({"small-cnn", "mlp", "gpt2", "bert-base", "gpt2", "bert-base"});
-  model == "gpt2" || model == "bert-base" ? draw_transformer(draw, drawn, model)
-                                          : draw_images(draw, drawn, model);
+      draw.chance(4) ? "resnet18" : draw.one_of({"small-cnn", "mlp", "gpt2", "bert-base", "gpt2", "bert-base"});
+  model == "gpt2" || model == "bert-base" ? draw_transformer(draw, drawn, model) : draw_images(draw, drawn, model);
   drawn.arithmetic("data.micro-batch-size",
                    model == "resnet18" && draw.chance(90) ? "2" : draw.one_of({"1", "2", "3"}));
 }
@@ -177,8 +169,7 @@ void draw_precision(Draw& draw, Drawn& drawn) {
     drawn.arithmetic("model.partials", "half");
   }
   if (draw.chance(30)) {
-    drawn.arithmetic("training.accumulator-precision",
-                     draw.one_of({"float", half ? "half" : "float"}));
+    drawn.arithmetic("training.accumulator-precision", draw.one_of({"float", half ? "half" : "float"}));
   }
   if (draw.chance(30)) {
     drawn.arithmetic("training.loss-scaling", draw.one_of({"auto", "1", "128"}));
@@ -197,13 +188,11 @@ void draw_training(Draw& draw, Drawn& drawn) {
   drawn.arithmetic("training.evaluate", draw.chance(30) ? "true" : "false");
   drawn.arithmetic("training.gradient-accumulation", draw.one_of({"1", "2", "3", "4", "8"}));
   if (draw.chance(30)) {
-    drawn.arithmetic("training.gradient-accumulation-kind",
-                     draw.one_of({"sum", "mean", "running-mean"}));
+    drawn.arithmetic("training.gradient-accumulation-kind", draw.one_of({"sum", "mean", "running-mean"}));
   }
   if (draw.chance(60)) {
     drawn.arithmetic("training.gradient-reduction",
-                     draw.one_of({"mean", "sum", "every-micro-batch", "every-micro-batch",
-                                  "every-micro-batch"}));
+                     draw.one_of({"mean", "sum", "every-micro-batch", "every-micro-batch", "every-micro-batch"}));
   }
   if (draw.chance(30)) {
     drawn.arithmetic("training.loss-mean", "tokens");
@@ -218,11 +207,10 @@ void draw_training(Draw& draw, Drawn& drawn) {
     }
   }
   if (draw.chance(12)) {
-    drawn.arithmetic("training.frozen",
-                     drawn.shape.is_transformer
-                         ? draw.one_of({"bias", "weight", "embed|wte", "layer|h.0"})
-                     : drawn.job.onnx.empty() ? draw.one_of({"bias", "weight", "fc"})
-                                              : draw.one_of({"W2$", "W2[.]", "gradient"}));
+    drawn.arithmetic("training.frozen", drawn.shape.is_transformer
+                                            ? draw.one_of({"bias", "weight", "embed|wte", "layer|h.0"})
+                                        : drawn.job.onnx.empty() ? draw.one_of({"bias", "weight", "fc"})
+                                                                 : draw.one_of({"W2$", "W2[.]", "gradient"}));
   }
 }
 
@@ -232,8 +220,8 @@ std::string list_of(Draw& draw, std::uint64_t count, std::uint64_t below) {
   return fmt::format("{}", fmt::join(numbers, " "));
 }
 
-/// As many layers as the model has, in `stages` parts, sometimes another number. Embeddings and
-/// head may have a stage for themselves.
+/// As many layers as the model has, in `stages` parts, sometimes another number. Embeddings and head may have a stage
+/// for themselves.
 std::string layers_of(Draw& draw, const Shape& shape, std::uint64_t stages) {
   std::vector<std::int64_t> counts(stages);
   std::uint64_t begin = shape.is_transformer && draw.chance(25) ? 1 : 0;
@@ -288,8 +276,7 @@ void draw_pipeline(Draw& draw, Drawn& drawn) {
 
 void draw_phases(Draw& draw, Drawn& drawn) {
   const std::uint64_t ipus = 1 + draw.below(2);
-  const std::uint64_t most =
-      draw.chance(5) ? 7 : std::min<std::uint64_t>(7, drawn.shape.layers.size() + 1);
+  const std::uint64_t most = draw.chance(5) ? 7 : std::min<std::uint64_t>(7, drawn.shape.layers.size() + 1);
   const std::uint64_t phases = std::max<std::uint64_t>(2, 1 + draw.below(most));
   drawn.technique("memory.phases", std::to_string(phases));
   drawn.technique("memory.phase-ipus", std::to_string(ipus));
@@ -307,8 +294,7 @@ void draw_phases(Draw& draw, Drawn& drawn) {
 
 void draw_recomputation(Draw& draw, Drawn& drawn) {
   if (draw.chance(60)) {
-    drawn.technique("pipeline.recomputation",
-                    draw.one_of({"none", "standard", "layer", "pipeline", "all"}));
+    drawn.technique("pipeline.recomputation", draw.one_of({"none", "standard", "layer", "pipeline", "all"}));
   }
   if (draw.chance(10)) {
     drawn.technique("pipeline.recomputation-memory", draw.one_of({"0.01", "0.2", "1"}));
@@ -332,26 +318,22 @@ void draw_locations(Draw& draw, Drawn& drawn) {
     drawn.technique("memory.off-chip-min-elements", draw.one_of({"1", "20", "1000"}));
   }
   if (draw.chance(20)) {
-    drawn.technique(
-        "memory.location",
-        draw.one_of({"weight=off-chip", "bias=off-chip weight=on-chip", "stash=off-chip",
-                     "accumulator=off-chip", "0=off-chip 1=on-chip", ".=on-chip"}));
+    drawn.technique("memory.location", draw.one_of({"weight=off-chip", "bias=off-chip weight=on-chip", "stash=off-chip",
+                                                    "accumulator=off-chip", "0=off-chip 1=on-chip", ".=on-chip"}));
   }
 }
 
 void draw_sharding(Draw& draw, Drawn& drawn) {
   if (draw.chance(55)) {
-    const bool can_all = std::ranges::any_of(drawn.job.arithmetic, [](const Setting& setting) {
-      return setting.value == "every-micro-batch";
-    });
-    const std::vector<std::string> kinds =
-        can_all || draw.chance(3) ? draw.some_of({"accumulators", "weights", "optimizer-state"})
-                                  : draw.some_of({"weights", "optimizer-state"});
+    const bool can_all = std::ranges::any_of(
+        drawn.job.arithmetic, [](const Setting& setting) { return setting.value == "every-micro-batch"; });
+    const std::vector<std::string> kinds = can_all || draw.chance(3)
+                                               ? draw.some_of({"accumulators", "weights", "optimizer-state"})
+                                               : draw.some_of({"weights", "optimizer-state"});
     drawn.technique("memory.replicated-tensor-sharding", fmt::format("{}", fmt::join(kinds, " ")));
     drawn.technique("memory.sharding-min-elements", draw.one_of({"1", "2", "40", "500"}));
     if (draw.chance(30)) {
-      drawn.technique("memory.sharding-group",
-                      draw.chance(3) ? "3" : draw.one_of({"0", "1", "2", "2", "4"}));
+      drawn.technique("memory.sharding-group", draw.chance(3) ? "3" : draw.one_of({"0", "1", "2", "2", "4"}));
     }
   }
 }
@@ -384,8 +366,7 @@ void draw_memory(Draw& draw, Drawn& drawn) {
 void draw_replicas(Draw& draw, Drawn& drawn) {
   const std::string replicas = draw.chance(10) ? "16" : draw.one_of({"1", "2", "2", "4", "4"});
   drawn.arithmetic("num-replicas", replicas);
-  drawn.technique("num-instances",
-                  draw.chance(98) ? std::to_string(std::min(2UL, std::stoul(replicas))) : "3");
+  drawn.technique("num-instances", draw.chance(98) ? std::to_string(std::min(2UL, std::stoul(replicas))) : "3");
 }
 
 }  // namespace

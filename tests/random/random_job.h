@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-/// Jobs drawn at random: small models with any combination of the options that decide what a job
-/// computes, and of those that must not change it.
+/// Jobs drawn at random: small models with any combination of the options that decide what a job computes, and of those
+/// that must not change it.
 namespace poprun::testing {
 
 /// An option as a user writes it: `--NAME VALUE`.

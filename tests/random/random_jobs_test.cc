@@ -1,5 +1,5 @@
-/// Random jobs are refused with a reason, or compiled with every pass proven; those that are
-/// executed have the bits of the job without techniques.
+/// Random jobs are refused with a reason, or compiled with every pass proven; those that are executed have the bits of
+/// the job without techniques.
 ///
 /// A few of a fixed seed are tried each time. For more, as in a nightly run:
 ///
@@ -57,9 +57,8 @@ std::string in_child(const std::function<std::string()>& work) {
 
 /// Whether a refusal says what of the job is in the way: it names one of its options.
 bool names_an_option(const std::string& message, const std::vector<Setting>& settings) {
-  return std::ranges::any_of(settings, [&](const Setting& setting) {
-    return message.find(setting.name) != std::string::npos;
-  });
+  return std::ranges::any_of(settings,
+                             [&](const Setting& setting) { return message.find(setting.name) != std::string::npos; });
 }
 
 std::string first_difference(const Results& got, const Results& wanted) {
@@ -88,8 +87,7 @@ std::string outcome_of(const RandomJob& drawn, bool executed) {
   const Result<CompiledJob> job = compile_job(all, drawn.onnx);
   if (!job) {
     const Error& error = job.error();
-    const bool is_refusal = error.code == ErrorCode::kUsage &&
-                            error.message.find('\n') == std::string::npos &&
+    const bool is_refusal = error.code == ErrorCode::kUsage && error.message.find('\n') == std::string::npos &&
                             names_an_option(error.message, all);
     return fmt::format("{}: {}", is_refusal ? "refused" : "wrong", error.message);
   }
@@ -127,8 +125,8 @@ TEST(RandomJobs, AreRefusedWithAReasonOrProvenAndHaveTheBitsOfThePlainJob) {
     const std::string outcome = in_child([&] { return outcome_of(job, executed); });
     const std::string kind = outcome.substr(0, outcome.find(':'));
     ++counts[kind];
-    const std::string text = fmt::format("job {} of seed {}: poprun-emu {}: {}\n", number, seed,
-                                         shell_text(job.all()), outcome);
+    const std::string text =
+        fmt::format("job {} of seed {}: poprun-emu {}: {}\n", number, seed, shell_text(job.all()), outcome);
     if (verbose) {
       std::fputs(text.c_str(), stdout);
       std::fflush(stdout);
@@ -142,37 +140,30 @@ TEST(RandomJobs, AreRefusedWithAReasonOrProvenAndHaveTheBitsOfThePlainJob) {
   EXPECT_GT(counts["compiled"] + counts["equal"], jobs / 2) << "most jobs should make sense";
 }
 
-std::vector<Setting> settings_of(const std::string& images,
-                                 std::initializer_list<Setting> more = {}) {
+std::vector<Setting> settings_of(const std::string& images, std::initializer_list<Setting> more = {}) {
   std::vector<Setting> all = {
-      {"num-replicas", "2"},
-      {"model.name", "mlp"},
-      {"model.layers", "1"},
-      {"data.source", fmt::format("synthetic:images={},classes=10,items=512", images)},
-      {"data.micro-batch-size", "2"},
-      {"training.steps", "2"},
+      {"num-replicas", "2"},          {"model.name", "mlp"},
+      {"model.layers", "1"},          {"data.source", fmt::format("synthetic:images={},classes=10,items=512", images)},
+      {"data.micro-batch-size", "2"}, {"training.steps", "2"},
       {"training.evaluate", "false"}};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
 std::vector<Setting> sharded_from(const std::string& elements) {
-  return {{"memory.replicated-tensor-sharding", "optimizer-state"},
-          {"memory.sharding-min-elements", elements}};
+  return {{"memory.replicated-tensor-sharding", "optimizer-state"}, {"memory.sharding-min-elements", elements}};
 }
 
-/// The 42 limbs of a sum of squares beside a bias of 42 elements, LAMB's two sums beside weights
-/// [2,42], and tensors of one element.
+/// The 42 limbs of a sum of squares beside a bias of 42 elements, LAMB's two sums beside weights [2,42], and tensors of
+/// one element.
 TEST(KnownJobs, ShardWhatLooksLikeASumAndWhatHasOneElement) {
   for (const RandomJob& job :
-       {RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"training.clip-norm", "1"}}),
-                  sharded_from("1")},
-        RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"model.precision", "half"}}),
-                  sharded_from("40")},
-        RandomJob{settings_of("1x6x7", {{"model.hidden", "2"},
-                                        {"training.optimizer", "lamb"},
-                                        {"training.learning-rate", "0.01"}}),
-                  sharded_from("40")},
+       {RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"training.clip-norm", "1"}}), sharded_from("1")},
+        RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"model.precision", "half"}}), sharded_from("40")},
+        RandomJob{
+            settings_of("1x6x7",
+                        {{"model.hidden", "2"}, {"training.optimizer", "lamb"}, {"training.learning-rate", "0.01"}}),
+            sharded_from("40")},
         RandomJob{settings_of("1x6x6", {{"model.hidden", "1"}}), sharded_from("1")}}) {
     EXPECT_EQ(in_child([&job] { return outcome_of(job, true); }), "equal") << shell_text(job.all());
   }

@@ -86,8 +86,7 @@ std::vector<std::string> awkward_names() {
 
 class Model {
  public:
-  explicit Model(const std::function<std::uint64_t(std::uint64_t)>& below)
-      : below_(below), names_(awkward_names()) {
+  explicit Model(const std::function<std::uint64_t(std::uint64_t)>& below) : below_(below), names_(awkward_names()) {
     std::erase(names_, kFirst);
   }
 
@@ -127,8 +126,7 @@ class Model {
       elements *= d;
     }
     std::vector<float> values(static_cast<std::size_t>(elements));
-    std::ranges::generate(values,
-                          [this] { return static_cast<float>(below_(2001)) / 2000.0F - 0.5F; });
+    std::ranges::generate(values, [this] { return static_cast<float>(below_(2001)) / 2000.0F - 0.5F; });
     const std::string own = has_first_ ? name() : kFirst;
     has_first_ = true;
     builder_.weight(own, dims, values);
@@ -157,8 +155,8 @@ class Model {
 
 }  // namespace
 
-std::string random_onnx(const std::function<std::uint64_t(std::uint64_t)>& below,
-                        std::int64_t features, std::int64_t outputs) {
+std::string random_onnx(const std::function<std::uint64_t(std::uint64_t)>& below, std::int64_t features,
+                        std::int64_t outputs) {
   return Model(below).draw(features, outputs);
 }
 

@@ -34,8 +34,7 @@ class DatasetStream final : public HostStream {
   DatasetStream(const hostio::Dataset& dataset, const proto::Selection& selection)
       : dataset_(dataset),
         split_(selection.split()),
-        sampler_(*hostio::Sampler::make(
-            selection, hostio::items_of(dataset.description(), selection.split()))) {}
+        sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset.description(), selection.split()))) {}
 
   Result<HostBatch> next() override {
     grpc::ByteBuffer message = hostio::encode_batch(dataset_, split_, sampler_, sequence_++);
@@ -57,8 +56,7 @@ class DatasetStream final : public HostStream {
 
 class Undrained final : public ProgressSink {
  public:
-  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
-                std::string_view /*activity*/) override {}
+  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/, std::string_view /*activity*/) override {}
   void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
   void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
   [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return true; }
@@ -75,13 +73,12 @@ class ResultsReporter final : public Reporter {
     results_[fmt::format("loss of evaluation {}", report.step)] = fmt::format("{}", report.loss);
   }
   void note(std::string_view /*text*/) override {}
-  void weights(std::string_view name, std::string_view /*type*/,
-               std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
+  void weights(std::string_view name, std::string_view /*type*/, std::span<const std::int64_t> /*shape*/,
+               std::span<const std::byte> data) override {
     results_[std::string{name}] = bytes_of(data);
   }
   void dump(std::uint64_t /*step*/, std::string_view /*name*/, std::string_view /*type*/,
-            std::span<const std::int64_t> /*shape*/, std::span<const std::byte> /*data*/) override {
-  }
+            std::span<const std::int64_t> /*shape*/, std::span<const std::byte> /*data*/) override {}
 
  private:
   Results& results_;
@@ -92,8 +89,8 @@ class ResultsOutfeed final : public Outfeed {
  public:
   ResultsOutfeed(std::uint32_t replica, Results& results) : replica_(replica), results_(results) {}
 
-  Status push(std::uint64_t batch, std::string_view /*type*/,
-              std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
+  Status push(std::uint64_t batch, std::string_view /*type*/, std::span<const std::int64_t> /*shape*/,
+              std::span<const std::byte> data) override {
     results_[fmt::format("output {} of replica {}", batch, replica_)] = bytes_of(data);
     return {};
   }
@@ -152,8 +149,7 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::st
   POPRUN_TRY(job_length(job.config, job.dataset));
   std::shared_ptr<onnx_import::JobModel> model;
   if (!onnx.empty()) {
-    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx,
-                                                      job.config.model().loss()));
+    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx, job.config.model().loss()));
   }
   POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset, model));
   compile.leaves_out_unproven = false;
@@ -202,11 +198,9 @@ Status describe_job(const CompiledJob& job) {
 }
 
 Result<Results> run_job(const CompiledJob& job) {
-  POPRUN_ASSIGN(const std::unique_ptr<hostio::Dataset> dataset,
-                hostio::load_dataset(job.config.data().source()));
+  POPRUN_ASSIGN(const std::unique_ptr<hostio::Dataset> dataset, hostio::load_dataset(job.config.data().source()));
   const std::uint32_t replicas = job.config.topology().num_replicas();
-  POPRUN_ASSIGN(const std::unique_ptr<LocalWorld> world,
-                LocalWorld::create({.replicas = replicas}));
+  POPRUN_ASSIGN(const std::unique_ptr<LocalWorld> world, LocalWorld::create({.replicas = replicas}));
   const ReplicaRun one(job, *dataset, *world);
   std::vector<Result<Results>> outcomes(replicas);
   std::vector<std::thread> threads;

@@ -12,8 +12,8 @@
 #include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 
-/// A job from its command line to its results, in this process: options, compiler and engine are
-/// those of `poprun-emu`, replicas are threads.
+/// A job from its command line to its results, in this process: options, compiler and engine are those of `poprun-emu`,
+/// replicas are threads.
 namespace poprun::testing {
 
 /// What can be executed.
@@ -26,17 +26,15 @@ struct CompiledJob {
   std::vector<std::string> notes;  ///< The launcher's, then the Program's.
 };
 
-/// `onnx`: the file that model.onnx names. Errors: those of options and compiler; a job that does
-/// not fit is none.
+/// `onnx`: the file that model.onnx names. Errors: those of options and compiler; a job that does not fit is none.
 Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::string& onnx = {});
 
-/// Asks for all that can be known of the job without running it: the dry run with graphs, schedule
-/// and places, the estimate with and without compiling, and the profile. Errors: those of the
-/// answers.
+/// Asks for all that can be known of the job without running it: the dry run with graphs, schedule and places, the
+/// estimate with and without compiling, and the profile. Errors: those of the answers.
 Status describe_job(const CompiledJob& job);
 
-/// By name, row-major little-endian bytes: each trained tensor, or in inference each batch of
-/// outputs of each replica; besides the losses of steps and evaluations.
+/// By name, row-major little-endian bytes: each trained tensor, or in inference each batch of outputs of each replica;
+/// besides the losses of steps and evaluations.
 using Results = std::map<std::string, std::string>;
 
 /// Errors: those of the loops.

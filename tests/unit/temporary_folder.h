@@ -37,8 +37,7 @@ class TemporaryFolder {
     std::ofstream(path_ / name, std::ios::binary) << bytes;
     return path_ / name;
   }
-  [[nodiscard]] std::filesystem::path write(const std::string& name,
-                                            std::span<const std::uint8_t> bytes) const {
+  [[nodiscard]] std::filesystem::path write(const std::string& name, std::span<const std::uint8_t> bytes) const {
     return write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
 

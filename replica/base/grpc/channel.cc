@@ -13,8 +13,7 @@ constexpr std::size_t kBufferBytesMax = std::size_t{256} << 20;
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> open_channel(const std::string& address,
-                                            const std::optional<TlsIdentity>& identity,
+std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments) {
   if (!identity) {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -27,13 +26,11 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& address,
                                    arguments);
 }
 
-std::shared_ptr<grpc::ServerCredentials> server_credentials(
-    const std::optional<TlsIdentity>& identity) {
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::optional<TlsIdentity>& identity) {
   if (!identity) {
     return grpc::InsecureServerCredentials();
   }
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = identity->authorities;
   options.pem_key_cert_pairs.push_back({identity->key, identity->certificate});
   return grpc::SslServerCredentials(options);
@@ -61,12 +58,10 @@ Result<bool> is_loopback(const std::string& host) {
   bool local = true;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     if (at->ai_family == AF_INET) {
-      const auto* address =
-          reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: what the family says.
+      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: what the family says.
       local = local && ntohl(address->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
     } else if (at->ai_family == AF_INET6) {
-      const auto* address =
-          reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
       local = local && IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
     }
   }

@@ -58,20 +58,18 @@ std::string pem_of(X509* certificate) {
 
 std::string pem_of(EVP_PKEY* key) {
   const Bio bio(BIO_new(BIO_s_secmem()));
-  POPRUN_CHECK(PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) ==
-               1);
+  POPRUN_CHECK(PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
   return text_of(bio.get());
 }
 
-/// A number from 1 to below the order of the curve, evenly spread: 16 bytes more than the order has
-/// make the remainder's bias vanish (FIPS 186-4, B.4.1).
+/// A number from 1 to below the order of the curve, evenly spread: 16 bytes more than the order has make the
+/// remainder's bias vanish (FIPS 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};
   POPRUN_CHECK(PKCS5_PBKDF2_HMAC(token.data(), static_cast<int>(token.size()),
-                                 reinterpret_cast<const unsigned char*>(kSalt.data()),
-                                 static_cast<int>(kSalt.size()), kRounds, EVP_sha256(),
-                                 static_cast<int>(bytes.size()), bytes.data()) == 1);
+                                 reinterpret_cast<const unsigned char*>(kSalt.data()), static_cast<int>(kSalt.size()),
+                                 kRounds, EVP_sha256(), static_cast<int>(bytes.size()), bytes.data()) == 1);
   const Owned<BN_CTX, BN_CTX_free> context(BN_CTX_new());
   Number number(BN_bin2bn(bytes.data(), static_cast<int>(bytes.size()), nullptr));
   const Number below(BN_dup(order));
@@ -85,22 +83,18 @@ Key key_of(std::string_view token) {
   const Owned<EC_GROUP, EC_GROUP_free> group(EC_GROUP_new_by_curve_name(NID_X9_62_prime256v1));
   const Number number = private_number(token, EC_GROUP_get0_order(group.get()));
   const Owned<EC_POINT, EC_POINT_free> point(EC_POINT_new(group.get()));
-  POPRUN_CHECK(EC_POINT_mul(group.get(), point.get(), number.get(), nullptr, nullptr, nullptr) ==
-               1);
+  POPRUN_CHECK(EC_POINT_mul(group.get(), point.get(), number.get(), nullptr, nullptr, nullptr) == 1);
   std::array<unsigned char, 65> encoded{};
-  POPRUN_CHECK(EC_POINT_point2oct(group.get(), point.get(), POINT_CONVERSION_UNCOMPRESSED,
-                                  encoded.data(), encoded.size(), nullptr) == encoded.size());
+  POPRUN_CHECK(EC_POINT_point2oct(group.get(), point.get(), POINT_CONVERSION_UNCOMPRESSED, encoded.data(),
+                                  encoded.size(), nullptr) == encoded.size());
 
   const Owned<OSSL_PARAM_BLD, OSSL_PARAM_BLD_free> builder(OSSL_PARAM_BLD_new());
   OSSL_PARAM_BLD* const build = builder.get();
-  POPRUN_CHECK(
-      OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, "prime256v1", 0) == 1 &&
-      OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_PRIV_KEY, number.get()) == 1 &&
-      OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, encoded.data(),
-                                       encoded.size()) == 1);
+  POPRUN_CHECK(OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, "prime256v1", 0) == 1 &&
+               OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_PRIV_KEY, number.get()) == 1 &&
+               OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, encoded.data(), encoded.size()) == 1);
   const Owned<OSSL_PARAM, OSSL_PARAM_free> parameters(OSSL_PARAM_BLD_to_param(build));
-  const Owned<EVP_PKEY_CTX, EVP_PKEY_CTX_free> context(
-      EVP_PKEY_CTX_new_from_name(nullptr, "EC", nullptr));
+  const Owned<EVP_PKEY_CTX, EVP_PKEY_CTX_free> context(EVP_PKEY_CTX_new_from_name(nullptr, "EC", nullptr));
   EVP_PKEY* key = nullptr;
   POPRUN_CHECK(EVP_PKEY_fromdata_init(context.get()) == 1 &&
                EVP_PKEY_fromdata(context.get(), &key, EVP_PKEY_KEYPAIR, parameters.get()) == 1);
@@ -108,21 +102,19 @@ Key key_of(std::string_view token) {
 }
 
 void set_common_name(X509_NAME* name, const char* text) {
-  POPRUN_CHECK(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                                          reinterpret_cast<const unsigned char*>(text), -1, -1,
-                                          0) == 1);
+  POPRUN_CHECK(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(text), -1,
+                                          -1, 0) == 1);
 }
 
 void add_extension(X509* certificate, int kind, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, certificate, certificate, nullptr, nullptr, 0);
-  const Owned<X509_EXTENSION, X509_EXTENSION_free> extension(
-      X509V3_EXT_conf_nid(nullptr, &context, kind, value));
+  const Owned<X509_EXTENSION, X509_EXTENSION_free> extension(X509V3_EXT_conf_nid(nullptr, &context, kind, value));
   POPRUN_CHECK(extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1);
 }
 
-/// A certificate of the job's authority, for itself or for the job's processes; they share a key.
-/// It is valid whatever a host's clock shows: tokens end with their job.
+/// A certificate of the job's authority, for itself or for the job's processes; they share a key. It is valid whatever
+/// a host's clock shows: tokens end with their job.
 Certificate certificate_of(EVP_PKEY* key, bool authority) {
   Certificate made(X509_new());
   X509* const certificate = made.get();
@@ -132,10 +124,8 @@ Certificate certificate_of(EVP_PKEY* key, bool authority) {
                ASN1_TIME_set_string(X509_getm_notAfter(certificate), "99991231235959Z") == 1 &&
                X509_set_pubkey(certificate, key) == 1);
   set_common_name(X509_get_issuer_name(certificate), "poprun-emu job authority");
-  set_common_name(X509_get_subject_name(certificate),
-                  authority ? "poprun-emu job authority" : kJobName);
-  add_extension(certificate, NID_basic_constraints,
-                authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
+  set_common_name(X509_get_subject_name(certificate), authority ? "poprun-emu job authority" : kJobName);
+  add_extension(certificate, NID_basic_constraints, authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
   if (authority) {
     add_extension(certificate, NID_key_usage, "critical,keyCertSign");
   } else {
@@ -151,11 +141,9 @@ Result<std::string> content_of(const char* option, const std::string& path) {
   constexpr std::size_t kBytesMax = std::size_t{1} << 20;
   std::ifstream file(path);
   std::string text(kBytesMax + 1, '\0');
-  if (!file.is_open() ||
-      !(file.read(text.data(), static_cast<std::streamsize>(text.size())), file.gcount() > 0)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} {}: cannot be read{}{}", option, path, file.is_open() ? "" : ": ",
-                            file.is_open() ? "" : strerror(errno)));
+  if (!file.is_open() || !(file.read(text.data(), static_cast<std::streamsize>(text.size())), file.gcount() > 0)) {
+    return fail(ErrorCode::kUsage, fmt::format("{} {}: cannot be read{}{}", option, path, file.is_open() ? "" : ": ",
+                                               file.is_open() ? "" : strerror(errno)));
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kBytesMax) {
@@ -174,10 +162,9 @@ Result<std::vector<Certificate>> read_certificates(const char* option, const std
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (found.empty() || !at_end) {
-    return fail(ErrorCode::kData,
-                fmt::format("{} {}: needed certificates as PEM (-----BEGIN "
-                            "CERTIFICATE-----), had {}",
-                            option, path, found.empty() ? "none" : "a damaged one"));
+    return fail(ErrorCode::kData, fmt::format("{} {}: needed certificates as PEM (-----BEGIN "
+                                              "CERTIFICATE-----), had {}",
+                                              option, path, found.empty() ? "none" : "a damaged one"));
   }
   return found;
 }
@@ -189,24 +176,20 @@ Result<Key> read_key(const char* option, const std::string& path) {
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{} {}: needed a private key as PEM and without a password", option, path));
+    return fail(ErrorCode::kData,
+                fmt::format("{} {}: needed a private key as PEM and without a password", option, path));
   }
   return key;
 }
 
 /// What a certificate of the user's takes of the line that replicas get.
-Status check_fits(const char* option, const std::string& path, const std::string& pem,
-                  std::size_t bytes_max) {
+Status check_fits(const char* option, const std::string& path, const std::string& pem, std::size_t bytes_max) {
   if (pem.size() <= bytes_max) {
     return {};
   }
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("{} {}: its certificates take {} B, and there is room for {} B; give only "
-                  "those that this job needs",
-                  option, path, pem.size(), bytes_max));
+  return fail(ErrorCode::kUsage, fmt::format("{} {}: its certificates take {} B, and there is room for {} B; give only "
+                                             "those that this job needs",
+                                             option, path, pem.size(), bytes_max));
 }
 
 std::string joined_pem(const std::vector<Certificate>& certificates) {
@@ -219,8 +202,8 @@ std::string joined_pem(const std::vector<Certificate>& certificates) {
 
 /// The first name that `certificate` is made out for; empty where it has none.
 std::string name_of(X509* certificate) {
-  const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type == GEN_DNS) {
@@ -229,15 +212,13 @@ std::string name_of(X509* certificate) {
     }
   }
   std::array<char, 256> common{};
-  const int size = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
-                                             common.data(), common.size());
+  const int size =
+      X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, common.data(), common.size());
   return names == nullptr && size > 0 ? common.data() : "";
 }
 
-/// Whether the authorities vouch for the first certificate as one of a server and a client; if not,
-/// why.
-std::string doubt(const std::vector<Certificate>& chain,
-                  const std::vector<Certificate>& authorities) {
+/// Whether the authorities vouch for the first certificate as one of a server and a client; if not, why.
+std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certificate>& authorities) {
   const Owned<X509_STORE, X509_STORE_free> store(X509_STORE_new());
   for (const Certificate& authority : authorities) {
     X509_STORE_add_cert(store.get(), authority.get());
@@ -272,45 +253,39 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin) {
   if (token.size() >= kTokenCharactersMin) {
     return {};
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("{}: a token that guards services for other hosts needs at least {} "
-                          "characters, had {}; make one with `openssl rand -hex 16`",
-                          origin, kTokenCharactersMin, token.size()));
+  return fail(ErrorCode::kUsage, fmt::format("{}: a token that guards services for other hosts needs at least {} "
+                                             "characters, had {}; make one with `openssl rand -hex 16`",
+                                             origin, kTokenCharactersMin, token.size()));
 }
 
 Result<TlsIdentity> read_identity(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty() || files.authorities.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--tls-cert, --tls-key and --tls-ca go together, but {} is missing",
-                            files.certificate.empty() ? "--tls-cert"
-                            : files.key.empty()       ? "--tls-key"
-                                                      : "--tls-ca"));
+    return fail(ErrorCode::kUsage, fmt::format("--tls-cert, --tls-key and --tls-ca go together, but {} is missing",
+                                               files.certificate.empty() ? "--tls-cert"
+                                               : files.key.empty()       ? "--tls-key"
+                                                                         : "--tls-ca"));
   }
-  POPRUN_ASSIGN(const std::vector<Certificate> chain,
-                read_certificates("--tls-cert", files.certificate));
+  POPRUN_ASSIGN(const std::vector<Certificate> chain, read_certificates("--tls-cert", files.certificate));
   POPRUN_ASSIGN(const Key key, read_key("--tls-key", files.key));
-  POPRUN_ASSIGN(const std::vector<Certificate> authorities,
-                read_certificates("--tls-ca", files.authorities));
+  POPRUN_ASSIGN(const std::vector<Certificate> authorities, read_certificates("--tls-ca", files.authorities));
   const bool pair = X509_check_private_key(chain.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (!pair) {
-    return fail(ErrorCode::kUsage, fmt::format("--tls-key {} is not the key of --tls-cert {}",
-                                               files.key, files.certificate));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--tls-key {} is not the key of --tls-cert {}", files.key, files.certificate));
   }
   const std::string why = doubt(chain, authorities);
   ERR_clear_error();
   if (!why.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--tls-ca {} does not vouch for --tls-cert {} as the certificate of a "
-                            "server and a client: {}",
-                            files.authorities, files.certificate, why));
+    return fail(ErrorCode::kUsage, fmt::format("--tls-ca {} does not vouch for --tls-cert {} as the certificate of a "
+                                               "server and a client: {}",
+                                               files.authorities, files.certificate, why));
   }
   const std::string name = name_of(chain.front().get());
   if (name.empty() || name.find('\0') != std::string::npos) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--tls-cert {} is made out for no name; it needs a subjectAltName "
-                            "with a DNS name",
-                            files.certificate));
+    return fail(ErrorCode::kUsage, fmt::format("--tls-cert {} is made out for no name; it needs a subjectAltName "
+                                               "with a DNS name",
+                                               files.certificate));
   }
   TlsIdentity identity{.certificate = joined_pem(chain),
                        .key = pem_of(key.get()),
@@ -331,8 +306,8 @@ std::optional<std::string> warning_about_key(const std::string& path) {
 
 // The lines of PEM are joined by '|', and the four parts by ';': none of them has either.
 std::string to_line(const TlsIdentity& identity) {
-  std::string line = fmt::format("{};{};{};{}", identity.certificate, identity.key,
-                                 identity.authorities, identity.peer_name);
+  std::string line =
+      fmt::format("{};{};{};{}", identity.certificate, identity.key, identity.authorities, identity.peer_name);
   std::replace(line.begin(), line.end(), '\n', '|');
   return line;
 }
@@ -346,8 +321,7 @@ Result<TlsIdentity> identity_from_line(std::string_view line) {
     parts.push_back(part);
   }
   if (parts.size() != 4) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("an identity has 4 parts, had {}; poprun-emu makes it", parts.size()));
+    return fail(ErrorCode::kUsage, fmt::format("an identity has 4 parts, had {}; poprun-emu makes it", parts.size()));
   }
   return TlsIdentity{parts[0], parts[1], parts[2], parts[3]};
 }

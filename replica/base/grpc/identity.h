@@ -6,8 +6,8 @@
 
 #include "replica/base/error.h"
 
-/// Who the processes of a job are to each other beyond loopback: both ends of every connection
-/// present a certificate, and each trusts only those that `authorities` signed.
+/// Who the processes of a job are to each other beyond loopback: both ends of every connection present a certificate,
+/// and each trusts only those that `authorities` signed.
 namespace poprun {
 
 /// All PEM, without comments.
@@ -26,27 +26,24 @@ struct TlsFiles {
   std::string key;          ///< --tls-key: PEM, without a password.
   std::string authorities;  ///< --tls-ca: PEM.
 
-  [[nodiscard]] bool any() const {
-    return !certificate.empty() || !key.empty() || !authorities.empty();
-  }
+  [[nodiscard]] bool any() const { return !certificate.empty() || !key.empty() || !authorities.empty(); }
 };
 
-/// The identity that every process with the same token makes for itself: the key follows from the
-/// token (PBKDF2, 10,000 rounds of SHA-256), and the certificate is signed with it. So the token is
-/// the job's one secret. Whoever sees a certificate can try tokens, hence `check_hard_to_guess`.
+/// The identity that every process with the same token makes for itself: the key follows from the token (PBKDF2, 10,000
+/// rounds of SHA-256), and the certificate is signed with it. So the token is the job's one secret. Whoever sees a
+/// certificate can try tokens, hence `check_hard_to_guess`.
 ///
 /// Cost: 5 ms.
 TlsIdentity identity_of_token(std::string_view token);
 
-/// Whether a token may be the one secret of services that other hosts reach. `origin` as in
-/// check_token.
+/// Whether a token may be the one secret of services that other hosts reach. `origin` as in check_token.
 ///
 /// Errors
 ///   kUsage  it is shorter than 16 characters; says how to make a better one.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// The identity in these files. Servers must have the name that the certificate itself is made out
-/// for: all have the same certificate, or certificates for the same name.
+/// The identity in these files. Servers must have the name that the certificate itself is made out for: all have the
+/// same certificate, or certificates for the same name.
 ///
 /// Errors
 ///   kUsage  one of the three is not given or cannot be read; key and certificate are not of one

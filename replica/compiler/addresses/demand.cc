@@ -65,8 +65,8 @@ class Demand {
     Row exchange_code;
   };
 
-  /// Tensors that lie in the same bytes of a block and alike on tiles are one claim. A slice of a
-  /// tensor, or a part of a concatenation, has bytes of its own here.
+  /// Tensors that lie in the same bytes of a block and alike on tiles are one claim. A slice of a tensor, or a part of
+  /// a concatenation, has bytes of its own here.
   void tensors() {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
@@ -74,8 +74,7 @@ class Demand {
       if (tensor.ipu != ipu_ || tensor.is_remote() || laid_out_.liveness.lives[t].spans.empty()) {
         continue;
       }
-      const Alias* alias =
-          t < laid_out_.aliases.size() && laid_out_.aliases[t] ? &*laid_out_.aliases[t] : nullptr;
+      const Alias* alias = t < laid_out_.aliases.size() && laid_out_.aliases[t] ? &*laid_out_.aliases[t] : nullptr;
       if (alias == nullptr) {
         claim({t});
       } else {
@@ -84,8 +83,8 @@ class Demand {
     }
     for (auto& [bytes, together] : shared) {
       const Mapping& mapping = laid_out_.mappings[together.front()];
-      const auto apart = std::ranges::stable_partition(
-          together, [&](std::uint32_t t) { return laid_out_.mappings[t] == mapping; });
+      const auto apart =
+          std::ranges::stable_partition(together, [&](std::uint32_t t) { return laid_out_.mappings[t] == mapping; });
       for (const std::uint32_t t : apart) {
         claim({t});
       }
@@ -108,18 +107,15 @@ class Demand {
   }
 
   void operation_at(const Operation& operation, std::uint32_t step) {
-    const std::vector<TensorId>& named =
-        operation.outputs.empty() ? operation.inputs : operation.outputs;
+    const std::vector<TensorId>& named = operation.outputs.empty() ? operation.inputs : operation.outputs;
     if (Stash::is(operation)) {
       stashes_.insert(index_of(operation.outputs[0]));
     }
-    const bool here = std::ranges::any_of(
-        named, [this](TensorId tensor) { return graph_.tensor(tensor).ipu == ipu_; });
+    const bool here = std::ranges::any_of(named, [this](TensorId tensor) { return graph_.tensor(tensor).ipu == ipu_; });
     if (!here) {
       return;
     }
-    const bool does_nothing =
-        is_view(graph_, operation, laid_out_.aliases) && moves_.received(operation).empty();
+    const bool does_nothing = is_view(graph_, operation, laid_out_.aliases) && moves_.received(operation).empty();
     steps_ += does_nothing ? 0 : 1;
     const OffChipTransfer transfer =
         laid_out_.device.io_tiles > 0 ? off_chip_transfer(graph_, operation) : OffChipTransfer{};
@@ -182,8 +178,7 @@ class Demand {
       if (held.partials == 0) {
         continue;
       }
-      rows.operands[at] =
-          held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
+      rows.operands[at] = held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
       rows.vertex_state[at] = kVertexState.count() * (1 + plan.parts_of_loop());
       rows.exchange_code[at] = code_to_receive(held.input) + code_to_receive(held.weights);
       if (plan.splits.reduction_depth() > 1) {
@@ -193,8 +188,8 @@ class Demand {
     return rows;
   }
 
-  /// What comes in waits on the I/O tiles until it is taken, what goes out until it is gone. When
-  /// weights are saved nothing else goes on, and one follows the other.
+  /// What comes in waits on the I/O tiles until it is taken, what goes out until it is gone. When weights are saved
+  /// nothing else goes on, and one follows the other.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -226,8 +221,7 @@ class Demand {
     const std::int64_t words = ceil_div(bytes.count(), kTileAlignment.count());
     Row row(static_cast<std::size_t>(tiles));
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      row[static_cast<std::size_t>(tile)] =
-          (words / tiles + (tile < words % tiles ? 1 : 0)) * kTileAlignment.count();
+      row[static_cast<std::size_t>(tile)] = (words / tiles + (tile < words % tiles ? 1 : 0)) * kTileAlignment.count();
     }
     return row;
   }
@@ -259,8 +253,7 @@ class Demand {
     return largest;
   }
 
-  /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after
-  /// the other through one.
+  /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after the other through one.
   void copy(const Operation& operation, std::uint32_t step) {
     Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
@@ -342,24 +335,16 @@ class Demand {
     claims_.add({.category = category, .step = step}, {{step, step}}, in_front(row));
   }
 
-  void always(Category category, const Row& row) {
-    claims_.add({.category = category}, whole_run(), in_front(row));
-  }
+  void always(Category category, const Row& row) { claims_.add({.category = category}, whole_run(), in_front(row)); }
 
-  [[nodiscard]] std::vector<Span> whole_run() const {
-    return {{0, laid_out_.liveness.step_count - 1}};
-  }
+  [[nodiscard]] std::vector<Span> whole_run() const { return {{0, laid_out_.liveness.step_count - 1}}; }
 
-  static void add(Row& row, const Row& other) {
-    std::ranges::transform(row, other, row.begin(), std::plus());
-  }
+  static void add(Row& row, const Row& other) { std::ranges::transform(row, other, row.begin(), std::plus()); }
 
   Row even(Bytes bytes) { return moves_.even(bytes).by_tile; }
 
   Row bytes_of(TensorId tensor) {
-    return Received{.counts = &moves_.counts(tensor),
-                    .width = size_of(graph_.tensor(tensor).type.data).count()}
-        .row();
+    return Received{.counts = &moves_.counts(tensor), .width = size_of(graph_.tensor(tensor).type.data).count()}.row();
   }
 
   const LaidOut& laid_out_;

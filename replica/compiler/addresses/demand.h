@@ -24,8 +24,8 @@ struct LaidOut {
   std::int64_t replicas = 1;
 };
 
-/// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its
-/// tensors: initial values are the host's to make.
+/// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its tensors: initial values are
+/// the host's to make.
 ///
 ///   tensors            as they are mapped, for their lives; those that lie in the same bytes once
 ///   a product          while it runs: what its tiles receive of input and weights, partial sums

@@ -13,8 +13,7 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, as ranges that neither overlap nor touch. There are few, so they are in one
-/// piece of memory.
+/// A set of addresses, as ranges that neither overlap nor touch. There are few, so they are in one piece of memory.
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
@@ -60,8 +59,7 @@ struct Block {
 };
 
 /// Cuts a block where claims begin and end.
-std::vector<BlockPart> pieces_of(std::span<const Claim> claims,
-                                 const std::vector<std::size_t>& block) {
+std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
   if (block.size() == 1) {
     const Claim& only = claims[block[0]];
     return {{united(only.spans), only.in_block, only.in_block + only.size}};
@@ -117,8 +115,8 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Counts only the steps at which a life begins or has just ended: nothing changes at the others,
-/// so trees of steps are smaller. Returns how many are left.
+/// Counts only the steps at which a life begins or has just ended: nothing changes at the others, so trees of steps are
+/// smaller. Returns how many are left.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -142,12 +140,11 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
 }
 
 /// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
-/// stored at the few nodes that its steps are made of, where what lies side by side for equal times
-/// becomes one range; so a query looks at O(log steps) nodes, and at few ranges of each.
+/// stored at the few nodes that its steps are made of, where what lies side by side for equal times becomes one range;
+/// so a query looks at O(log steps) nodes, and at few ranges of each.
 class TakenAddresses {
  public:
-  TakenAddresses(std::uint32_t steps, Bytes alignment)
-      : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
+  TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
     nodes_.resize(2 * std::size_t{leaves_});
   }
 
@@ -203,8 +200,8 @@ class TakenAddresses {
     return Bytes{offset.count() / alignment_.count() * alignment_.count()};
   }
 
-  /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the
-  /// nodes that share a step with it, but for those below one that is inside it.
+  /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the nodes that share a
+  /// step with it, but for those below one that is inside it.
   template <typename Call>
   void visit(const BlockPart& piece, Call call) {
     for (const Span& span : piece.spans) {
@@ -212,8 +209,7 @@ class TakenAddresses {
     }
   }
   template <typename Call>
-  void visit(const Span& span, std::size_t node, std::uint32_t first, std::uint32_t steps,
-             Call& call) {
+  void visit(const Span& span, std::size_t node, std::uint32_t first, std::uint32_t steps, Call& call) {
     if (span.last < first || first + steps <= span.first) {
       return;
     }
@@ -237,8 +233,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
     // What lives for the whole run goes to the bottom, the rest by size.
-    return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first,
-                      block.claims[0]};
+    return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }
 
@@ -372,10 +367,8 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     if (offset < 0 || offset % alignment.count() != 0) {
       return plan_bug(fmt::format("offset {} of claim {} is not aligned", offset, i));
     }
-    owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second
-                                     : i);
-    if (plan.offsets[i] - claims[i].in_block !=
-        plan.offsets[owners[i]] - claims[owners[i]].in_block) {
+    owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second : i);
+    if (plan.offsets[i] - claims[i].in_block != plan.offsets[owners[i]] - claims[owners[i]].in_block) {
       return plan_bug(fmt::format("claims {} and {} do not keep their distance", owners[i], i));
     }
     peak = std::max(peak, offset + claims[i].size.count());
@@ -393,14 +386,13 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     if (!event.birth) {
       live.remove(begin, end);
     } else if (!live.add(begin, end, owners[event.claim])) {
-      return plan_bug(
-          fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
+      return plan_bug(fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
     }
     most = std::max(most, live.bytes());
   }
   if (peak != plan.peak.count() || most != plan.lower_bound.count()) {
-    return plan_bug(fmt::format("peak {} B and bound {} B, plan says {} B and {} B", peak, most,
-                                plan.peak.count(), plan.lower_bound.count()));
+    return plan_bug(fmt::format("peak {} B and bound {} B, plan says {} B and {} B", peak, most, plan.peak.count(),
+                                plan.lower_bound.count()));
   }
   return {};
 }

@@ -18,8 +18,8 @@
 ///     | |  A     |  C    |      tallest column of live bytes (`lower_bound`).
 ///     +-+--------+-------+--> step
 ///
-/// A tensor whose life has gaps has a box for each span, all at one offset. Tensors that share
-/// bytes on purpose form a block: their boxes keep their distances, and may overlap each other.
+/// A tensor whose life has gaps has a box for each span, all at one offset. Tensors that share bytes on purpose form a
+/// block: their boxes keep their distances, and may overlap each other.
 namespace poprun {
 
 /// One tensor's claim: `size` bytes from before the first step of each span until after its last.
@@ -33,29 +33,27 @@ struct Claim {
 };
 
 struct MemoryPlan {
-  std::vector<Bytes> offsets;  ///< offsets[i] places claims[i].
-  Bytes peak;                  ///< End of the highest tensor.
-  Bytes lower_bound;  ///< Most bytes live at one step, shared ones once; no plan has a lower peak.
+  std::vector<Bytes> offsets;    ///< offsets[i] places claims[i].
+  Bytes peak;                    ///< End of the highest tensor.
+  Bytes lower_bound;             ///< Most bytes live at one step, shared ones once; no plan has a lower peak.
   std::uint32_t worst_step = 0;  ///< The first step at which they are.
 };
 
 /// Every offset of a tensor's image is a multiple of this: what oneDNN's kernels ask for.
 inline constexpr Bytes kTensorAlignment{64};
 
-/// Places the longest-lived tensors first, the larger first among equals, each at the lowest offset
-/// that is free for its whole life and a multiple of `alignment`. A block is placed as one piece,
-/// which claims at each step only the bytes of its tensors that live then.
+/// Places the longest-lived tensors first, the larger first among equals, each at the lowest offset that is free for
+/// its whole life and a multiple of `alignment`. A block is placed as one piece, which claims at each step only the
+/// bytes of its tensors that live then.
 ///
 /// Deterministic: equal inputs give equal plans on every machine. About n log^2 n in spans, as
-/// long as blocks that live together lie side by side and leave few gaps; n^2 where they do not.
-/// Whether the plan fits a memory is the caller's question.
+/// long as blocks that live together lie side by side and leave few gaps; n^2 where they do not. Whether the plan fits
+/// a memory is the caller's question.
 MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment = kTensorAlignment);
 
-/// Re-derives from scratch that no two tensors share a byte at the same step unless they are of one
-/// block, that those of a block keep their distances, that offsets are aligned, and that peak and
-/// lower bound are what they say. Shares no code with `plan_memory`. Errors: kBug, names the claim
-/// and the step.
-Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan,
-                   Bytes alignment = kTensorAlignment);
+/// Re-derives from scratch that no two tensors share a byte at the same step unless they are of one block, that those
+/// of a block keep their distances, that offsets are aligned, and that peak and lower bound are what they say. Shares
+/// no code with `plan_memory`. Errors: kBug, names the claim and the step.
+Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment = kTensorAlignment);
 
 }  // namespace poprun

@@ -13,8 +13,7 @@
 namespace poprun {
 namespace {
 
-/// By tile, which of its bytes differ from those of other tiles: tiles with equal numbers hold the
-/// same of every row.
+/// By tile, which of its bytes differ from those of other tiles: tiles with equal numbers hold the same of every row.
 std::vector<std::uint32_t> classes_of(const TileClaims& claims) {
   std::vector<std::uint32_t> classes(static_cast<std::size_t>(claims.tiles()), 0);
   for (const TileRow& row : claims.rows()) {
@@ -36,8 +35,7 @@ bool is_whole_run(const std::vector<Span>& spans, std::uint32_t steps) {
 }
 
 /// Plans the tiles of one class.
-Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t> tiles,
-                             std::uint32_t steps) {
+Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t> tiles, std::uint32_t steps) {
   const std::size_t tile = tiles.front();
   TileClass result;
   result.tiles = std::move(tiles);
@@ -81,11 +79,10 @@ Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t
 }  // namespace
 
 const std::vector<Category>& all_categories() {
-  static const std::vector<Category> kAll = {Category::kVariable,     Category::kStash,
-                                             Category::kTemporary,    Category::kVertexCode,
-                                             Category::kVertexState,  Category::kControlCode,
-                                             Category::kExchangeCode, Category::kLinkBuffer,
-                                             Category::kHostBuffer,   Category::kGap};
+  static const std::vector<Category> kAll = {Category::kVariable,     Category::kStash,       Category::kTemporary,
+                                             Category::kVertexCode,   Category::kVertexState, Category::kControlCode,
+                                             Category::kExchangeCode, Category::kLinkBuffer,  Category::kHostBuffer,
+                                             Category::kGap};
   return kAll;
 }
 
@@ -115,15 +112,14 @@ std::string_view to_text(Category category) {
   return "";
 }
 
-void TileClaims::add(TileClaim claim, std::vector<Span> spans,
-                     const std::vector<std::int64_t>& bytes_by_tile) {
+void TileClaims::add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile) {
   TileRow row;
   row.reserve(bytes_by_tile.size());
   for (const std::int64_t bytes : bytes_by_tile) {
     // More than a tile can hold stays more, and sums of rows stay within 64 bits.
     const std::int64_t aligned = align_up(Bytes{bytes}, kTileAlignment).count();
-    row.push_back(static_cast<std::uint32_t>(
-        std::min<std::int64_t>(aligned, std::numeric_limits<std::uint32_t>::max() - 7)));
+    row.push_back(
+        static_cast<std::uint32_t>(std::min<std::int64_t>(aligned, std::numeric_limits<std::uint32_t>::max() - 7)));
   }
   if (spans.empty() || std::ranges::all_of(row, [](std::uint32_t b) { return b == 0; })) {
     return;
@@ -132,8 +128,7 @@ void TileClaims::add(TileClaim claim, std::vector<Span> spans,
   for (const Span& span : spans) {
     key.emplace_back(span.first, span.last);
   }
-  const auto [at_spans, new_spans] =
-      spans_index_.emplace(std::move(key), static_cast<std::uint32_t>(spans_.size()));
+  const auto [at_spans, new_spans] = spans_index_.emplace(std::move(key), static_cast<std::uint32_t>(spans_.size()));
   if (new_spans) {
     spans_.push_back(std::move(spans));
   }

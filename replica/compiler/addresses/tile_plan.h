@@ -55,10 +55,8 @@ class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
 
-  /// Rounds each tile's bytes up to kTileAlignment. Without effect where there are none, or no
-  /// spans.
-  void add(TileClaim claim, std::vector<Span> spans,
-           const std::vector<std::int64_t>& bytes_by_tile);
+  /// Rounds each tile's bytes up to kTileAlignment. Without effect where there are none, or no spans.
+  void add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile);
 
   [[nodiscard]] std::int64_t tiles() const { return tiles_; }
   [[nodiscard]] const std::vector<TileClaim>& claims() const { return claims_; }
@@ -104,11 +102,10 @@ struct LiveBytes {
 
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
-/// Plans each class as plan_memory does, what lives alike in one block, and verifies it as
-/// verify_plan does. `steps`: of the whole run.
+/// Plans each class as plan_memory does, what lives alike in one block, and verifies it as verify_plan does. `steps`:
+/// of the whole run.
 ///
-/// Deterministic. Errors: kBug, the verifier refused a plan. Cost: that of plan_memory, times
-/// classes.
+/// Deterministic. Errors: kBug, the verifier refused a plan. Cost: that of plan_memory, times classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);
 
 }  // namespace poprun

@@ -7,16 +7,15 @@
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
 
-/// Replaces each gradient, one for each use of a parameter, by an accumulator over the step's
-/// micro-batches: their sum, or their running mean, which in half precision neither overflows nor
-/// loses the last of many terms.
+/// Replaces each gradient, one for each use of a parameter, by an accumulator over the step's micro-batches: their sum,
+/// or their running mean, which in half precision neither overflows nor loses the last of many terms.
 ///
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
-/// A gradient is accumulated directly after the operation that makes it, so that it does not live
-/// to the end of backward. One that the pass "slices" has cut has an accumulator for each slice;
-/// the update joins them, where their bytes are those of the whole.
+/// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of
+/// backward. One that the pass "slices" has cut has an accumulator for each slice; the update joins them, where their
+/// bytes are those of the whole.
 namespace poprun::passes::accumulation {
 namespace {
 
@@ -62,8 +61,7 @@ void put_after_gradients(std::vector<Operation>& operations, std::vector<Operati
 /// The operation that joins a gradient's slices, or null.
 const Operation* join_of(const Writers& writers, TensorId gradient) {
   const auto& all = writers.of(gradient);
-  return all.size() == 1 && all[0]->kind == "concat" && all[0]->attributes.has(kSlices) ? all[0]
-                                                                                        : nullptr;
+  return all.size() == 1 && all[0]->kind == "concat" && all[0]->attributes.has(kSlices) ? all[0] : nullptr;
 }
 
 /// Accumulators of one job.
@@ -89,18 +87,14 @@ class Accumulators {
   }
 
   std::vector<Operation> accumulates;
-  [[nodiscard]] Status status() const {
-    return begin_.status() ? update_.status() : begin_.status();
-  }
+  [[nodiscard]] Status status() const { return begin_.status() ? update_.status() : begin_.status(); }
 
  private:
   TensorId add_one(TensorId gradient, const std::string& name) {
-    const TensorId sum = settled(
-        begin_.add_one("fill", {}, {{"shape", begin_.type(gradient).shape}, {"value", 0.0}}, name));
-    accumulates.push_back({std::string{kAccumulate},
-                           {sum, gradient},
-                           {sum},
-                           {{"mean", std::int64_t{keeps_mean(options_) ? 1 : 0}}}});
+    const TensorId sum =
+        settled(begin_.add_one("fill", {}, {{"shape", begin_.type(gradient).shape}, {"value", 0.0}}, name));
+    accumulates.push_back(
+        {std::string{kAccumulate}, {sum, gradient}, {sum}, {{"mean", std::int64_t{keeps_mean(options_) ? 1 : 0}}}});
     return sum;
   }
 
@@ -141,8 +135,7 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 /// The operations of the micro-batch that accumulate into `sum`, with the place of each.
-std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region& region,
-                                                                    TensorId sum) {
+std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region& region, TensorId sum) {
   std::vector<std::pair<std::size_t, const Operation*>> found;
   for (std::size_t i = 0; i < region.operations.size(); ++i) {
     if (std::ranges::count(region.operations[i].outputs, sum) > 0) {
@@ -160,10 +153,8 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// One accumulator is zeroed once a step, and takes its gradient once a micro-batch, as soon as
-/// that is made.
-Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum,
-                          TensorId gradient) {
+/// One accumulator is zeroed once a step, and takes its gradient once a micro-batch, as soon as that is made.
+Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);
   const Writers begin(graph, job.training->begin);
@@ -172,8 +163,7 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
     return pass_bug(kName, graph, sum, "is not zero at the start of the step");
   }
   const auto adds = accumulations(region, sum);
-  if (adds.size() != 1 || adds[0].second->kind != kAccumulate ||
-      adds[0].second->inputs != std::vector{sum, gradient} ||
+  if (adds.size() != 1 || adds[0].second->kind != kAccumulate || adds[0].second->inputs != std::vector{sum, gradient} ||
       (adds[0].second->attributes.integer("mean") != 0) != keeps_mean(options)) {
     return pass_bug(kName, graph, sum, "does not take its gradient exactly once per micro-batch");
   }
@@ -200,8 +190,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       continue;
     }
     const Operation* join = join_of(joins, sum);
-    if (join == nullptr || join->attributes != slices->attributes ||
-        join->inputs.size() != slices->inputs.size()) {
+    if (join == nullptr || join->attributes != slices->attributes || join->inputs.size() != slices->inputs.size()) {
       return pass_bug(kName, graph, sum, "does not join the accumulators of its slices");
     }
     for (std::size_t k = 0; k < join->inputs.size(); ++k) {

@@ -8,9 +8,8 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/machine.h"
 
-/// In inference, folds each batch norm into the convolution before it: its scale into the weights,
-/// its shift into the bias, once, at the end of "load". Results differ by rounding, so the pass
-/// comes before "precision".
+/// In inference, folds each batch norm into the convolution before it: its scale into the weights, its shift into the
+/// bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
 ///
 ///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift,
 ///   scale,
@@ -18,8 +17,8 @@
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)
 ///             z = batch_norm_inference(y, scale, shift, mean, variance)
 ///
-/// A norm stays where anything else reads y, w or shift, or where one of its operands is not a
-/// variable that "load" sets up.
+/// A norm stays where anything else reads y, w or shift, or where one of its operands is not a variable that "load"
+/// sets up.
 namespace poprun::passes::batch_norm_folding {
 namespace {
 
@@ -38,8 +37,7 @@ struct Uses {
   std::vector<int> load_writes;  ///< In "load".
   std::vector<int> reads;        ///< In all functions.
 
-  explicit Uses(const Graph& graph)
-      : writes(graph.tensors().size()), load_writes(writes.size()), reads(writes.size()) {
+  explicit Uses(const Graph& graph) : writes(graph.tensors().size()), load_writes(writes.size()), reads(writes.size()) {
     for (const Function& function : graph.functions) {
       for (const Region& region : function.regions) {
         for (const Operation& operation : region.operations) {
@@ -48,8 +46,7 @@ struct Uses {
           }
           for (const TensorId id : operation.outputs) {
             ++writes[index_of(id)];
-            load_writes[index_of(id)] +=
-                &function == &graph.functions[graph.load().function] ? 1 : 0;
+            load_writes[index_of(id)] += &function == &graph.functions[graph.load().function] ? 1 : 0;
           }
         }
       }
@@ -67,12 +64,12 @@ struct Uses {
 bool can_fold(const Uses& uses, const Operation& convolution, const Operation& norm) {
   const TensorId w = convolution.inputs[1];
   const TensorId shift = norm.inputs[2];
-  const bool variables = std::all_of(convolution.inputs.begin() + 1, convolution.inputs.end(),
-                                     [&](TensorId id) { return uses.is_variable(id); }) &&
-                         std::all_of(norm.inputs.begin() + 1, norm.inputs.end(),
-                                     [&](TensorId id) { return uses.is_variable(id); });
-  return variables && uses.is_read_once(convolution.outputs[0]) && uses.is_read_once(w) &&
-         uses.is_read_once(shift) && w != shift;
+  const bool variables =
+      std::all_of(convolution.inputs.begin() + 1, convolution.inputs.end(),
+                  [&](TensorId id) { return uses.is_variable(id); }) &&
+      std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [&](TensorId id) { return uses.is_variable(id); });
+  return variables && uses.is_read_once(convolution.outputs[0]) && uses.is_read_once(w) && uses.is_read_once(shift) &&
+         w != shift;
 }
 
 Operation fold_of(const Operation& convolution, const Operation& norm) {
@@ -117,11 +114,10 @@ Status run(const CompileOptions& options, Job& job) {
     kept.push_back(std::move(operation));
   }
   graph.at(*job.evaluation).operations = std::move(kept);
-  job.notes.push_back(fmt::format(
-      "model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
-      counted(norms, "batch norm"),
-      folded == norms ? ""
-                      : "; the others do not follow a convolution whose result they alone read"));
+  job.notes.push_back(
+      fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
+                  counted(norms, "batch norm"),
+                  folded == norms ? "" : "; the others do not follow a convolution whose result they alone read"));
   return {};
 }
 
@@ -150,23 +146,21 @@ bool same(const Operation& a, const Operation& b) {
          to_text(a.attributes) == to_text(b.attributes);
 }
 
-/// What the fold and the convolution that follows it stand for was there before: that convolution
-/// without the norm, and the norm, with these operands.
+/// What the fold and the convolution that follows it stand for was there before: that convolution without the norm, and
+/// the norm, with these operands.
 Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const auto& then = before.graph.at(*before.evaluation).operations;
   const auto& now = after.graph.at(*after.evaluation).operations;
   const TensorId w = fold.inputs[0];
   const TensorId shift = fold.inputs[1];
-  if (fold.outputs != std::vector{w, shift} || readers(before.graph, w) != 1 ||
-      readers(before.graph, shift) != 1) {
+  if (fold.outputs != std::vector{w, shift} || readers(before.graph, w) != 1 || readers(before.graph, shift) != 1) {
     return pass_bug(kName, after.graph, w, "is folded, but not one convolution's and norm's alone");
   }
   const auto convolution = std::ranges::find_if(now, [&](const Operation& operation) {
-    return operation.kind == kConvolution && operation.inputs.size() == 3 &&
-           operation.inputs[1] == w && operation.inputs[2] == shift;
+    return operation.kind == kConvolution && operation.inputs.size() == 3 && operation.inputs[1] == w &&
+           operation.inputs[2] == shift;
   });
-  const Operation* norm =
-      convolution == now.end() ? nullptr : writer(then, convolution->outputs[0]);
+  const Operation* norm = convolution == now.end() ? nullptr : writer(then, convolution->outputs[0]);
   const Operation* plain = norm == nullptr ? nullptr : writer(then, norm->inputs[0]);
   if (plain == nullptr || readers(before.graph, norm->inputs[0]) != 1) {
     return pass_bug(kName, after.graph, w, "is folded, but its norm was not its convolution's");
@@ -177,14 +171,11 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
     wanted.inputs.push_back(fold.inputs[5]);
   }
   wanted.outputs = plain->outputs;
-  const std::vector<TensorId> operands = {plain->outputs[0], fold.inputs[2], shift, fold.inputs[3],
-                                          fold.inputs[4]};
-  const bool same_norm = norm->kind == kNorm && norm->inputs == operands &&
-                         norm->outputs == convolution->outputs &&
+  const std::vector<TensorId> operands = {plain->outputs[0], fold.inputs[2], shift, fold.inputs[3], fold.inputs[4]};
+  const bool same_norm = norm->kind == kNorm && norm->inputs == operands && norm->outputs == convolution->outputs &&
                          norm->attributes.real("eps") == fold.attributes.real("eps");
-  return same_norm && same(wanted, *plain)
-             ? Status{}
-             : pass_bug(kName, after.graph, w, "is folded with another norm's operands");
+  return same_norm && same(wanted, *plain) ? Status{}
+                                           : pass_bug(kName, after.graph, w, "is folded with another norm's operands");
 }
 
 /// Every fold stands for one norm that is gone, and nothing else has changed.
@@ -204,8 +195,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   }
   const std::size_t folds = load.size() - setup.size();
   if (now.size() + folds != then.size()) {
-    return fail(ErrorCode::kBug, fmt::format("pass {}: {} folds, but {} operations less", kName,
-                                             folds, then.size() - now.size()));
+    return fail(ErrorCode::kBug,
+                fmt::format("pass {}: {} folds, but {} operations less", kName, folds, then.size() - now.size()));
   }
   // What is left is what was there, in its order, but for the convolutions of folds.
   std::size_t changed = 0;
@@ -220,10 +211,9 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     changed += same(then[next], operation) ? 0U : 1U;
     ++next;
   }
-  return changed == folds
-             ? Status{}
-             : fail(ErrorCode::kBug, fmt::format("pass {}: {} folds, but {} operations changed",
-                                                 kName, folds, changed));
+  return changed == folds ? Status{}
+                          : fail(ErrorCode::kBug,
+                                 fmt::format("pass {}: {} folds, but {} operations changed", kName, folds, changed));
 }
 
 }  // namespace

@@ -17,8 +17,7 @@ namespace poprun {
 namespace {
 
 /// Tensors whose slope by a parameter that is not frozen may differ from 0, parameters included.
-std::set<TensorId> dependent_on_parameters(const Graph& graph,
-                                           const std::vector<Operation>& operations,
+std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
   const auto depends = [&](TensorId id) { return dependent.contains(id); };
@@ -50,10 +49,10 @@ class ReverseMode final : public Differentiator {
     }
     for (auto it = forward_.rbegin(); it != forward_.rend(); ++it) {
       current_ = &*it;
-      const bool reached = std::ranges::any_of(
-          current_->outputs, [this](TensorId id) { return gradients_.contains(id); });
-      const bool wanted = std::ranges::any_of(
-          current_->inputs, [this](TensorId id) { return dependent_.contains(id); });
+      const bool reached =
+          std::ranges::any_of(current_->outputs, [this](TensorId id) { return gradients_.contains(id); });
+      const bool wanted =
+          std::ranges::any_of(current_->inputs, [this](TensorId id) { return dependent_.contains(id); });
       if (reached && wanted) {
         POPRUN_TRY(visit());
       }
@@ -79,9 +78,7 @@ class ReverseMode final : public Differentiator {
   [[nodiscard]] const Operation& operation() const override { return *current_; }
   [[nodiscard]] const TensorType& type(TensorId id) const override { return builder_.type(id); }
 
-  [[nodiscard]] bool wants(std::size_t input) const override {
-    return dependent_.contains(current_->inputs[input]);
-  }
+  [[nodiscard]] bool wants(std::size_t input) const override { return dependent_.contains(current_->inputs[input]); }
 
   TensorId output_gradient(std::size_t output) override {
     const TensorId tensor = current_->outputs[output];
@@ -98,8 +95,7 @@ class ReverseMode final : public Differentiator {
     }
     const TensorId tensor = current_->inputs[input];
     if (TensorId* so_far = gradient_so_far(tensor)) {
-      *so_far =
-          contributed(tensor, builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor)));
+      *so_far = contributed(tensor, builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor)));
     } else if (is_parameter(tensor)) {
       by_use_[tensor].push_back({current_, gradient});
     } else {
@@ -127,8 +123,7 @@ class ReverseMode final : public Differentiator {
       names.push_back(name_of(current_->inputs[input]));
     }
     inherit_options(kind, attributes);
-    const std::vector<TensorId> added =
-        builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
+    const std::vector<TensorId> added = builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
     for (std::size_t k = 0; k < added.size(); ++k) {
       contributed(current_->inputs[of_input[k]], added[k]);
     }
@@ -147,8 +142,8 @@ class ReverseMode final : public Differentiator {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
     if (op != nullptr && op->contraction != nullptr) {
-      set_options(attributes, {.permille = permille_of(current_->attributes),
-                               .partials = partials_of(current_->attributes)});
+      set_options(attributes,
+                  {.permille = permille_of(current_->attributes), .partials = partials_of(current_->attributes)});
     }
   }
 
@@ -156,8 +151,8 @@ class ReverseMode final : public Differentiator {
     return builder_.graph().tensor(tensor).role == Role::kParameter;
   }
 
-  /// What the next contribution to a tensor's gradient is added to, or null: for a parameter what
-  /// the same operation has contributed, for any other tensor what all have.
+  /// What the next contribution to a tensor's gradient is added to, or null: for a parameter what the same operation
+  /// has contributed, for any other tensor what all have.
   TensorId* gradient_so_far(TensorId tensor) {
     if (is_parameter(tensor)) {
       std::vector<Use>& uses = by_use_[tensor];
@@ -170,20 +165,18 @@ class ReverseMode final : public Differentiator {
   Status visit() {
     const Operator* op = find_operator(current_->kind);
     if (op == nullptr || op->gradient == nullptr) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("operation '{}' ({}) has no gradient, but the loss depends on a "
-                              "parameter through it",
-                              builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
+      return fail(ErrorCode::kUsage, fmt::format("operation '{}' ({}) has no gradient, but the loss depends on a "
+                                                 "parameter through it",
+                                                 builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
     }
-    builder_.set_origin({.layer = current_->origin.layer,
-                         .stage = current_->origin.stage,
-                         .direction = Direction::kBackward});
+    builder_.set_origin(
+        {.layer = current_->origin.layer, .stage = current_->origin.stage, .direction = Direction::kBackward});
     op->gradient(*this);
     return builder_.status();
   }
 
-  /// Where a gradient has several contributions, their sum is called `x.gradient`, not the first.
-  /// That of a parameter's last use is, until the uses are added.
+  /// Where a gradient has several contributions, their sum is called `x.gradient`, not the first. That of a parameter's
+  /// last use is, until the uses are added.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -210,16 +203,13 @@ class ReverseMode final : public Differentiator {
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
-      return contributed(
-          tensor,
-          builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
+      return contributed(tensor,
+                         builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
     }
-    const TensorId zero = contributed(
-        tensor,
-        builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor)));
-    return contributed(
-        tensor,
-        builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
+    const TensorId zero =
+        contributed(tensor, builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor)));
+    return contributed(tensor,
+                       builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
   }
 
   /// `conv1.weight.gradient`, and with a number appended for further contributions.
@@ -241,8 +231,7 @@ class ReverseMode final : public Differentiator {
 
 }  // namespace
 
-Result<std::vector<ParameterGradient>> differentiate(Builder& builder,
-                                                     const std::vector<ScaledLoss>& losses,
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder, const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen) {
   ReverseMode reverse(builder, builder.operations(), frozen);
   POPRUN_TRY(reverse.run(losses));
@@ -271,21 +260,18 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
     return frozen;
   }
   const std::regex pattern(text);
-  std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
-    return std::regex_search(graph.tensor(id).name, pattern);
-  });
+  std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()),
+                       [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); });
   const auto buffers = tensors_by_name(graph, {Role::kBuffer});
-  if (frozen.empty() && std::ranges::any_of(buffers, [&](TensorId id) {
-        return std::regex_search(graph.tensor(id).name, pattern);
-      })) {
+  if (frozen.empty() &&
+      std::ranges::any_of(buffers, [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); })) {
     return frozen;  // Statistics of batch norms alone.
   }
   if (frozen.empty() || frozen.size() == parameters.size()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "
-                            "'{}'; it must match some, but not all",
-                            text, frozen.empty() ? "none" : "all", parameters.size(),
-                            graph.tensor(parameters.at(0)).name));
+    return fail(ErrorCode::kUsage, fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "
+                                               "'{}'; it must match some, but not all",
+                                               text, frozen.empty() ? "none" : "all", parameters.size(),
+                                               graph.tensor(parameters.at(0)).name));
   }
   return frozen;
 }
@@ -298,30 +284,27 @@ Origin backward_of(const Job& job, TensorId tensor) {
 }
 
 /// What the loss is multiplied by.
-TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body,
-                    const std::string& name) {
+TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, const std::string& name) {
   if (job.training->scalars.loss_scale) {
     return *job.training->scalars.loss_scale;
   }
   body.set_origin(backward_of(job, job.training->loss));
-  const TensorId scale =
-      body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}}, name);
+  const TensorId scale = body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}}, name);
   job.graph.set_role(scale, Role::kMetric);
   return scale;
 }
 
-/// The loss's terms, each times the scale and its labels by those of a mean micro-batch. Where all
-/// micro-batches have equally many that is 1, exactly.
+/// The loss's terms, each times the scale and its labels by those of a mean micro-batch. Where all micro-batches have
+/// equally many that is 1, exactly.
 std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, Builder& body) {
   const TrainingStep& step = *job.training;
-  const TensorId scale =
-      loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");
+  const TensorId scale = loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");
   std::vector<ScaledLoss> losses;
   for (const LossTerm& term : step.terms) {
     const std::string name = job.graph.tensor(term.loss).name;
     body.set_origin(backward_of(job, term.loss));
-    const TensorId weight = body.add_one(
-        "div", {term.count, step.scalars.mean_labels.at(term.labels)}, {}, name + ".weight");
+    const TensorId weight =
+        body.add_one("div", {term.count, step.scalars.mean_labels.at(term.labels)}, {}, name + ".weight");
     const TensorId gradient = body.add_one("mul", {scale, weight}, {}, name + ".gradient");
     job.graph.set_role(weight, Role::kMetric);
     job.graph.set_role(gradient, Role::kMetric);
@@ -347,8 +330,7 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 bool same(const Operation& a, const Operation& b) {
-  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.attributes == b.attributes;
+  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
 }
 
 /// The number of operations that name each tensor.
@@ -362,36 +344,31 @@ std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operati
   return uses;
 }
 
-/// The forward pass is as it was, and every gradient has its parameter's type, was made after it,
-/// and is of a parameter that is not frozen and has no more gradients than uses.
+/// The forward pass is as it was, and every gradient has its parameter's type, was made after it, and is of a parameter
+/// that is not frozen and has no more gradients than uses.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Place place = after.training->micro_batch;
   const std::vector<Operation>& forward = before.graph.at(place).operations;
   const std::vector<Operation>& all = graph.at(place).operations;
-  if (all.size() < forward.size() ||
-      !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
+  if (all.size() < forward.size() || !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
     return pass_bug(kName, graph, after.training->loss, "has a different forward pass");
   }
   const Writers made(graph, place);
-  const auto is_of_before = [&before](TensorId id) {
-    return index_of(id) < before.graph.tensors().size();
-  };
+  const auto is_of_before = [&before](TensorId id) { return index_of(id) < before.graph.tensors().size(); };
   const std::regex frozen(options.frozen);
   std::map<TensorId, std::size_t> uses = count_uses(forward);
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
     if (graph.tensor(parameter).role != Role::kParameter || uses[parameter]-- == 0) {
-      return pass_bug(kName, graph, parameter,
-                      "is not a parameter, or has more gradients than uses");
+      return pass_bug(kName, graph, parameter, "is not a parameter, or has more gradients than uses");
     }
     if (!options.frozen.empty() && std::regex_search(name, frozen)) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
     }
     if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||
         made.of(gradient).empty()) {
-      return pass_bug(kName, graph, gradient,
-                      "is not produced by the backward pass in its parameter's type");
+      return pass_bug(kName, graph, gradient, "is not produced by the backward pass in its parameter's type");
     }
   }
   return {};

@@ -12,8 +12,8 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// The job's functions with the model's forward pass in them: training without its backward pass
-/// and update, evaluation, and what saves the weights.
+/// The job's functions with the model's forward pass in them: training without its backward pass and update,
+/// evaluation, and what saves the weights.
 namespace poprun::passes::forward {
 namespace {
 
@@ -21,14 +21,12 @@ constexpr std::string_view kName = "forward";
 
 const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
-std::vector<Place> add_function(Graph& graph, JobFunction function,
-                                const std::vector<std::int64_t>& repeats) {
+std::vector<Place> add_function(Graph& graph, JobFunction function, const std::vector<std::int64_t>& repeats) {
   return graph.add_function(name_of(function), repeats);
 }
 
 TensorId add_metrics(Builder& begin, const std::string& name) {
-  const TensorId metrics =
-      begin.add_one("fill", {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
+  const TensorId metrics = begin.add_one("fill", {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
   begin.graph().set_role(metrics, Role::kMetric);
   return metrics;
 }
@@ -47,14 +45,13 @@ void note_unread(const CompileOptions& options, const std::vector<TensorId>& inp
     }
   }
   if (!unread.empty()) {
-    notes.push_back(fmt::format("the data has {}, which {} does not read", fmt::join(unread, ", "),
-                                options.model));
+    notes.push_back(fmt::format("the data has {}, which {} does not read", fmt::join(unread, ", "), options.model));
   }
 }
 
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
-ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
-                       TensorId metrics, bool training, std::vector<std::string>& notes) {
+ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream, TensorId metrics,
+                       bool training, std::vector<std::string>& notes) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
@@ -67,8 +64,7 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
     note_unread(options, inputs, builder.operations(), notes);
   }
   if (outputs.scored) {
-    builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
-                   {}, {metrics});
+    builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count}, {}, {metrics});
   }
   return outputs;
 }
@@ -91,43 +87,38 @@ void stream_control(Builder& begin, const CompileOptions& options, TrainingStep&
   for (const NamedBytes& field : record.fields()) {
     names.emplace_back(field.name);
   }
-  const std::vector<TensorId> fields = begin.stream_in(
-      name_of(JobStream::kControl), names, std::vector<TensorType>(names.size(), kScalar));
+  const std::vector<TensorId> fields =
+      begin.stream_in(name_of(JobStream::kControl), names, std::vector<TensorType>(names.size(), kScalar));
   step.scalars.rate = fields.at(0);
   step.scalars.step = fields.at(1);
   if (host_scales_loss) {
     step.scalars.loss_scale = fields.at(2);
   }
   for (std::size_t k = 0; k < record.mean_labels.size(); ++k) {
-    step.scalars.mean_labels[record.mean_labels[k].labels] =
-        fields.at(fields.size() - record.mean_labels.size() + k);
+    step.scalars.mean_labels[record.mean_labels[k].labels] = fields.at(fields.size() - record.mean_labels.size() + k);
   }
 }
 
 /// Errors: kUsage, the model normalises over the batch: its statistics would be of compute batches.
 Status check_compute_batches(const CompileOptions& options, const Region& micro_batch) {
-  const auto found =
-      std::ranges::find(micro_batch.operations, "batch_norm_training", &Operation::kind);
+  const auto found = std::ranges::find(micro_batch.operations, "batch_norm_training", &Operation::kind);
   if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
     return {};
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("data.compute-batch-size = {}: {} normalises over the micro-batch, which "
-                          "is computed in {} pieces; leave it out, or set model.normalisation to "
-                          "group, layer or instance",
-                          options.micro_batch_size, options.model, options.compute_batches));
+  return fail(ErrorCode::kUsage, fmt::format("data.compute-batch-size = {}: {} normalises over the micro-batch, which "
+                                             "is computed in {} pieces; leave it out, or set model.normalisation to "
+                                             "group, layer or instance",
+                                             options.micro_batch_size, options.model, options.compute_batches));
 }
 
-/// Batch norms whose running statistics are frozen use those and leave them as they are, in
-/// training as in evaluation. Errors: kUsage, only one of the two statistics is frozen.
+/// Batch norms whose running statistics are frozen use those and leave them as they are, in training as in evaluation.
+/// Errors: kUsage, only one of the two statistics is frozen.
 Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
   if (frozen.empty()) {
     return {};
   }
   const std::regex pattern(frozen);
-  const auto matches = [&](TensorId id) {
-    return std::regex_search(graph.tensor(id).name, pattern);
-  };
+  const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
   std::vector<Operation>& operations = micro_batch.operations;
   std::map<TensorId, Operation> updates;  // By the mean of the batch.
   for (const Operation& operation : operations) {
@@ -137,10 +128,9 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
     const TensorId mean = operation.inputs[0];
     const TensorId variance = operation.inputs[1];
     if (matches(mean) != matches(variance)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("training.frozen = {} matches only one of the statistics '{}' and "
-                              "'{}' of a batch norm; it must match both or none",
-                              frozen, graph.tensor(mean).name, graph.tensor(variance).name));
+      return fail(ErrorCode::kUsage, fmt::format("training.frozen = {} matches only one of the statistics '{}' and "
+                                                 "'{}' of a batch norm; it must match both or none",
+                                                 frozen, graph.tensor(mean).name, graph.tensor(variance).name));
     }
     if (matches(mean)) {
       updates[operation.inputs[2]] = operation;
@@ -162,23 +152,16 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
 }
 
 Status add_training(const CompileOptions& options, Job& job) {
-  const std::vector<Place> places =
-      add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
-  TrainingStep step{.begin = places[0],
-                    .micro_batch = places[1],
-                    .update = places[2],
-                    .scalars = {},
-                    .metrics = {},
-                    .loss = {}};
+  const std::vector<Place> places = add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
+  TrainingStep step{
+      .begin = places[0], .micro_batch = places[1], .update = places[2], .scalars = {}, .metrics = {}, .loss = {}};
   Builder begin(job.graph, step.begin, "");
   Builder body(job.graph, step.micro_batch, "", Naming::kModel);
   stream_control(begin, options, step);
   step.metrics = add_metrics(begin, StepOutcome::kMetrics);
-  const ModelOutputs outputs =
-      add_model(body, options, JobStream::kTrain, step.metrics, true, job.notes);
+  const ModelOutputs outputs = add_model(body, options, JobStream::kTrain, step.metrics, true, job.notes);
   step.loss = outputs.loss;
-  step.terms =
-      outputs.terms.empty() ? std::vector<LossTerm>{{outputs.loss, outputs.count}} : outputs.terms;
+  step.terms = outputs.terms.empty() ? std::vector<LossTerm>{{outputs.loss, outputs.count}} : outputs.terms;
   job.training = step;
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
@@ -190,11 +173,10 @@ Status add_training(const CompileOptions& options, Job& job) {
 Status put_out(Builder& body, const CompileOptions& options, std::optional<TensorId> prediction) {
   if (!prediction || body.type(*prediction).shape.empty() ||
       body.type(*prediction).shape[0] != options.micro_batch_size) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.mode = inference needs an output of model {} with one row for "
-                            "each of {} samples, had {}",
-                            options.model, options.micro_batch_size,
-                            prediction ? to_text(body.type(*prediction)) : "none"));
+    return fail(ErrorCode::kUsage, fmt::format("model.mode = inference needs an output of model {} with one row for "
+                                               "each of {} samples, had {}",
+                                               options.model, options.micro_batch_size,
+                                               prediction ? to_text(body.type(*prediction)) : "none"));
   }
   body.append(StreamOut{name_of(JobStream::kOutputs), {*prediction}}.operation());
   return {};
@@ -207,8 +189,7 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
 
   job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
   Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix}, Naming::kModel);
-  const ModelOutputs outputs =
-      add_model(body, options, JobStream::kTest, metrics, false, job.notes);
+  const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false, job.notes);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));

@@ -9,17 +9,17 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 
-/// The gradients of a parameter's uses are added, last use first; then gradients become their mean
-/// or sum over the replicas, and running statistics and metrics their means, before the update.
+/// The gradients of a parameter's uses are added, last use first; then gradients become their mean or sum over the
+/// replicas, and running statistics and metrics their means, before the update.
 namespace poprun::passes::exchange {
 namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Whether the last addition of a parameter's uses goes into the accumulator of its first use,
-/// which lies where the parameter does: the update needs one gradient less. Without accumulation a
-/// gradient may be another parameter's, too. And draws for stochastic rounding are keyed by the
-/// name of what is rounded, so there the sum needs a name besides the accumulator's.
+/// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which lies where the
+/// parameter does: the update needs one gradient less. Without accumulation a gradient may be another parameter's, too.
+/// And draws for stochastic rounding are keyed by the name of what is rounded, so there the sum needs a name besides
+/// the accumulator's.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -29,8 +29,7 @@ TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
   return first_use;
 }
 
-/// Adds the gradients of several uses. Their sum takes the name of the first of them, which gets
-/// another one.
+/// Adds the gradients of several uses. Their sum takes the name of the first of them, which gets another one.
 TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
   Graph& graph = update.graph();
   const std::string name = graph.tensor(uses[0]).name;
@@ -55,13 +54,11 @@ TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_pl
 }
 
 /// One gradient for each parameter.
-std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all,
-                                      bool in_place) {
+std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all, bool in_place) {
   std::vector<ParameterGradient> found;
   for (auto it = all.begin(); it != all.end();) {
-    const auto end = std::find_if(it, all.end(), [&](const ParameterGradient& other) {
-      return other.parameter != it->parameter;
-    });
+    const auto end =
+        std::find_if(it, all.end(), [&](const ParameterGradient& other) { return other.parameter != it->parameter; });
     std::vector<TensorId> uses;
     std::transform(it, end, std::back_inserter(uses), [](const auto& use) { return use.gradient; });
     found.push_back({it->parameter, uses.size() == 1 ? uses[0] : add_uses(update, uses, in_place)});
@@ -87,8 +84,8 @@ std::set<TensorId> read_elsewhere(const Region& region) {
   return read;
 }
 
-/// Puts the mean over the replicas of each gradient before its accumulation. One that others read,
-/// too, is copied first.
+/// Puts the mean over the replicas of each gradient before its accumulation. One that others read, too, is copied
+/// first.
 void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
   std::map<TensorId, TensorId> reduced;
@@ -141,8 +138,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// The sum that is added to the accumulator of a parameter's first use; nothing where none is, or
-/// not once.
+/// The sum that is added to the accumulator of a parameter's first use; nothing where none is, or not once.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {
@@ -201,8 +197,8 @@ Status verify_totals(const Job& before, const Job& after) {
   return {};
 }
 
-/// What each accumulation adds was averaged over the replicas once, by the operation before it or
-/// before those that add the same.
+/// What each accumulation adds was averaged over the replicas once, by the operation before it or before those that add
+/// the same.
 Status verify_micro_batch(const Job& after) {
   const Graph& graph = after.graph;
   std::map<TensorId, int> reduced;
@@ -219,8 +215,7 @@ Status verify_micro_batch(const Job& after) {
   return {};
 }
 
-/// Everything that replicas must agree on is reduced over them as it must be, once, and nothing
-/// else is.
+/// Everything that replicas must agree on is reduced over them as it must be, once, and nothing else is.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_TRY(verify_totals(before, after));
   const Graph& graph = after.graph;

@@ -37,8 +37,7 @@ std::set<TensorId> statistics_of(Graph& graph) {
 bool becomes_half(const Tensor& tensor) {
   return tensor.type.data == DataType::kF32 && !tensor.keeps_f32 &&
          (tensor.role == Role::kParameter ||
-          (!tensor.type.shape.empty() &&
-           (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));
+          (!tensor.type.shape.empty() && (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));
 }
 
 }  // namespace
@@ -60,8 +59,7 @@ void use_half(Graph& graph, const PrecisionOptions& options) {
       operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
     }
     if (!stores_half && partials_of(operation.attributes) == Partials::kHalf) {
-      set_options(operation.attributes,
-                  {.permille = permille_of(operation.attributes), .partials = Partials::kFloat});
+      set_options(operation.attributes, {.permille = permille_of(operation.attributes), .partials = Partials::kFloat});
     }
   });
 }
@@ -80,15 +78,14 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Parameters are float16 where the model does not keep them; what lives on beside them, scalars
-/// and what the host streams carry are as they were; and nothing changed but how floats are stored.
+/// Parameters are float16 where the model does not keep them; what lives on beside them, scalars and what the host
+/// streams carry are as they were; and nothing changed but how floats are stored.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];
     const Tensor& is = after.graph.tensors()[t];
     const bool rounded = was.type.data == DataType::kF32 && is.type.data == DataType::kF16;
-    const bool computed =
-        is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
+    const bool computed = is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
     if (is.type.shape != was.type.shape || is.type.layout != was.type.layout ||
         (is.type.data != was.type.data && !rounded)) {
       return pass_bug(kName, after.graph, TensorId{t}, "is a different tensor");

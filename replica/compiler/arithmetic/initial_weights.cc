@@ -5,9 +5,9 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers, but for those of
-/// CompileOptions::initialised_here. Constants that the model brought have none: an operator makes
-/// them. Where weights may be off the chip or in shards, they come one by one.
+/// Lets the host write the weights instead of their initialisers, but for those of CompileOptions::initialised_here.
+/// Constants that the model brought have none: an operator makes them. Where weights may be off the chip or in shards,
+/// they come one by one.
 namespace poprun::passes::initial_weights {
 namespace {
 
@@ -28,8 +28,7 @@ std::vector<Operation> operations_of(const StreamIn& weights, bool one_by_one) {
   }
   std::vector<Operation> operations;
   for (std::size_t k = 0; k < weights.tensors.size(); ++k) {
-    operations.push_back(
-        StreamIn{weights.stream, {weights.tensors[k]}, {static_cast<std::int64_t>(k)}}.operation());
+    operations.push_back(StreamIn{weights.stream, {weights.tensors[k]}, {static_cast<std::int64_t>(k)}}.operation());
   }
   return operations;
 }
@@ -44,16 +43,13 @@ Status run(const CompileOptions& options, Job& job) {
   }
   StreamIn weights{name_of(JobStream::kWeights),
                    tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer, Role::kConstant})};
-  std::erase_if(weights.tensors, [&](TensorId id) {
-    return !initialised.contains(id) || stays(options, job.graph, id);
-  });
+  std::erase_if(weights.tensors,
+                [&](TensorId id) { return !initialised.contains(id) || stays(options, job.graph, id); });
   if (weights.tensors.empty()) {
     return {};  // A model without any.
   }
   const std::set<TensorId> written(weights.tensors.begin(), weights.tensors.end());
-  std::erase_if(operations, [&written](const Operation& operation) {
-    return written.contains(operation.outputs[0]);
-  });
+  std::erase_if(operations, [&written](const Operation& operation) { return written.contains(operation.outputs[0]); });
   // First: master copies are made from them.
   std::vector<Operation> streams = operations_of(weights, streams_weights_one_by_one(options));
   operations.insert(operations.begin(), std::make_move_iterator(streams.begin()),
@@ -61,9 +57,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// The host writes every parameter and buffer that does not stay, and nothing but weights and
-/// constants, before anything else is set up, each in its turn; whatever is set up is set up as
-/// often as it was.
+/// The host writes every parameter and buffer that does not stay, and nothing but weights and constants, before
+/// anything else is set up, each in its turn; whatever is set up is set up as often as it was.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;
@@ -89,8 +84,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     const bool weight = (role == Role::kParameter || role == Role::kBuffer) &&
                         !options.initialised_here.contains(graph.tensor(id).name);
     if (from_host.contains(id) != weight && role != Role::kConstant) {
-      return pass_bug(kName, graph, id,
-                      weight ? "does not come from the host" : "comes from the host");
+      return pass_bug(kName, graph, id, weight ? "does not come from the host" : "comes from the host");
     }
     if (now.of(id).size() != then.of(id).size()) {
       return pass_bug(kName, graph, id, "is set up a different number of times");

@@ -10,8 +10,8 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/operator.h"
 
-/// Gives every convolution and matmul of the forward pass what the job asks of it. Their gradients,
-/// which a later pass adds, inherit it.
+/// Gives every convolution and matmul of the forward pass what the job asks of it. Their gradients, which a later pass
+/// adds, inherit it.
 namespace poprun::passes::products {
 namespace {
 
@@ -28,11 +28,10 @@ std::optional<PlacedProduct> product_of(const Job& job, const Operation& operati
     return std::nullopt;
   }
   const std::string& name = job.graph.tensor(operation.outputs.at(0)).name;
-  return PlacedProduct{
-      .kind = op->product(signature_of(job.graph, operation)).kind,
-      .ipu = job.ipu_of_stage.at(operation.origin.stage),
-      .stage = operation.origin.stage,
-      .name = name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0)};
+  return PlacedProduct{.kind = op->product(signature_of(job.graph, operation)).kind,
+                       .ipu = job.ipu_of_stage.at(operation.origin.stage),
+                       .stage = operation.origin.stage,
+                       .name = name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0)};
 }
 
 /// The forward passes of training and evaluation.
@@ -55,8 +54,7 @@ Status run(const CompileOptions& options, Job& job) {
       if (std::optional<PlacedProduct> product = product_of(job, operation)) {
         const ProductOptions asked = settings.of(*product);
         if (asked.partials == Partials::kHalf && !options.precision.half) {
-          return fail(ErrorCode::kUsage,
-                      fmt::format("{} needs model.precision = half", asked.partials_by));
+          return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half", asked.partials_by));
         }
         set_options(operation.attributes, asked);
         products.push_back(*std::move(product));
@@ -72,8 +70,7 @@ Status run(const CompileOptions& options, Job& job) {
 
 /// The value that the job's settings give, looked for from the narrowest kind of setting on.
 template <typename T>
-T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& product,
-           T otherwise) {
+T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& product, T otherwise) {
   const auto last = [&](auto is_such) -> std::optional<T> {
     for (auto it = settings.rbegin(); it != settings.rend(); ++it) {
       if ((!it->products || it->products == product.kind) && is_such(*it)) {
@@ -86,25 +83,20 @@ T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& 
   const auto is_named = [&](const Setting& s) {
     return !s.operators.empty() && std::regex_search(product.name, std::regex(s.operators));
   };
-  const auto is_nowhere = [](const Setting& s) {
-    return s.operators.empty() && !s.ipu && !s.stage;
-  };
+  const auto is_nowhere = [](const Setting& s) { return s.operators.empty() && !s.ipu && !s.stage; };
   std::optional<T> found = last([&](const Setting& s) { return s.products && is_named(s); });
   found = found ? found : last(is_named);
   for (const bool by_kind : {true, false}) {
-    found = found ? found : last([&](const Setting& s) {
-      return s.stage == product.stage && s.products.has_value() == by_kind;
-    });
+    found = found
+                ? found
+                : last([&](const Setting& s) { return s.stage == product.stage && s.products.has_value() == by_kind; });
   }
   for (const bool by_kind : {true, false}) {
-    found = found ? found : last([&](const Setting& s) {
-      return s.ipu == product.ipu && s.products.has_value() == by_kind;
-    });
+    found = found ? found
+                  : last([&](const Setting& s) { return s.ipu == product.ipu && s.products.has_value() == by_kind; });
   }
   for (const bool by_kind : {true, false}) {
-    found = found ? found : last([&](const Setting& s) {
-      return is_nowhere(s) && s.products.has_value() == by_kind;
-    });
+    found = found ? found : last([&](const Setting& s) { return is_nowhere(s) && s.products.has_value() == by_kind; });
   }
   return found.value_or(otherwise);
 }
@@ -119,11 +111,9 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
         return fail(ErrorCode::kBug, fmt::format("pass {}: other operations", kName));
       }
       for (std::size_t k = 0; k < is.size(); ++k) {
-        if (was[k].kind != is[k].kind || was[k].inputs != is[k].inputs ||
-            was[k].outputs != is[k].outputs || was[k].origin != is[k].origin ||
-            was[k].attributes != without_options(is[k].attributes)) {
-          return fail(ErrorCode::kBug,
-                      fmt::format("pass {}: {} is a different operation", kName, is[k].kind));
+        if (was[k].kind != is[k].kind || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
+            was[k].origin != is[k].origin || was[k].attributes != without_options(is[k].attributes)) {
+          return fail(ErrorCode::kBug, fmt::format("pass {}: {} is a different operation", kName, is[k].kind));
         }
       }
     }
@@ -131,12 +121,11 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   for (const Place place : forward_places(after)) {
     for (const Operation& operation : after.graph.at(place).operations) {
       const std::optional<PlacedProduct> product = product_of(after, operation);
-      if (product && (permille_of(operation.attributes) !=
-                          expected(options.planner.available_memory, *product, kDefaultPermille) ||
-                      partials_of(operation.attributes) !=
-                          expected(options.planner.partials, *product, Partials::kFloat))) {
-        return pass_bug(kName, after.graph, operation.outputs.at(0),
-                        "has not the options of its narrowest setting");
+      if (product &&
+          (permille_of(operation.attributes) !=
+               expected(options.planner.available_memory, *product, kDefaultPermille) ||
+           partials_of(operation.attributes) != expected(options.planner.partials, *product, Partials::kFloat))) {
+        return pass_bug(kName, after.graph, operation.outputs.at(0), "has not the options of its narrowest setting");
       }
     }
   }

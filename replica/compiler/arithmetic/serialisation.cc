@@ -10,8 +10,7 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/ops/face/operator.h"
 
-/// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them
-/// and their gradients.
+/// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them and their gradients.
 ///
 ///   model.embedding-serialisation-factor   the embedding with the most rows: gathers from its
 ///                                          table, and the projection onto as many channels
@@ -46,16 +45,14 @@ bool is_dense_layer(const Graph& graph, const Operation& operation) {
 }
 
 bool by_inputs(const Operation& operation) {
-  return operation.kind == "linear" ? flag(operation, "input_major")
-                                    : !flag(operation, "transpose_b");
+  return operation.kind == "linear" ? flag(operation, "input_major") : !flag(operation, "transpose_b");
 }
 
 std::int64_t channels_of(const Graph& graph, const Operation& operation) {
   return graph.tensor(operation.outputs[0]).type.shape.back();
 }
 
-/// Marks a dense layer, which is a `linear` from here on: the same products, whose gradients keep
-/// its attributes.
+/// Marks a dense layer, which is a `linear` from here on: the same products, whose gradients keep its attributes.
 void mark_layer(Operation& operation, std::int64_t slices) {
   if (operation.kind == "matmul") {
     Attributes attributes;
@@ -93,15 +90,14 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
   const Graph& graph = job.graph;
   const std::optional<TensorId> table = largest_table(job);
   if (!table) {
-    return fail(ErrorCode::kUsage, fmt::format("{} = {}: {} has no embedding table; leave it out",
-                                               kFactorKey, slices, model));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} = {}: {} has no embedding table; leave it out", kFactorKey, slices, model));
   }
   const std::int64_t rows = graph.tensor(*table).type.shape[0];
   if (slices > rows) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most as many "
-                            "slices",
-                            kFactorKey, slices, graph.tensor(*table).name, rows));
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most as many "
+                                               "slices",
+                                               kFactorKey, slices, graph.tensor(*table).name, rows));
   }
   for (const Place place : forward_places(job)) {
     for (Operation& operation : job.graph.at(place).operations) {
@@ -136,9 +132,8 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
         continue;
       }
       if (asked.slices > channels_of(graph, operation)) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: {}: '{}' has {} output channels; use at most as many slices",
-                                kMatmulsKey, asked.text, name, channels_of(graph, operation)));
+        return fail(ErrorCode::kUsage, fmt::format("{}: {}: '{}' has {} output channels; use at most as many slices",
+                                                   kMatmulsKey, asked.text, name, channels_of(graph, operation)));
       }
       found = true;
       if (asked.slices > 1 || operation.attributes.has(kSlices)) {
@@ -149,8 +144,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   if (!found) {
     const std::string close = nearest(asked.operators, others);
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: {}: no dense layer of the model has such a name; {}", kMatmulsKey,
-                            asked.text,
+                fmt::format("{}: {}: no dense layer of the model has such a name; {}", kMatmulsKey, asked.text,
                             others.empty()  ? "it has none"
                             : close.empty() ? fmt::format("there is {}", others.front())
                                             : fmt::format("did you mean {}?", close)));
@@ -176,8 +170,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       const std::vector<Operation>& was = before.graph.at({f, r}).operations;
       const std::vector<Operation>& is = after.graph.at({f, r}).operations;
       for (std::size_t k = 0; k < std::max(was.size(), is.size()); ++k) {
-        if (was.size() != is.size() || was[k].inputs != is[k].inputs ||
-            was[k].outputs != is[k].outputs || was[k].origin != is[k].origin) {
+        if (was.size() != is.size() || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
+            was[k].origin != is[k].origin) {
           return fail(ErrorCode::kBug, fmt::format("pass {}: other operations", kName));
         }
         if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {

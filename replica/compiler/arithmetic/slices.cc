@@ -11,25 +11,24 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/ops/builder/builder.h"
 
-/// Cuts the operations that the pass "serialisation" has marked, and their gradients, into slices
-/// that run one after the other, so that temporary values and gradients of one slice alone are live
-/// at a time. With slices k of the output channels O:
+/// Cuts the operations that the pass "serialisation" has marked, and their gradients, into slices that run one after
+/// the other, so that temporary values and gradients of one slice alone are live at a time. With slices k of the output
+/// channels O:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each put in its place of y
 ///   dw = dy^T x         dw_k = dy_k^T x; `concat`, whose bytes are those of the slices
 ///   dx = dy w           dx = (dx_0 + dx_1) + ..., dx_k = dy_k w_k
 ///   gather_gradient     the rows of each slice of the table
 ///
-/// dw_k and dx_k of one layer come together. A gather itself is not cut: it reads the table where
-/// it lies. Only the sum over dx_k differs from the uncut job, by rounding.
+/// dw_k and dx_k of one layer come together. A gather itself is not cut: it reads the table where it lies. Only the sum
+/// over dx_k differs from the uncut job, by rounding.
 namespace poprun::passes::slices {
 namespace {
 
 constexpr std::string_view kName = "slices";
 
 bool is_cut(const Operation& operation) {
-  return operation.attributes.has(kSlices) && operation.attributes.integer(kSlices) > 1 &&
-         operation.kind != "gather" &&
+  return operation.attributes.has(kSlices) && operation.attributes.integer(kSlices) > 1 && operation.kind != "gather" &&
          (operation.kind != "gather_gradient" || operation.inputs.size() == 2);
 }
 
@@ -88,22 +87,20 @@ class Slicer {
 
  private:
   /// A new tensor for slice `k` of what `like` is or helps to make.
-  TensorId add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes,
-               TensorId like, const std::string& what, std::size_t k) {
+  TensorId add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes, TensorId like,
+               const std::string& what, std::size_t k) {
     return add_all(kind, std::move(inputs), std::move(attributes), {like}, what, k)[0];
   }
 
-  std::vector<TensorId> add_all(const std::string& kind, std::vector<TensorId> inputs,
-                                Attributes attributes, const std::vector<TensorId>& like,
-                                const std::string& what, std::size_t k) {
+  std::vector<TensorId> add_all(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes,
+                                const std::vector<TensorId>& like, const std::string& what, std::size_t k) {
     std::vector<std::string> names;
     for (const TensorId id : like) {
       names.push_back(fmt::format("{}.{}{}", graph_.tensor(id).name, what, k));
     }
     std::vector<TensorId> made = out_.add(kind, std::move(inputs), std::move(attributes), names);
     for (std::size_t j = 0; out_.status() && j < like.size(); ++j) {
-      graph_.set_role(made[j], graph_.tensor(like[j]).role == Role::kGradient ? Role::kGradient
-                                                                              : Role::kActivation);
+      graph_.set_role(made[j], graph_.tensor(like[j]).role == Role::kGradient ? Role::kGradient : Role::kActivation);
       if (graph_.tensor(like[j]).keeps_f32) {
         graph_.keep_f32(made[j]);
       }
@@ -112,8 +109,7 @@ class Slicer {
   }
 
   /// Slice k of the weights or the bias of `of`.
-  TensorId slice(TensorId x, std::int64_t axis, const Piece& piece, TensorId of, std::string what,
-                 std::size_t k) {
+  TensorId slice(TensorId x, std::int64_t axis, const Piece& piece, TensorId of, std::string what, std::size_t k) {
     const TensorId made = add("slice", {x}, part(axis, piece), of, what, k);
     if (out_.status() && graph_.tensor(x).keeps_f32) {
       graph_.keep_f32(made);
@@ -129,9 +125,8 @@ class Slicer {
     const auto pieces = pieces_of(channels, operation.attributes.integer(kSlices));
     std::optional<TensorId> so_far;
     for (std::size_t k = 0; k < pieces.size(); ++k) {
-      std::vector<TensorId> inputs = {
-          operation.inputs[0],
-          slice(operation.inputs[1], channel_axis(attributes), pieces[k], y, "weight", k)};
+      std::vector<TensorId> inputs = {operation.inputs[0],
+                                      slice(operation.inputs[1], channel_axis(attributes), pieces[k], y, "weight", k)};
       if (operation.inputs.size() == 3) {
         inputs.push_back(slice(operation.inputs[2], 0, pieces[k], y, "bias", k));
       }
@@ -162,8 +157,8 @@ class Slicer {
     for (std::size_t k = 0; k < pieces.size(); ++k) {
       const TensorId dy_k = slice(dy, last_axis(type), pieces[k], one.outputs[0], "dy", k);
       if (weights != nullptr) {
-        const auto made = add_all(weights->kind, {weights->inputs[0], dy_k},
-                                  without_mark(weights->attributes), weights->outputs, "slice", k);
+        const auto made = add_all(weights->kind, {weights->inputs[0], dy_k}, without_mark(weights->attributes),
+                                  weights->outputs, "slice", k);
         for (std::size_t j = 0; j < dw.size(); ++j) {
           dw[j].push_back(made[j]);
         }
@@ -177,8 +172,8 @@ class Slicer {
     }
   }
 
-  TensorId add_input_slice(const Operation& input, TensorId dy_k, const std::vector<Piece>& pieces,
-                           std::size_t k, std::optional<TensorId> so_far) {
+  TensorId add_input_slice(const Operation& input, TensorId dy_k, const std::vector<Piece>& pieces, std::size_t k,
+                           std::optional<TensorId> so_far) {
     const Attributes attributes = without_mark(input.attributes);
     const TensorId dx = input.outputs[0];
     const TensorId w = slice(input.inputs[1], channel_axis(attributes), pieces[k], dx, "weight", k);
@@ -204,8 +199,7 @@ class Slicer {
       attributes.set("input_shape", shape);
       attributes.set("begin", pieces[k].begin);
       attributes.set("whole", whole[0]);
-      made.push_back(
-          add(operation.kind, operation.inputs, attributes, operation.outputs[0], "slice", k));
+      made.push_back(add(operation.kind, operation.inputs, attributes, operation.outputs[0], "slice", k));
     }
     join(made, 0, operation.outputs[0]);
   }
@@ -306,9 +300,7 @@ class Finder {
     const auto& all = writers_.of(id);
     return all.size() == 1 ? all[0] : nullptr;
   }
-  [[nodiscard]] std::int64_t size_of(TensorId id, std::size_t axis) const {
-    return graph_.tensor(id).type.shape[axis];
-  }
+  [[nodiscard]] std::int64_t size_of(TensorId id, std::size_t axis) const { return graph_.tensor(id).type.shape[axis]; }
 
   /// The piece of `whole` that a tensor is.
   [[nodiscard]] Piece sliced(TensorId id, TensorId whole, Found& found) const {
@@ -320,8 +312,7 @@ class Finder {
     return {slice->attributes.integer("begin"), slice->attributes.integer("count")};
   }
 
-  void check_product(const Operation* made, const Operation& was, Found& found,
-                     std::int64_t begin) const {
+  void check_product(const Operation* made, const Operation& was, Found& found, std::int64_t begin) const {
     if (made == nullptr || made->kind != "linear" || made->inputs[0] != was.inputs[0]) {
       found.wrong = "has a slice that is no product with x";
       return;
@@ -368,8 +359,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
                                             : was.kind == "linear_input_gradient" ? was.inputs[0]
                                                                                   : was.outputs[0])
                                     .type;
-        const std::int64_t channels =
-            was.kind == "gather_gradient" ? all.shape.front() : all.shape.back();
+        const std::int64_t channels = was.kind == "gather_gradient" ? all.shape.front() : all.shape.back();
         std::int64_t end = 0;
         for (const Piece& piece : found.pieces) {
           end = piece.begin == end ? end + piece.count : -1;

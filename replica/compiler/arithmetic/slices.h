@@ -9,9 +9,8 @@
 /// What the passes "serialisation", "slices" and "accumulation" agree on.
 namespace poprun {
 
-/// The attribute of operations that are to be cut, a number of slices > 1, from the pass
-/// "serialisation" to the pass "slices". Gradients inherit it. Afterwards a `concat` has it that
-/// joins the slices of a parameter's gradient.
+/// The attribute of operations that are to be cut, a number of slices > 1, from the pass "serialisation" to the pass
+/// "slices". Gradients inherit it. Afterwards a `concat` has it that joins the slices of a parameter's gradient.
 inline constexpr const char* kSlices = "slices";
 
 /// Whether the job asks for slices.

@@ -28,8 +28,8 @@ Result<const Optimizer*> find(const std::string& name) {
   }
   std::vector<std::string> names;
   std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
-  return fail(ErrorCode::kUsage, fmt::format("training.optimizer: no optimiser is called '{}'; {}",
-                                             name, suggestion(name, names)));
+  return fail(ErrorCode::kUsage,
+              fmt::format("training.optimizer: no optimiser is called '{}'; {}", name, suggestion(name, names)));
 }
 
 /// What the rule's operator is told.
@@ -38,8 +38,8 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   for (const HyperParameter& own : optimizer.hyper_parameters) {
     const auto given = options.hyper_parameters.find(own.name);
     if (given == options.hyper_parameters.end()) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{} is missing; optimiser {} needs it",
-                                                 own.name, optimizer.name()));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.{} is missing; optimiser {} needs it", own.name, optimizer.name()));
     }
     if (own.range) {
       attributes.set(own.name, given->second);
@@ -50,8 +50,7 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   for (const auto& [name, value] : options.hyper_parameters) {
     if (optimizer.find(name) == nullptr) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("training.{} = {}: optimiser {} has no such parameter", name, value,
-                              optimizer.name()));
+                  fmt::format("training.{} = {}: optimiser {} has no such parameter", name, value, optimizer.name()));
     }
   }
   return attributes;
@@ -73,11 +72,10 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOption
     }
   }
   if (exempt.empty() || exempt.size() == gradients.size()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("training.no-decay = {} matches {} of the {} weights that are trained, "
-                            "such as '{}'; it must match some, but not all",
-                            options.no_decay, exempt.empty() ? "none" : "all", gradients.size(),
-                            builder.graph().tensor(gradients.at(0).parameter).name));
+    return fail(ErrorCode::kUsage, fmt::format("training.no-decay = {} matches {} of the {} weights that are trained, "
+                                               "such as '{}'; it must match some, but not all",
+                                               options.no_decay, exempt.empty() ? "none" : "all", gradients.size(),
+                                               builder.graph().tensor(gradients.at(0).parameter).name));
   }
   return exempt;
 }
@@ -85,8 +83,7 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOption
 /// Sets up `PARAMETER.NAME`, of the parameter's type.
 TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
   const std::string whole = builder.graph().tensor(parameter).name + "." + name;
-  return builder.variable(builder.graph().free_name(whole), builder.type(parameter),
-                          Role::kOptimizerState, {});
+  return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
 }
 
 /// Sets up a copy with the parameter's first value.
@@ -98,9 +95,8 @@ TensorId add_master(Builder& builder, TensorId parameter) {
 }
 
 /// Appends the operators of one parameter's update, as ops/optimizers/ has their operands.
-void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
-              const ParameterGradient& pair, TensorId weights, const std::vector<TensorId>& states,
-              const StepScalars& scalars) {
+void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, const ParameterGradient& pair,
+              TensorId weights, const std::vector<TensorId>& states, const StepScalars& scalars) {
   const auto join = [](std::vector<TensorId> all, const std::vector<TensorId>& more) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -114,22 +110,20 @@ void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& at
   }
   if (!optimizer.moments) {
     const std::vector<TensorId> own = join({weights, pair.gradient}, states);
-    builder.update(optimizer.rule.kind, join(join(own, {scalars.rate}), by), attributes,
-                   join({weights}, states));
+    builder.update(optimizer.rule.kind, join(join(own, {scalars.rate}), by), attributes, join({weights}, states));
     return;
   }
   const std::string name = builder.graph().tensor(pair.parameter).name + ".sums-of-squares";
-  const TensorId squares = builder.graph().add_tensor(
-      {name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
-  builder.update(optimizer.moments->kind, join(join({weights, pair.gradient}, states), by),
-                 attributes, join(states, {squares}));
-  builder.update(optimizer.rule.kind,
-                 join(join(join({weights}, states), {squares, scalars.rate}), by), attributes,
+  const TensorId squares =
+      builder.graph().add_tensor({name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
+  builder.update(optimizer.moments->kind, join(join({weights, pair.gradient}, states), by), attributes,
+                 join(states, {squares}));
+  builder.update(optimizer.rule.kind, join(join(join({weights}, states), {squares, scalars.rate}), by), attributes,
                  {weights});
 }
 
-void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
-                bool master_weights, const ParameterGradient& pair, const StepScalars& scalars) {
+void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, bool master_weights,
+                const ParameterGradient& pair, const StepScalars& scalars) {
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
   std::vector<TensorId> states;
   for (const std::string& state : optimizer.states) {
@@ -142,8 +136,7 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
 }
 
 /// One for each parameter. Parameters that share a gradient share its sum.
-std::vector<TensorId> add_sums_of_squares(Builder& builder,
-                                          const std::vector<ParameterGradient>& gradients) {
+std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<ParameterGradient>& gradients) {
   std::map<TensorId, TensorId> by_gradient;
   std::vector<TensorId> sums;
   for (const auto& [parameter, gradient] : gradients) {
@@ -158,8 +151,7 @@ std::vector<TensorId> add_sums_of_squares(Builder& builder,
   return sums;
 }
 
-/// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and
-/// sets scalars.factor.
+/// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and sets scalars.factor.
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
   if (!scalars.loss_scale && options.clip_norm == 0) {
@@ -175,19 +167,18 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
-/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, no
-/// such optimiser, with those there are; a hyper-parameter that it lacks, or that is missing;
-/// `no_decay` matches no parameter, or all.
-Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, no such optimiser, with
+/// those there are; a hyper-parameter that it lacks, or that is missing; `no_decay` matches no parameter, or all.
+Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
+                     const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
   POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
   POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, options, gradients));
   Attributes of_exempt = attributes;
   of_exempt.set("weight_decay", 0.0);
   for (const ParameterGradient& pair : gradients) {
-    add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes,
-               options.master_weights, pair, scalars);
+    add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes, options.master_weights,
+               pair, scalars);
   }
   return builder.status();
 }
@@ -236,11 +227,9 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
     }
   }
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
-    if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() ||
-        !body.of(id).empty()) {
+    if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() || !body.of(id).empty()) {
       return pass_bug(kName, graph, id,
-                      trained.contains(id) ? "is not updated exactly once per step"
-                                           : "is not trained, yet is written");
+                      trained.contains(id) ? "is not updated exactly once per step" : "is not trained, yet is written");
     }
   }
   return {};

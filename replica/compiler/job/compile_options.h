@@ -35,24 +35,24 @@ enum class AccumulationKind : std::uint8_t {
 struct PipelineOptions {
   /// Counted layers of each stage; one may be -1 and takes the rest. Empty: see `split`.
   std::vector<std::int64_t> layers_per_ipu = {};
-  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the
-  /// stages are balanced: one on each IPU.
+  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the stages are balanced:
+  /// one on each IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
 
-  /// > 1: the stages, so many, are phases: each works on all micro-batches of a step before the
-  /// next one begins, whatever `schedule` says. They take turns on `phase_ipus` IPUs.
+  /// > 1: the stages, so many, are phases: each works on all micro-batches of a step before the next one begins,
+  /// whatever `schedule` says. They take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
-  /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
-  /// stages and the schedule is not sequential, else "none".
+  /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several stages and the schedule
+  /// is not sequential, else "none".
   std::string recomputation = {};
   std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
   std::string recompute = {};                  ///< Likewise, of tensors recomputed in any mode.
-  double recomputation_memory = 0.5;  ///< Goal of "standard", as a proportion of an IPU's memory.
+  double recomputation_memory = 0.5;           ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
 /// Whether equal runs of operations share a function.
@@ -133,8 +133,8 @@ struct CompileOptions {
   std::string model;  ///< For reports.
   std::vector<StreamedTensor> inputs;
 
-  /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`.
-  /// `training` is false where it is built for evaluation, on the same variables.
+  /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`. `training` is false
+  /// where it is built for evaluation, on the same variables.
   std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
   Device device;
@@ -145,13 +145,13 @@ struct CompileOptions {
   std::int64_t gradient_accumulation = 1;  ///< Such batches in a step.
   std::uint32_t compute_batches = 1;       ///< In each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;  ///< In half precision; otherwise they are half.
-  bool gradients_summed = false;    ///< Over the replicas; otherwise their mean is taken.
-  bool weighted_by_labels = false;  ///< Each micro-batch's gradient, by its labels' share in a mean
-                                    ///< micro-batch, which the host says.
+  bool float_accumulators = false;         ///< In half precision; otherwise they are half.
+  bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.
+  bool weighted_by_labels = false;         ///< Each micro-batch's gradient, by its labels' share in a mean
+                                           ///< micro-batch, which the host says.
   bool reduces_every_micro_batch = false;  ///< Gradients, before they are accumulated.
-  std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
-  OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
+  std::string frozen;                      ///< Parameters whose names it matches (ECMAScript) are not trained.
+  OptimizerOptions optimizer;              ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   PlannerOptions planner;
   SerialisationOptions serialisation;
@@ -165,15 +165,15 @@ struct CompileOptions {
   bool initial_weights_from_host = false;
   bool tile_layout = false;          ///< The Program says where every byte of every tile lies.
   bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
-  bool in_place = false;  ///< Tensors lie in each other's bytes where that keeps every value.
+  bool in_place = false;             ///< Tensors lie in each other's bytes where that keeps every value.
   Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
-  /// that is a bug, as tests want it.
+  /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise that is a bug, as
+  /// tests want it.
   bool leaves_out_unproven = false;
 
   /// What the model's file calls its tensors: names to which all others give way.

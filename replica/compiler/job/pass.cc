@@ -30,10 +30,8 @@ Writers::Writers(const Graph& graph, Place place) : writers_(graph.tensors().siz
   }
 }
 
-tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor,
-                               std::string_view what) {
-  return fail(ErrorCode::kBug,
-              fmt::format("pass {}: '{}' {}", name, graph.tensor(tensor).name, what));
+tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor, std::string_view what) {
+  return fail(ErrorCode::kBug, fmt::format("pass {}: '{}' {}", name, graph.tensor(tensor).name, what));
 }
 
 }  // namespace poprun

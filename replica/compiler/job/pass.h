@@ -16,12 +16,12 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/builder/model_outputs.h"
 
-/// Passes over a job's graph. One file of this folder is one pass with its verifier; passes.cc says
-/// in which order they run.
+/// Passes over a job's graph. One file of this folder is one pass with its verifier; passes.cc says in which order they
+/// run.
 namespace poprun {
 
-/// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of
-/// that gradient that one use of the parameter contributes.
+/// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of that gradient that one
+/// use of the parameter contributes.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
@@ -31,8 +31,8 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update from 1, from the host; skipped steps do not count.
-  /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them
-  /// is not finite, nothing is updated.
+  /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them is not finite,
+  /// nothing is updated.
   std::optional<TensorId> loss_scale = {};
   /// By the dataset's tensor of labels: how many of them a mean micro-batch has, from the host.
   std::map<std::string, TensorId> mean_labels = {};
@@ -69,12 +69,12 @@ struct TrainingStep {
   TensorId loss;
   std::vector<LossTerm> terms = {};  ///< Whose sum is the loss.
 
-  /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in
-  /// their order. The region before each one may load what it needs.
+  /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in their order. The
+  /// region before each one may load what it needs.
   std::vector<Place> phases = {};
 
-  /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the
-  /// pass "exchange" adds those of one parameter.
+  /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the pass "exchange"
+  /// adds those of one parameter.
   std::vector<ParameterGradient> gradients = {};
 };
 
@@ -124,8 +124,8 @@ struct Pass {
   /// Errors: kUsage, model, data and options do not fit each other.
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
-  /// Proves what the pass promises, from the job before and after it, sharing no code with `run`.
-  /// Errors: kBug, what does not hold for which tensor.
+  /// Proves what the pass promises, from the job before and after it, sharing no code with `run`. Errors: kBug, what
+  /// does not hold for which tensor.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
   /// Whether a job without it has the same results, in other time and memory.
@@ -134,8 +134,8 @@ struct Pass {
 
 /// Watches compilations. Each function may be empty.
 struct CompileObserver {
-  /// Called with the job's graph as each pass leaves it, before the verifiers. An error refuses what
-  /// the pass made, as its verifier would.
+  /// Called with the job's graph as each pass leaves it, before the verifiers. An error refuses what the pass made, as
+  /// its verifier would.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
   /// Called before each compilation, of which it may take several to settle what is left open.
@@ -150,8 +150,8 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and go to it one by one, so that they need not meet on the
-/// chip: where the options let them be elsewhere, or in parts.
+/// Whether weights come from the host and go to it one by one, so that they need not meet on the chip: where the
+/// options let them be elsewhere, or in parts.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Which operations of a region write a tensor. Valid as long as the region stays as it is.
@@ -159,16 +159,13 @@ class Writers {
  public:
   Writers(const Graph& graph, Place place);
 
-  [[nodiscard]] const std::vector<const Operation*>& of(TensorId tensor) const {
-    return writers_.at(index_of(tensor));
-  }
+  [[nodiscard]] const std::vector<const Operation*>& of(TensorId tensor) const { return writers_.at(index_of(tensor)); }
 
  private:
   std::vector<std::vector<const Operation*>> writers_;  ///< By tensor.
 };
 
 /// `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.
-tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor,
-                               std::string_view what);
+tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor, std::string_view what);
 
 }  // namespace poprun

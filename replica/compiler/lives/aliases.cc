@@ -81,8 +81,7 @@ class AliasAnalysis {
     std::vector<Link> links;
     std::ranges::transform(overlays, std::back_inserter(links), [&](const Overlay& overlay) {
       return Link{static_cast<std::uint32_t>(index_of(operation.inputs[overlay.input])),
-                  static_cast<std::uint32_t>(index_of(operation.outputs[overlay.output])),
-                  overlay.distance.count()};
+                  static_cast<std::uint32_t>(index_of(operation.outputs[overlay.output])), overlay.distance.count()};
     });
     // At this step, the outputs are not written.
     for (const TensorId id : operation.outputs) {
@@ -116,11 +115,9 @@ class AliasAnalysis {
     }
   }
 
-  static bool all_uses_may_be_taken(const Operator& op, const Operation& operation,
-                                    std::uint32_t tensor) {
+  static bool all_uses_may_be_taken(const Operator& op, const Operation& operation, std::uint32_t tensor) {
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
-      if (index_of(operation.inputs[i]) == tensor &&
-          std::ranges::find(op.in_place, i) == op.in_place.end()) {
+      if (index_of(operation.inputs[i]) == tensor && std::ranges::find(op.in_place, i) == op.in_place.end()) {
         return false;
       }
     }
@@ -173,8 +170,8 @@ class AliasAnalysis {
   }
 
   [[nodiscard]] bool is_home_alike(std::uint32_t a, std::uint32_t b) const {
-    return graph_.tensors()[a].ipu == graph_.tensors()[b].ipu &&
-           !liveness_.lives[a].spans.empty() && !liveness_.lives[b].spans.empty();
+    return graph_.tensors()[a].ipu == graph_.tensors()[b].ipu && !liveness_.lives[a].spans.empty() &&
+           !liveness_.lives[b].spans.empty();
   }
 
   /// Whether a tensor can have bytes of others.
@@ -183,17 +180,15 @@ class AliasAnalysis {
     return std::ranges::all_of(others, [&](const Member& other) {
       const bool apart = member.offset + size_of(member.tensor) <= other.offset ||
                          other.offset + size_of(other.tensor) <= member.offset;
-      return apart || (!overwrites(member.tensor, other.tensor, taking) &&
-                       !overwrites(other.tensor, member.tensor, taking));
+      return apart ||
+             (!overwrites(member.tensor, other.tensor, taking) && !overwrites(other.tensor, member.tensor, taking));
     });
   }
 
   /// Whether a step that writes `tensor` finds `other` alive.
-  [[nodiscard]] bool overwrites(std::uint32_t tensor, std::uint32_t other,
-                                const std::optional<Taking>& taking) const {
+  [[nodiscard]] bool overwrites(std::uint32_t tensor, std::uint32_t other, const std::optional<Taking>& taking) const {
     return std::ranges::any_of(writes_[tensor], [&](std::uint32_t step) {
-      const bool takes =
-          taking && taking->step == step && taking->output == tensor && taking->taken == other;
+      const bool takes = taking && taking->step == step && taking->output == tensor && taking->taken == other;
       return !takes && is_live(liveness_.lives[other], step);
     });
   }

@@ -17,8 +17,8 @@ struct Alias {
   Bytes offset;  ///< From the block's first byte.
 };
 
-/// By tensor; nothing for those whose bytes are theirs alone, and for all of a graph that is not
-/// listed (an empty vector).
+/// By tensor; nothing for those whose bytes are theirs alone, and for all of a graph that is not listed (an empty
+/// vector).
 using Aliases = std::vector<std::optional<Alias>>;
 
 /// Two operations let tensors share bytes:
@@ -32,15 +32,14 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///   In place: y takes the bytes of an input that dies at the step. A view lies in its input's
 ///   bytes (or, of a concat, its inputs in the output's), however long either lives.
 ///
-/// Operations are taken in order, and each is granted what keeps every value: when a step writes a
-/// tensor's bytes, no other tensor of its block that has one of them may live at that step, but for
-/// the input that it takes. Whatever still reads a tensor lets it live: a stash, a clone, an
-/// exchange, a host stream, another function that the host runs. At each step a block claims the
-/// bytes of its tensors that live then, so never more than they would each by themselves. Tensors
-/// of a block have one home.
+/// Operations are taken in order, and each is granted what keeps every value: when a step writes a tensor's bytes, no
+/// other tensor of its block that has one of them may live at that step, but for the input that it takes. Whatever
+/// still reads a tensor lets it live: a stash, a clone, an exchange, a host stream, another function that the host
+/// runs. At each step a block claims the bytes of its tensors that live then, so never more than they would each by
+/// themselves. Tensors of a block have one home.
 ///
-/// Deterministic. Cost: for each operation that shares, the product of the sizes of the blocks that
-/// it joins; blocks are as long as chains of such operations.
+/// Deterministic. Cost: for each operation that shares, the product of the sizes of the blocks that it joins; blocks
+/// are as long as chains of such operations.
 ///
 /// Requires: `liveness` is the graph's.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);

@@ -79,8 +79,7 @@ class Trace {
 /// A set of tensors for each step; sets of tensors are bits in words.
 class Marks {
  public:
-  Marks(std::size_t steps, std::size_t tensors)
-      : words_((tensors + 63) / 64), marks_(steps * words_) {}
+  Marks(std::size_t steps, std::size_t tensors) : words_((tensors + 63) / 64), marks_(steps * words_) {}
 
   void set(std::size_t step, const std::vector<std::uint64_t>& tensors) {
     for (std::size_t w = 0; w < words_; ++w) {
@@ -213,20 +212,19 @@ class Analysis {
     }
     liveness.deaths.resize(liveness.step_count);
     for (std::uint32_t step = 0; step < liveness.step_count; ++step) {
-      std::ranges::copy_if(
-          died_[step], std::back_inserter(liveness.deaths[step]),
-          [&](std::uint32_t tensor) { return !carries_[tensor] && !past_.has(step, tensor); });
+      std::ranges::copy_if(died_[step], std::back_inserter(liveness.deaths[step]),
+                           [&](std::uint32_t tensor) { return !carries_[tensor] && !past_.has(step, tensor); });
     }
     return liveness;
   }
 
   const Graph& graph_;
   Trace trace_;
-  Marks at_;                                   ///< Tensors that live at a step,
-  Marks past_;                                 ///< and those that live on after it.
-  std::vector<std::set<std::uint32_t>> died_;  ///< By step: tensors whose value ended there once.
-  std::vector<bool> carries_;                  ///< By tensor.
-  std::vector<LiveValue> values_;                  ///< By tensor: the one under way.
+  Marks at_;                                        ///< Tensors that live at a step,
+  Marks past_;                                      ///< and those that live on after it.
+  std::vector<std::set<std::uint32_t>> died_;       ///< By step: tensors whose value ended there once.
+  std::vector<bool> carries_;                       ///< By tensor.
+  std::vector<LiveValue> values_;                   ///< By tensor: the one under way.
   std::vector<std::vector<std::uint32_t>> begins_;  ///< By event: tensors whose value begins.
   std::vector<std::vector<std::uint32_t>> ends_;    ///< By event: tensors whose value ends.
 };

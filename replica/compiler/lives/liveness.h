@@ -43,18 +43,17 @@ struct Liveness {
   std::uint32_t step_count = 0;
 };
 
-/// A tensor is always live when it carries a value from one function that the host runs to another:
-/// when in one of them, with what it calls, the first operation to name it reads it. Otherwise it
-/// lives from each operation that writes it, and does not update it, to the last one that reads
-/// that value, in the order in which operations run: through calls and rounds. A stash or remote
-/// buffer lives from its first entry to its last use.
+/// A tensor is always live when it carries a value from one function that the host runs to another: when in one of
+/// them, with what it calls, the first operation to name it reads it. Otherwise it lives from each operation that
+/// writes it, and does not update it, to the last one that reads that value, in the order in which operations run:
+/// through calls and rounds. A stash or remote buffer lives from its first entry to its last use.
 ///
-/// Two tensors that live at the same time share a step, wherever the function at that step was
-/// called from. Cost: operations as they run, times tensors / 64; of a region that repeats, three
-/// rounds run, since what a round leaves to later ones is all the same.
+/// Two tensors that live at the same time share a step, wherever the function at that step was called from. Cost:
+/// operations as they run, times tensors / 64; of a region that repeats, three rounds run, since what a round leaves to
+/// later ones is all the same.
 ///
-/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one
-/// round after the one that wrote it.
+/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one round after the one
+/// that wrote it.
 Liveness compute_liveness(const Graph& graph);
 
 }  // namespace poprun

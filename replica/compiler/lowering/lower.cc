@@ -50,8 +50,7 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
 class Lowering {
  public:
   /// `placed` has the tensors with their addresses.
-  Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system,
-           const StageParts& parts)
+  Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system, const StageParts& parts)
       : graph_(laid_out.graph),
         liveness_(laid_out.liveness),
         products_(laid_out.plans),
@@ -96,10 +95,10 @@ class Lowering {
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
-      set_cost(*step.mutable_cost(), is_view_in_place(operation)
-                                         ? cost_of_view(device_, operation, moves_)
-                                         : cost_of_operation(device_, system_, graph_, operation,
-                                                             planned(number_), &moves_));
+      set_cost(*step.mutable_cost(),
+               is_view_in_place(operation)
+                   ? cost_of_view(device_, operation, moves_)
+                   : cost_of_operation(device_, system_, graph_, operation, planned(number_), &moves_));
       if (device_.io_tiles > 0) {
         step.set_transfer(off_chip_transfer(graph_, operation).direction);
       }
@@ -135,9 +134,7 @@ class Lowering {
     });
   }
 
-  [[nodiscard]] const proto::Tensor& tensor_at(std::uint32_t id) const {
-    return placed_.tensors(static_cast<int>(id));
-  }
+  [[nodiscard]] const proto::Tensor& tensor_at(std::uint32_t id) const { return placed_.tensors(static_cast<int>(id)); }
 
   [[nodiscard]] bool is_view_in_place(const Operation& operation) const {
     const Operator* op = find_operator(operation.kind);
@@ -152,8 +149,7 @@ class Lowering {
       });
       return offsets;
     };
-    return is_view(*op, signature_of(graph_, operation), addresses(operation.inputs),
-                   addresses(operation.outputs));
+    return is_view(*op, signature_of(graph_, operation), addresses(operation.inputs), addresses(operation.outputs));
   }
 
   void kind(const Operation& operation, proto::Step& step) {
@@ -188,8 +184,8 @@ class Lowering {
   std::uint64_t executes_ = 0;
 };
 
-void list_tensors(const Graph& graph, const Liveness& liveness,
-                  const std::vector<Mapping>& mappings, Program& program) {
+void list_tensors(const Graph& graph, const Liveness& liveness, const std::vector<Mapping>& mappings,
+                  Program& program) {
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& source = graph.tensors()[t];
     const Life& life = liveness.lives[t];
@@ -200,8 +196,7 @@ void list_tensors(const Graph& graph, const Liveness& liveness,
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
-    target.mutable_placement()->set_memory(source.is_remote() ? proto::MEMORY_STREAMING
-                                                              : proto::MEMORY_IN_PROCESSOR);
+    target.mutable_placement()->set_memory(source.is_remote() ? proto::MEMORY_STREAMING : proto::MEMORY_IN_PROCESSOR);
     if (source.shard_of) {
       target.set_shard_of(to_text(*source.shard_of));
     }
@@ -274,8 +269,8 @@ void describe_tiles(const IpuPlan& ipu, std::uint32_t steps, proto::IpuMemory& m
 
 }  // namespace
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
-                       const Aliases& aliases, Memory memory) {
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu, const Aliases& aliases,
+                       Memory memory) {
   MemoryClaims claims;
   for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
@@ -293,8 +288,8 @@ MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32
   return claims;
 }
 
-Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
-              const ReplicaSystem& system, const StageParts& parts) {
+Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
+              const StageParts& parts) {
   const Graph& graph = laid_out.graph;
   const Liveness& liveness = laid_out.liveness;
   const Device& device = laid_out.device;
@@ -303,8 +298,7 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
   program.mutable_device()->set_clock_hz(device.clock_hz);
   program.mutable_device()->set_tiles(static_cast<std::uint32_t>(device.tiles + device.io_tiles));
   program.mutable_device()->set_io_tiles(static_cast<std::uint32_t>(device.io_tiles));
-  program.mutable_device()->set_bytes_per_tile(
-      static_cast<std::uint64_t>(device.bytes_per_tile.count()));
+  program.mutable_device()->set_bytes_per_tile(static_cast<std::uint64_t>(device.bytes_per_tile.count()));
   program.set_ipus(static_cast<std::uint32_t>(system.ipus_per_replica));
 
   list_tensors(graph, liveness, laid_out.mappings, program);
@@ -323,8 +317,7 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.role == Role::kParameter && !tensor.is_remote() && !tensor.shard_of &&
         !liveness.lives[t].spans.empty()) {
-      program.set_parameter_count(program.parameter_count() +
-                                  static_cast<std::uint64_t>(tensor.type.elements()));
+      program.set_parameter_count(program.parameter_count() + static_cast<std::uint64_t>(tensor.type.elements()));
     }
   }
   Lowering lowering(laid_out, program, system, parts);

@@ -13,19 +13,17 @@
 
 namespace poprun {
 
-/// What the tensors at home on one IPU claim of one of its memories, in tensor order; unused
-/// tensors claim nothing. `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in
-/// their blocks.
+/// What the tensors at home on one IPU claim of one of its memories, in tensor order; unused tensors claim nothing.
+/// `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in their blocks.
 struct MemoryClaims {
   std::vector<Claim> claims;
   std::vector<TensorId> tensor;
 };
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
-                       const Aliases& aliases = {}, Memory memory = Memory::kInProcessor);
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu, const Aliases& aliases = {},
+                       Memory memory = Memory::kInProcessor);
 
-/// One IPU: where its tensors' images are, what lies in its Streaming Memory, and what on its
-/// tiles.
+/// One IPU: where its tensors' images are, what lies in its Streaming Memory, and what on its tiles.
 struct IpuPlan {
   MemoryClaims claims;
   MemoryPlan plan;
@@ -35,13 +33,12 @@ struct IpuPlan {
   TilePlan tiles;
 };
 
-/// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an
-/// operation, with its device time and the tensors that die there. A view takes no time unless it
-/// lies on other tiles than its operand. What dies in bytes that another tensor needs is not
-/// released. Step numbers are liveness'.
+/// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an operation, with its
+/// device time and the tensors that die there. A view takes no time unless it lies on other tiles than its operand.
+/// What dies in bytes that another tensor needs is not released. Step numbers are liveness'.
 /// `parts`: by function, as Job's.
-Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
-              const ReplicaSystem& system, const StageParts& parts);
+Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
+              const StageParts& parts);
 
 /// Adds where every byte of every tile lies: for the Program to be executed there, or reported on.
 void add_layouts(const std::vector<IpuPlan>& plans, Program& program);

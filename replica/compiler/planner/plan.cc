@@ -17,13 +17,12 @@ Range blocks_of_part(std::int64_t blocks, std::int64_t parts, std::int64_t index
 }
 
 /// Channels of a part in a step: the step's blocks are cut into parts.
-Range channels(std::int64_t size, std::int64_t block, std::int64_t steps, std::int64_t step,
-               std::int64_t parts, std::int64_t part) {
+Range channels(std::int64_t size, std::int64_t block, std::int64_t steps, std::int64_t step, std::int64_t parts,
+               std::int64_t part) {
   const std::int64_t step_blocks = ceil_div(size, block) / steps;
   const Range blocks = blocks_of_part(step_blocks, parts, part);
   const std::int64_t first = step * step_blocks;
-  return {std::min((first + blocks.begin) * block, size),
-          std::min((first + blocks.end) * block, size)};
+  return {std::min((first + blocks.begin) * block, size), std::min((first + blocks.end) * block, size)};
 }
 
 }  // namespace
@@ -66,28 +65,26 @@ PartIndex Plan::part_of(std::int64_t tile) const {
 
 PartRanges Plan::ranges_of(const PartIndex& part, const StepIndex& step) const {
   const Product& p = viewed.product;
-  return {.groups = part_range(p.groups, vertex.groups, splits.groups, part.group),
-          .inputs = channels(p.input_channels, vertex.inputs, splits.serial_inputs, step.input,
-                             splits.inputs, part.input),
-          .kernel_rows = part_range(p.field[0].kernel, 1, splits.kernel, part.kernel),
-          .batch = part_range(p.batch, 1, splits.batch, part.batch),
-          .rows = part_range(p.field[0].output, 1, splits.rows, part.row),
-          .columns = part_range(p.field[1].output, 1, splits.columns, part.column),
-          .outputs = channels(p.output_channels, vertex.outputs, splits.serial_outputs, step.output,
-                              splits.outputs, part.output)};
+  return {
+      .groups = part_range(p.groups, vertex.groups, splits.groups, part.group),
+      .inputs = channels(p.input_channels, vertex.inputs, splits.serial_inputs, step.input, splits.inputs, part.input),
+      .kernel_rows = part_range(p.field[0].kernel, 1, splits.kernel, part.kernel),
+      .batch = part_range(p.batch, 1, splits.batch, part.batch),
+      .rows = part_range(p.field[0].output, 1, splits.rows, part.row),
+      .columns = part_range(p.field[1].output, 1, splits.columns, part.column),
+      .outputs =
+          channels(p.output_channels, vertex.outputs, splits.serial_outputs, step.output, splits.outputs, part.output)};
 }
 
 bool operator==(const Plan& a, const Plan& b) {
-  return a.product == b.product && a.viewed.view == b.viewed.view && a.vertex == b.vertex &&
-         a.splits == b.splits;
+  return a.product == b.product && a.viewed.view == b.viewed.view && a.vertex == b.vertex && a.splits == b.splits;
 }
 
 std::string to_line(const Plan& plan) {
   const std::string view = plan.viewed.view == View{} ? "" : to_text(plan.viewed.view) + ", ";
-  return fmt::format("{}{}, {} = {}, {} cycles, {} B temporary", view, to_text(plan.vertex),
-                     to_text(plan.splits),
-                     counted(static_cast<std::uint64_t>(plan.splits.tiles()), "tile"),
-                     grouped(plan.cycles().count()), grouped(plan.temporary_bytes().count()));
+  return fmt::format("{}{}, {} = {}, {} cycles, {} B temporary", view, to_text(plan.vertex), to_text(plan.splits),
+                     counted(static_cast<std::uint64_t>(plan.splits.tiles()), "tile"), grouped(plan.cycles().count()),
+                     grouped(plan.temporary_bytes().count()));
 }
 
 std::string to_table(const Plan& plan, const Target& target) {

@@ -38,9 +38,9 @@ struct StepIndex {
   std::int64_t output = 0;
 };
 
-/// What a part covers of the viewed product in a step, without padding of channels. The part
-/// multiplies each input of its range with each weight of its range, as far as they meet; ranges of
-/// different (part, step) never share a product of the same indices, and none is left out.
+/// What a part covers of the viewed product in a step, without padding of channels. The part multiplies each input of
+/// its range with each weight of its range, as far as they meet; ranges of different (part, step) never share a product
+/// of the same indices, and none is left out.
 struct PartRanges {
   Range groups;
   Range inputs;       ///< Channels of a group.
@@ -51,8 +51,8 @@ struct PartRanges {
   Range outputs;  ///< Channels of a group.
 };
 
-/// A value. Everything is about `viewed.product`, which is the operation's product with the view
-/// `as given`. compiler/mapping/product_layout.h says where the operands lie.
+/// A value. Everything is about `viewed.product`, which is the operation's product with the view `as given`.
+/// compiler/mapping/product_layout.h says where the operands lie.
 struct Plan {
   Product product;  ///< As the operation has it.
   ViewedProduct viewed;
@@ -63,13 +63,11 @@ struct Plan {
   [[nodiscard]] Cycles cycles() const { return cost.cycles.total(); }
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
-  /// What runs besides the product itself if it is computed in steps, as cost.h counts their
-  /// cycles: rearranging the weights and slicing them; for steps of inputs slicing these and adding
-  /// to the sums so far, for steps of outputs putting the result into the whole.
+  /// What runs besides the product itself if it is computed in steps, as cost.h counts their cycles: rearranging the
+  /// weights and slicing them; for steps of inputs slicing these and adding to the sums so far, for steps of outputs
+  /// putting the result into the whole.
   [[nodiscard]] std::int64_t parts_of_loop() const {
-    return splits.serial() == 1
-               ? 0
-               : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
+    return splits.serial() == 1 ? 0 : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
   }
 
   /// Share of the peak of the whole device, useful multiplications only, in thousandths.
@@ -89,12 +87,12 @@ struct Plan {
 /// The same plan of the same product. (Costs follow from the rest.)
 bool operator==(const Plan& a, const Plan& b);
 
-/// The range of part `index` of `size` things in blocks of `block`, cut into `parts` equal numbers
-/// of blocks, the last one smaller.
+/// The range of part `index` of `size` things in blocks of `block`, cut into `parts` equal numbers of blocks, the last
+/// one smaller.
 Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std::int64_t index);
 
-/// `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, with the view
-/// before the vertex unless it is the plain one.
+/// `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, with the view before the vertex
+/// unless it is the plain one.
 std::string to_line(const Plan& plan);
 
 /// The product, the plan, and its cycles and bytes by what they are for, one a line.

@@ -7,17 +7,14 @@
 namespace poprun::planner {
 namespace {
 
-PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target,
-                     const Load& load) {
+PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load) {
   const std::int64_t steps = load.serial_inputs * load.serial_outputs;
   // Steps of outputs read the same inputs, which are received before the first one.
   const std::int64_t input_steps = load.serial_inputs;
   const Reduction reduction = reduction_cycles(target, load.sums, load.reduction_depth);
   PlanCycles c;
-  c.exchange_input =
-      exchange_cycles(target, target.element * load.input_received, load.shares_bus) * input_steps;
-  c.exchange_weights =
-      exchange_cycles(target, target.element * load.weight_received, false) * steps;
+  c.exchange_input = exchange_cycles(target, target.element * load.input_received, load.shares_bus) * input_steps;
+  c.exchange_weights = exchange_cycles(target, target.element * load.weight_received, false) * steps;
   c.exchange_partials = reduction.exchange * steps;
   c.compute = vertex_cycles(vertex, viewed.product, target, load.part) * steps;
   c.reduce = reduction.compute * steps;
@@ -96,8 +93,7 @@ std::int64_t input_range(const FieldDimension& d, std::int64_t outputs, std::int
   return std::min(ceil_div(places, d.input_dilation), d.input);
 }
 
-Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target,
-             const Splits& s) {
+Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Splits& s) {
   const Product& p = viewed.product;
   const Blocks blocks = blocks_of(p, vertex);
   Load load;
@@ -112,10 +108,9 @@ Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
   part.kernel_columns = p.field[1].kernel;
 
   load.input_elements = input_range(p.field[0], part.rows, part.kernel_rows) *
-                        input_range(p.field[1], part.columns, part.kernel_columns) * part.batch *
-                        part.inputs * part.groups;
-  load.weight_elements =
-      part.kernel_rows * part.kernel_columns * part.inputs * part.outputs * part.groups;
+                        input_range(p.field[1], part.columns, part.kernel_columns) * part.batch * part.inputs *
+                        part.groups;
+  load.weight_elements = part.kernel_rows * part.kernel_columns * part.inputs * part.outputs * part.groups;
   load.sums = part.positions() * part.outputs * part.groups;
 
   load.input_share = ceil_div(load.input_elements, s.outputs);
@@ -139,20 +134,17 @@ Bytes PlanBytes::total() const {
   return sliced_weights + std::max({copy, input + weights + partials + vertex, reduce}) + sum;
 }
 
-Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target,
-             const Load& load) {
+Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load) {
   return {cycles_of(viewed, vertex, target, load), bytes_of(vertex, target, load)};
 }
 
 /// 5/4 of the time to load the bytes, and their exchange (ipu.md 2.5).
 Cycles copy_cycles(const Target& target, Bytes bytes) {
-  return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} +
-         exchange_cycles(target, bytes, false);
+  return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} + exchange_cycles(target, bytes, false);
 }
 
 Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared) {
-  const std::int64_t rate =
-      target.exchange_bytes_per_cycle * (shared ? target.tiles_per_exchange_bus : 1);
+  const std::int64_t rate = target.exchange_bytes_per_cycle * (shared ? target.tiles_per_exchange_bus : 1);
   return Cycles{ceil_div(bytes.count(), rate)};
 }
 
@@ -179,8 +171,7 @@ Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t
     }
     return total;
   }
-  // A tile adds `fan_in` partial sums of each of its outputs in a stage, and then has fewer
-  // outputs.
+  // A tile adds `fan_in` partial sums of each of its outputs in a stage, and then has fewer outputs.
   const int stages = stages_for(depth);
   const std::int64_t factor = root(depth, stages);
   std::int64_t left = depth;

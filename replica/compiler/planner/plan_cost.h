@@ -13,9 +13,9 @@
 /// What a plan costs on the busiest tile (ipu.md 2.5 and 2.7).
 namespace poprun::planner {
 
-/// What the busiest tile of a plan holds and computes in one serial step (ipu.md 2.4): the facts
-/// that costs are made of. Costs never fall if a number grows, so the smallest numbers that a set
-/// of plans has give a lower bound of their costs.
+/// What the busiest tile of a plan holds and computes in one serial step (ipu.md 2.4): the facts that costs are made
+/// of. Costs never fall if a number grows, so the smallest numbers that a set of plans has give a lower bound of their
+/// costs.
 struct Load {
   TilePart part;
   std::int64_t input_elements = 0;   ///< That the part reads.
@@ -33,8 +33,8 @@ struct Load {
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// What a tile rearranges before the first step, where all tiles of the device share the work:
-  /// operands that the view copies, and with serial steps the weights.
+  /// What a tile rearranges before the first step, where all tiles of the device share the work: operands that the view
+  /// copies, and with serial steps the weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;
@@ -48,16 +48,12 @@ struct Blocks {
 };
 Blocks blocks_of(const Product& viewed, const Vertex& vertex);
 
-/// Input elements of one dimension that `outputs` neighbouring outputs and `kernel` neighbouring
-/// kernel elements read: ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) /
-/// input_dilation, not more than there are.
-std::int64_t input_range(const FieldDimension& dimension, std::int64_t outputs,
-                         std::int64_t kernel);
+/// Input elements of one dimension that `outputs` neighbouring outputs and `kernel` neighbouring kernel elements read:
+/// ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) / input_dilation, not more than there are.
+std::int64_t input_range(const FieldDimension& dimension, std::int64_t outputs, std::int64_t kernel);
 
-/// Requires: no split is larger than its dimension, and serial splits divide the blocks of
-/// channels.
-Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target,
-             const Splits& splits);
+/// Requires: no split is larger than its dimension, and serial splits divide the blocks of channels.
+Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Splits& splits);
 
 /// Cycles of all serial steps together, by what the chip does.
 struct PlanCycles {
@@ -70,12 +66,8 @@ struct PlanCycles {
   Cycles slice;              ///< Taking a step's operands out of the whole, and putting results in.
   Cycles accumulate;         ///< Adding a step's sums to those of the steps before.
 
-  [[nodiscard]] Cycles exchange() const {
-    return exchange_input + exchange_weights + exchange_partials;
-  }
-  [[nodiscard]] Cycles total() const {
-    return exchange() + copy + compute + reduce + slice + accumulate;
-  }
+  [[nodiscard]] Cycles exchange() const { return exchange_input + exchange_weights + exchange_partials; }
+  [[nodiscard]] Cycles total() const { return exchange() + copy + compute + reduce + slice + accumulate; }
 
   friend bool operator==(const PlanCycles&, const PlanCycles&) = default;
 };
@@ -104,8 +96,7 @@ struct Cost {
 };
 
 /// The cost of a load. Both totals never fall if a number of the load grows.
-Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target,
-             const Load& load);
+Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load);
 
 /// Its pieces, one file each.
 ///

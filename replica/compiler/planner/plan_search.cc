@@ -38,8 +38,7 @@ struct Way {
   Vertex vertex;
 };
 
-std::vector<Way> ways_of(const std::vector<ViewedProduct>& views, const Target& target,
-                         Arithmetic arithmetic) {
+std::vector<Way> ways_of(const std::vector<ViewedProduct>& views, const Target& target, Arithmetic arithmetic) {
   std::vector<Way> ways;
   for (const ViewedProduct& viewed : views) {
     for (const Vertex& vertex : vertices_for(viewed.product, target, arithmetic)) {
@@ -49,8 +48,8 @@ std::vector<Way> ways_of(const std::vector<ViewedProduct>& views, const Target& 
   return ways;
 }
 
-/// The ways by the time of the vertex if one tile did everything. Good plans that are found early
-/// save the search much of the rest; the order does not change the result.
+/// The ways by the time of the vertex if one tile did everything. Good plans that are found early save the search much
+/// of the rest; the order does not change the result.
 std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   const auto cycles = [&target](const Way& way) {
     const Load load = load_of(*way.viewed, way.vertex, target, Splits{});
@@ -60,8 +59,8 @@ std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   return ways;
 }
 
-/// The search over the splits of one view and vertex. Channels are cut first, because they decide
-/// the weights; at each level a lower bound of everything below is compared with the frontier.
+/// The search over the splits of one view and vertex. Channels are cut first, because they decide the weights; at each
+/// level a lower bound of everything below is compared with the frontier.
 class SplitSearch {
  public:
   SplitSearch(const Way& way, const Target& target, Frontier& frontier)
@@ -156,11 +155,8 @@ class SplitSearch {
       }
       s.columns = columns;
       const Cost cost = cost_of(viewed_, vertex_, target_, load_of(viewed_, vertex_, target_, s));
-      frontier_.offer({.cycles = cost.cycles.total(),
-                       .bytes = cost.bytes.total(),
-                       .tiles = s.tiles(),
-                       .splits = s,
-                       .way = way_});
+      frontier_.offer(
+          {.cycles = cost.cycles.total(), .bytes = cost.bytes.total(), .tiles = s.tiles(), .splits = s, .way = way_});
     }
   }
 
@@ -169,24 +165,22 @@ class SplitSearch {
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;
-    const std::int64_t positions =
-        whole.part.batch * ceil_div(whole.part.rows * whole.part.columns, left);
+    const std::int64_t positions = whole.part.batch * ceil_div(whole.part.rows * whole.part.columns, left);
     const std::int64_t even = s.batch > 1 ? positions : ceil_div(whole.part.positions(), left);
     part.batch = 1;
     part.rows = 1;
     // One row, as long as it takes with a dilated input: see the vertices.
     part.columns = ceil_div(even, product_.field[0].input_dilation);
     least.sums = even * part.outputs * part.groups;
-    least.input_elements =
-        ceil_div(whole.part.batch * inputs_read_, left * s.kernel) * part.inputs * part.groups;
+    least.input_elements = ceil_div(whole.part.batch * inputs_read_, left * s.kernel) * part.inputs * part.groups;
     least.input_share = ceil_div(least.input_elements, s.outputs);
     least.input_received = least.input_elements - least.input_elements / s.outputs;
     least.weight_share = ceil_div(whole.weight_elements, s.positions() * left);
     return least;
   }
 
-  /// Whether the least load of all plans that cut positions and output channels of `s` is beaten:
-  /// one block of output channels, with an even share of all pairs of position and block.
+  /// Whether the least load of all plans that cut positions and output channels of `s` is beaten: one block of output
+  /// channels, with an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
       return false;  // More channels at once are faster there, so one block gives no bound.
@@ -253,16 +247,14 @@ void Frontier::offer(const Candidate& candidate) {
     return;
   }
   const auto first = std::ranges::lower_bound(points_, candidate.cycles, {}, &Candidate::cycles);
-  if (first != points_.end() && first->cycles == candidate.cycles &&
-      first->bytes == candidate.bytes) {
+  if (first != points_.end() && first->cycles == candidate.cycles && first->bytes == candidate.bytes) {
     if (comes_first(candidate, *first)) {
       *first = candidate;
     }
     return;
   }
-  const auto last = std::find_if(first, points_.end(), [&candidate](const Candidate& point) {
-    return point.bytes < candidate.bytes;
-  });
+  const auto last = std::find_if(first, points_.end(),
+                                 [&candidate](const Candidate& point) { return point.bytes < candidate.bytes; });
   points_.insert(points_.erase(first, last), candidate);
 }
 
@@ -289,12 +281,12 @@ std::vector<Plan> find_plans(const Product& product, const Target& target) {
   std::vector<Plan> plans;
   for (const Candidate& point : frontier.points()) {
     const Way& way = ways[point.way];
-    plans.push_back({.product = product,
-                     .viewed = *way.viewed,
-                     .vertex = way.vertex,
-                     .splits = point.splits,
-                     .cost = cost_of(*way.viewed, way.vertex, target,
-                                     load_of(*way.viewed, way.vertex, target, point.splits))});
+    plans.push_back(
+        {.product = product,
+         .viewed = *way.viewed,
+         .vertex = way.vertex,
+         .splits = point.splits,
+         .cost = cost_of(*way.viewed, way.vertex, target, load_of(*way.viewed, way.vertex, target, point.splits))});
   }
   return plans;
 }

@@ -24,28 +24,25 @@ struct Choice {
   bool target_met = true;      ///< False: kMemoryTargetWarning is due.
 };
 
-/// Plans products on one device. All plans of a product that can be the best one for some share are
-/// found once, and kept.
+/// Plans products on one device. All plans of a product that can be the best one for some share are found once, and
+/// kept.
 ///
 /// threads: one at a time. determinism: the same product and device give the same plan.
 class Planner {
  public:
   explicit Planner(const Device& device);
 
-  /// The fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths
-  /// of a tile. If there is none, the plan with the fewest temporary bytes, and target_met is
-  /// false. Share 0 asks for the fewest bytes, so it is always met (ipu.md 2.2).
+  /// The fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of a tile. If there
+  /// is none, the plan with the fewest temporary bytes, and target_met is false. Share 0 asks for the fewest bytes, so
+  /// it is always met (ipu.md 2.2).
   ///
   /// Only of plans that suit, where there are any. More memory never gives a slower plan.
-  Choice choose(const Product& product, std::int64_t permille,
-                const std::function<bool(const Plan&)>& suits = {});
+  Choice choose(const Product& product, std::int64_t permille, const std::function<bool(const Plan&)>& suits = {});
 
   /// Every plan that choose() can return: rising cycles, falling temporary bytes.
   const std::vector<Plan>& plans(const Product& product);
 
-  [[nodiscard]] Target target(Arithmetic arithmetic) const {
-    return target_of(device_, arithmetic);
-  }
+  [[nodiscard]] Target target(Arithmetic arithmetic) const { return target_of(device_, arithmetic); }
 
   /// Different products planned so far.
   [[nodiscard]] std::size_t products() const { return plans_.size(); }

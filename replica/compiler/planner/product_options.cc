@@ -38,8 +38,7 @@ T everywhere(const std::vector<ProductSetting<T>>& settings, T otherwise) {
 
 template <typename T>
 bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
-  return std::ranges::all_of(
-      settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
+  return std::ranges::all_of(settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
 }
 
 /// "there is no matmul on IPU 2; IPUs with one: 0, 1", for a setting that is for no product.
@@ -60,17 +59,15 @@ std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedP
   const std::string_view place = setting.stage ? "stage" : "IPU";
   const std::uint32_t wanted = setting.stage ? *setting.stage : *setting.ipu;
   return fmt::format("there is no {} {} {} {}{}", kinds, setting.stage ? "in" : "on", place, wanted,
-                     others.empty()
-                         ? ""
-                         : fmt::format("; {}{} with one: {}", place, others.size() == 1 ? "" : "s",
-                                       fmt::join(others, ", ")));
+                     others.empty() ? ""
+                                    : fmt::format("; {}{} with one: {}", place, others.size() == 1 ? "" : "s",
+                                                  fmt::join(others, ", ")));
 }
 
 }  // namespace
 
 bool is_default(const PlannerOptions& options) {
-  return all_are(options.available_memory, kDefaultPermille) &&
-         all_are(options.partials, Partials::kFloat);
+  return all_are(options.available_memory, kDefaultPermille) && all_are(options.partials, Partials::kFloat);
 }
 
 std::int64_t permille_everywhere(const PlannerOptions& options) {
@@ -83,8 +80,7 @@ Partials partials_everywhere(const PlannerOptions& options) {
 
 template <typename T>
 bool ProductSettings::Rule<T>::is_for(const PlacedProduct& product) const {
-  return (!setting.products || *setting.products == product.kind) &&
-         (!setting.ipu || *setting.ipu == product.ipu) &&
+  return (!setting.products || *setting.products == product.kind) && (!setting.ipu || *setting.ipu == product.ipu) &&
          (!setting.stage || *setting.stage == product.stage) &&
          (!operators || std::regex_search(product.name, *operators));
 }
@@ -105,8 +101,8 @@ Result<std::vector<ProductSettings::Rule<T>>> ProductSettings::rules_of(
       try {
         rule.operators.emplace(setting.operators);
       } catch (const std::regex_error& error) {
-        return fail(ErrorCode::kUsage, fmt::format("{}: not a regular expression: {}",
-                                                   shown(key, setting), error.what()));
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: not a regular expression: {}", shown(key, setting), error.what()));
       }
     }
     rules.push_back(std::move(rule));
@@ -148,8 +144,7 @@ ProductOptions ProductSettings::of(const PlacedProduct& product) const {
 
 template <typename T>
 Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule<T>>& rules,
-                                    std::span<const PlacedProduct> products,
-                                    std::vector<std::string>& notes) {
+                                    std::span<const PlacedProduct> products, std::vector<std::string>& notes) {
   constexpr std::size_t kExamples = 4;
   for (const Rule<T>& rule : rules) {
     const ProductSetting<T>& setting = rule.setting;
@@ -158,35 +153,30 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
       continue;
     }
     if (setting.operators.empty()) {
-      notes.push_back(
-          fmt::format("{} has no effect: {}", shown(key, setting), why_unused(setting, products)));
+      notes.push_back(fmt::format("{} has no effect: {}", shown(key, setting), why_unused(setting, products)));
       continue;
     }
     std::vector<std::string> names;
     std::ranges::transform(products, std::back_inserter(names), &PlacedProduct::name);
     const std::string close = nearest(setting.operators, names);
     names.resize(std::min(names.size(), kExamples));
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("{}: no convolution or matmul of the model has such a name; {}",
-                    shown(key, setting),
-                    !close.empty()  ? fmt::format("did you mean {}?", close)
-                    : names.empty() ? "it has none"
-                                    : fmt::format("there are {} ...", fmt::join(names, ", "))));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: no convolution or matmul of the model has such a name; {}", shown(key, setting),
+                            !close.empty()  ? fmt::format("did you mean {}?", close)
+                            : names.empty() ? "it has none"
+                                            : fmt::format("there are {} ...", fmt::join(names, ", "))));
   }
   return {};
 }
 
-Result<std::vector<std::string>> ProductSettings::notes_of_no_effect(
-    std::span<const PlacedProduct> products) const {
+Result<std::vector<std::string>> ProductSettings::notes_of_no_effect(std::span<const PlacedProduct> products) const {
   std::vector<std::string> notes;
   POPRUN_TRY(note_unused(kAvailableMemoryKey, available_memory_, products, notes));
   POPRUN_TRY(note_unused(kPartialsKey, partials_, products, notes));
   return notes;
 }
 
-std::vector<std::string> ProductSettings::notes_of_unequal(
-    std::span<const PlacedProduct> products) const {
+std::vector<std::string> ProductSettings::notes_of_unequal(std::span<const PlacedProduct> products) const {
   std::map<std::uint32_t, std::set<std::int64_t>> by_ipu;
   for (const PlacedProduct& product : products) {
     by_ipu[product.ipu].insert(of(product).permille);
@@ -198,10 +188,10 @@ std::vector<std::string> ProductSettings::notes_of_unequal(
     }
     std::vector<std::string> texts;
     std::ranges::transform(found, std::back_inserter(texts), proportion_text);
-    notes.push_back(fmt::format(
-        "{} is unequal on IPU {} ({}): products that are otherwise equal cannot share code there, "
-        "which costs memory; one value for each IPU avoids that",
-        kAvailableMemoryKey, ipu, fmt::join(texts, ", ")));
+    notes.push_back(
+        fmt::format("{} is unequal on IPU {} ({}): products that are otherwise equal cannot share code there, "
+                    "which costs memory; one value for each IPU avoids that",
+                    kAvailableMemoryKey, ipu, fmt::join(texts, ", ")));
   }
   return notes;
 }
@@ -227,8 +217,7 @@ void set_options(Attributes& attributes, const ProductOptions& options) {
 }
 
 std::int64_t permille_of(const Attributes& attributes) {
-  return attributes.has(kAvailableMemoryAttribute) ? attributes.integer(kAvailableMemoryAttribute)
-                                                   : kDefaultPermille;
+  return attributes.has(kAvailableMemoryAttribute) ? attributes.integer(kAvailableMemoryAttribute) : kDefaultPermille;
 }
 
 Partials partials_of(const Attributes& attributes) {

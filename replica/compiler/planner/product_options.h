@@ -23,15 +23,15 @@
 ///   ipu1             an IPU, likewise
 ///   0.6              everywhere, likewise
 ///
-/// A stage is narrower than an IPU, since it lies on one, and IPUs may hold several. Of settings
-/// that are equally narrow the last one decides.
+/// A stage is narrower than an IPU, since it lies on one, and IPUs may hold several. Of settings that are equally
+/// narrow the last one decides.
 namespace poprun {
 
 /// Type of partial sums.
 enum class Partials : std::uint8_t { kFloat, kHalf };
 
-/// Part of a tile's memory that a product's temporary values may take, in thousandths. 600 is
-/// PopLibs' default (seed 003, section 1.1).
+/// Part of a tile's memory that a product's temporary values may take, in thousandths. 600 is PopLibs' default (seed
+/// 003, section 1.1).
 inline constexpr std::int64_t kDefaultPermille = 600;
 
 /// One setting, for products of one kind or both, in one place or everywhere.
@@ -55,8 +55,8 @@ struct PlannerOptions {
 /// Whether every product has the defaults: then no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// What holds everywhere but for narrower settings: the part of a tile's memory, in thousandths,
-/// and the type of partial sums.
+/// What holds everywhere but for narrower settings: the part of a tile's memory, in thousandths, and the type of
+/// partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Partials partials_everywhere(const PlannerOptions& options);
 
@@ -87,13 +87,11 @@ class ProductSettings {
 
   /// What the job is told of settings that are for none of its products: one line each.
   /// Errors: kUsage, names whose pattern matches none, with the nearest one.
-  [[nodiscard]] Result<std::vector<std::string>> notes_of_no_effect(
-      std::span<const PlacedProduct> products) const;
+  [[nodiscard]] Result<std::vector<std::string>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
-  /// One line for each IPU whose products have unequal proportions of memory: equal products with
-  /// unequal proportions cannot share code (seed 003, section 3).
-  [[nodiscard]] std::vector<std::string> notes_of_unequal(
-      std::span<const PlacedProduct> products) const;
+  /// One line for each IPU whose products have unequal proportions of memory: equal products with unequal proportions
+  /// cannot share code (seed 003, section 3).
+  [[nodiscard]] std::vector<std::string> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
  private:
   template <typename T>
@@ -107,21 +105,19 @@ class ProductSettings {
   };
 
   template <typename T>
-  static Result<std::vector<Rule<T>>> rules_of(std::string_view key,
-                                               const std::vector<ProductSetting<T>>& settings);
+  static Result<std::vector<Rule<T>>> rules_of(std::string_view key, const std::vector<ProductSetting<T>>& settings);
   template <typename T>
   static const Rule<T>* deciding(const std::vector<Rule<T>>& rules, const PlacedProduct& product);
   template <typename T>
   static Status note_unused(std::string_view key, const std::vector<Rule<T>>& rules,
-                            std::span<const PlacedProduct> products,
-                            std::vector<std::string>& notes);
+                            std::span<const PlacedProduct> products, std::vector<std::string>& notes);
 
   std::vector<Rule<std::int64_t>> available_memory_;
   std::vector<Rule<Partials>> partials_;
 };
 
-/// Where an operation's options stand among its attributes, which its gradients and clones inherit.
-/// Neither is there where it has its default.
+/// Where an operation's options stand among its attributes, which its gradients and clones inherit. Neither is there
+/// where it has its default.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 

@@ -8,11 +8,11 @@
 #include "replica/base/error.h"
 #include "replica/device/product.h"
 
-/// Accumulating Matrix Product (ipu.md 2.6). Weights are loaded as blocks of input x output
-/// channels; then the positions of the field stream through.
+/// Accumulating Matrix Product (ipu.md 2.6). Weights are loaded as blocks of input x output channels; then the
+/// positions of the field stream through.
 /// HMAC: for each output a dot product along a run of input channels (ipu.md 2.6).
-/// SLIC: grouped convolutions in half precision with very few channels in a group, by windows of
-/// four kernel columns (ipu.md 2.3).
+/// SLIC: grouped convolutions in half precision with very few channels in a group, by windows of four kernel columns
+/// (ipu.md 2.3).
 namespace poprun::planner {
 namespace {
 
@@ -29,8 +29,7 @@ std::int64_t position_cycles(const Vertex& v, const Target& target) {
 }
 
 std::int64_t load_cycles(const Vertex& v, const Target& target) {
-  return ceil_div(target.block_inputs * v.outputs * target.element.count(),
-                  target.load_bytes_per_cycle);
+  return ceil_div(target.block_inputs * v.outputs * target.element.count(), target.load_bytes_per_cycle);
 }
 
 /// The 1x1 vertex: 38 + (n - 3) * 4 of a worker in half, 46 + (n - 3) * 8 in float.
@@ -43,8 +42,7 @@ std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& pa
 }
 
 /// The nx1 vertex: kernel rows in blocks of the filter height, one column after the other.
-std::int64_t spatial(const Vertex& v, const Product& product, const Target& target,
-                     const TilePart& part) {
+std::int64_t spatial(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t height = filter_height(v, target);
   const std::int64_t kernel_outer = ceil_div(part.kernel_rows, height);
@@ -52,9 +50,8 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
   const std::int64_t load = load_cycles(v, target);
   const std::int64_t gather = height == 1 ? 15 : height == 2 ? 46 : 60;
   // Only every so many outputs meet an element of a dilated input.
-  const WorkerRun run =
-      worker_run(part.batch * ceil_div(part.rows, product.field[0].input_dilation),
-                 ceil_div(part.columns, product.field[1].input_dilation), target.workers);
+  const WorkerRun run = worker_run(part.batch * ceil_div(part.rows, product.field[0].input_dilation),
+                                   ceil_div(part.columns, product.field[1].input_dilation), target.workers);
   const std::int64_t worker = 18 + run.rows * 28 + run.positions * position_cycles(v, target);
   const std::int64_t element = 12 + load + passes * (gather + 3) + target.workers * worker;
   return 109 + 54 + zeroing_cycles(target, part).count() +
@@ -62,8 +59,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
 }
 
 /// Whether the 1x1 vertex can do it: the part has a single kernel element.
-bool has_pointwise_part(const Vertex& v, const Product& product, const Target& target,
-                        const TilePart& part) {
+bool has_pointwise_part(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   return part.kernel_rows == 1 && part.kernel_columns == 1 && v.inputs == target.block_inputs &&
          product.field[0].input_dilation == 1 && product.field[1].input_dilation == 1;
 }
@@ -118,16 +114,14 @@ std::string to_text(const Vertex& v) {
   return "";
 }
 
-std::vector<Vertex> vertices_for(const Product& product, const Target& target,
-                                 Arithmetic arithmetic) {
+std::vector<Vertex> vertices_for(const Product& product, const Target& target, Arithmetic arithmetic) {
   std::vector<Vertex> found = amp_vertices(product, target);
   std::ranges::copy(slic_vertices(product, arithmetic), std::back_inserter(found));
   std::ranges::copy(hmac_vertices(product, target), std::back_inserter(found));
   return found;
 }
 
-Cycles vertex_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                     const TilePart& part) {
+Cycles vertex_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
   switch (vertex.kind) {
     case VertexKind::kAmp:
       return amp_cycles(vertex, product, target, part);
@@ -149,10 +143,9 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// float32 sums in all columns, float16 in all or in eight. Without groups, a kernel of several
-/// rows fills blocks with fewer input channels, as long as those hold all channels: grouped
-/// convolutions pad theirs to a whole block, or they would be faster than seed 003's table 2.1
-/// shows [I].
+/// float32 sums in all columns, float16 in all or in eight. Without groups, a kernel of several rows fills blocks with
+/// fewer input channels, as long as those hold all channels: grouped convolutions pad theirs to a whole block, or they
+/// would be faster than seed 003's table 2.1 shows [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {
@@ -163,8 +156,8 @@ std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<Vertex> found;
   for (std::int64_t rows = 1; rows <= kMaxFilterHeight; rows *= 2) {
     const std::int64_t inputs = target.block_inputs / rows;
-    const bool fits = rows == 1 || (product.groups == 1 && product.input_channels <= inputs &&
-                                    product.field[0].kernel > 1);
+    const bool fits =
+        rows == 1 || (product.groups == 1 && product.input_channels <= inputs && product.field[0].kernel > 1);
     for (const std::int64_t outputs : columns) {
       if (fits) {
         found.push_back({.kind = VertexKind::kAmp, .inputs = inputs, .outputs = outputs});
@@ -174,11 +167,9 @@ std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   return found;
 }
 
-Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                  const TilePart& part) {
-  return Cycles{has_pointwise_part(vertex, product, target, part)
-                    ? pointwise(vertex, target, part)
-                    : spatial(vertex, product, target, part)};
+Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
+  return Cycles{has_pointwise_part(vertex, product, target, part) ? pointwise(vertex, target, part)
+                                                                  : spatial(vertex, product, target, part)};
 }
 
 /// Runs of up to 8 channels; all of a group; or long runs that cut the channels evenly [I].
@@ -200,14 +191,12 @@ std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target
 }
 
 /// A worker: 19 + positions * (7 + output channels * (3 + run / vector width)) for each run.
-Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                   const TilePart& part) {
+Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
   // Only every so many outputs meet an element of a dilated input.
   const std::int64_t rows = ceil_div(part.rows, product.field[0].input_dilation);
   const std::int64_t columns = ceil_div(part.columns, product.field[1].input_dilation);
   const std::int64_t positions = ceil_div(part.batch * rows * columns, target.workers);
-  const std::int64_t runs =
-      part.groups * part.kernel_rows * part.kernel_columns * (part.inputs / vertex.inputs);
+  const std::int64_t runs = part.groups * part.kernel_rows * part.kernel_columns * (part.inputs / vertex.inputs);
   const std::int64_t dot = 3 + ceil_div(vertex.inputs, target.vector_width);
   const std::int64_t worker = 19 + positions * runs * (7 + part.outputs * dot);
   return zeroing_cycles(target, part) + Cycles{target.workers * worker};
@@ -215,8 +204,8 @@ Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& t
 
 std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic) {
   std::vector<Vertex> found;
-  if (arithmetic == Arithmetic::kF32 || product.groups == 1 ||
-      product.input_channels != product.output_channels || product.field[1].kernel == 1) {
+  if (arithmetic == Arithmetic::kF32 || product.groups == 1 || product.input_channels != product.output_channels ||
+      product.field[1].kernel == 1) {
     return found;
   }
   for (const FieldDimension& d : product.field) {
@@ -226,20 +215,17 @@ std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic)
   }
   for (const Block& block : kBlocks) {
     if (block.channels == product.input_channels && block.groups <= product.groups) {
-      found.push_back({.kind = VertexKind::kSlic,
-                       .groups = block.groups,
-                       .inputs = block.channels,
-                       .outputs = block.channels});
+      found.push_back(
+          {.kind = VertexKind::kSlic, .groups = block.groups, .inputs = block.channels, .outputs = block.channels});
     }
   }
   return found;
 }
 
-/// The overheads are those of the AMP vertex nx1 [I]; the rate is 8 * min(vector width, channels)
-/// multiply-accumulates in a cycle.
+/// The overheads are those of the AMP vertex nx1 [I]; the rate is 8 * min(vector width, channels) multiply-accumulates
+/// in a cycle.
 Cycles slic_cycles(const Vertex& v, const Target& target, const TilePart& part) {
-  const std::int64_t blocks =
-      (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
+  const std::int64_t blocks = (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t macs = v.groups * v.inputs * v.outputs * kWindow;
   const std::int64_t rate = std::min(target.vector_width, v.inputs) * 8;
   const std::int64_t load = ceil_div(macs * target.element.count(), target.load_bytes_per_cycle);

@@ -23,8 +23,8 @@ struct Target {
 
   /// Multiply-accumulates of the matrix unit in a cycle.
   std::int64_t macs_per_cycle = 0;
-  /// Columns of the matrix unit: output channels that it sums at once. Each takes 4 products of
-  /// float16 or 1 of float32 in a cycle [I]: Mk2 has 16, 8 if float16 is summed in float32.
+  /// Columns of the matrix unit: output channels that it sums at once. Each takes 4 products of float16 or 1 of float32
+  /// in a cycle [I]: Mk2 has 16, 8 if float16 is summed in float32.
   std::int64_t columns = 0;
   /// Input channels of a full block of weights: 16 of float16, 8 of float32. [D] poplibs.
   std::int64_t block_inputs = 0;
@@ -35,9 +35,7 @@ struct Target {
   Bytes partial;  ///< A sum's.
 
   /// `permille` thousandths of a tile, rounded down.
-  [[nodiscard]] Bytes share(std::int64_t permille) const {
-    return Bytes{bytes_per_tile.count() * permille / 1000};
-  }
+  [[nodiscard]] Bytes share(std::int64_t permille) const { return Bytes{bytes_per_tile.count() * permille / 1000}; }
 };
 
 /// Requires: the device has at least one tile.
@@ -77,26 +75,22 @@ struct TilePart {
 };
 
 /// Vertices that can compute `product`, each kind's in a fixed order. HMAC can compute everything.
-std::vector<Vertex> vertices_for(const Product& product, const Target& target,
-                                 Arithmetic arithmetic);
+std::vector<Vertex> vertices_for(const Product& product, const Target& target, Arithmetic arithmetic);
 
 /// Cycles of a tile for its part. Grows with every number of the part.
-Cycles vertex_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                     const TilePart& part);
+Cycles vertex_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part);
 
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target);
-Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                  const TilePart& part);
+Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part);
 
 std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic);
 Cycles slic_cycles(const Vertex& vertex, const Target& target, const TilePart& part);
 
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& target);
-Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target,
-                   const TilePart& part);
+Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part);
 
-/// The run of positions of the busiest worker, where rows of `columns` positions are dealt out in
-/// equal runs, and the rows that it takes.
+/// The run of positions of the busiest worker, where rows of `columns` positions are dealt out in equal runs, and the
+/// rows that it takes.
 struct WorkerRun {
   std::int64_t rows = 0;
   std::int64_t positions = 0;

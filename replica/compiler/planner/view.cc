@@ -7,8 +7,8 @@
 namespace poprun::planner {
 namespace {
 
-/// With output y' = output - 1 - y and the former input as kernel, element u of it meets element k
-/// of the former kernel where k * kernel_dilation = u * input_dilation - y * stride + padding.
+/// With output y' = output - 1 - y and the former input as kernel, element u of it meets element k of the former kernel
+/// where k * kernel_dilation = u * input_dilation - y * stride + padding.
 FieldDimension swapped(const FieldDimension& d) {
   return {.input = d.kernel,
           .kernel = d.input,
@@ -57,14 +57,12 @@ ViewedProduct combine(ViewedProduct viewed, std::int64_t groups) {
 
 /// Whether each output reads one place of the input, the same one.
 bool is_pointwise(const FieldDimension& d) {
-  return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 &&
-         d.input == d.output;
+  return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 && d.input == d.output;
 }
 
 /// Whether parts of the joined batch, rows and columns are others than of each of them.
 bool may_flatten(const Product& p) {
-  const int longer =
-      (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
+  const int longer = (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
   return is_pointwise(p.field[0]) && is_pointwise(p.field[1]) && longer > 1;
 }
 
@@ -148,8 +146,8 @@ std::vector<ViewedProduct> views_of(const Product& product, std::int64_t block_i
     views.push_back(flatten(plain));
   }
   const std::size_t uncombined = views.size();
-  for (std::int64_t join = 2; product.input_channels <= 2 && product.groups % join == 0 &&
-                              join * product.input_channels <= block_inputs;
+  for (std::int64_t join = 2;
+       product.input_channels <= 2 && product.groups % join == 0 && join * product.input_channels <= block_inputs;
        join *= 2) {
     for (std::size_t k = 0; k < uncombined; ++k) {
       views.push_back(combine(views[k], join));

@@ -21,12 +21,11 @@
 ///            need not end where a row does. Nothing is copied.
 namespace poprun::planner {
 
-/// Into how many parts each dimension of a viewed product is cut. Parallel parts lie on different
-/// tiles, serial ones are computed one after the other by the same tiles.
+/// Into how many parts each dimension of a viewed product is cut. Parallel parts lie on different tiles, serial ones
+/// are computed one after the other by the same tiles.
 ///
-/// Members are in the order of tiles, outermost first (ipu.md 2.3): tiles that differ only in their
-/// output channels are neighbours and read the same inputs. Plans of equal cost are ordered by
-/// these numbers.
+/// Members are in the order of tiles, outermost first (ipu.md 2.3): tiles that differ only in their output channels are
+/// neighbours and read the same inputs. Plans of equal cost are ordered by these numbers.
 struct Splits {
   std::int64_t groups = 1;
   std::int64_t inputs = 1;  ///< Input channels.
@@ -42,9 +41,7 @@ struct Splits {
   [[nodiscard]] std::int64_t reduction_depth() const { return inputs * kernel; }
   /// Tiles that read the same weights.
   [[nodiscard]] std::int64_t positions() const { return batch * rows * columns; }
-  [[nodiscard]] std::int64_t tiles() const {
-    return groups * reduction_depth() * positions() * outputs;
-  }
+  [[nodiscard]] std::int64_t tiles() const { return groups * reduction_depth() * positions() * outputs; }
   [[nodiscard]] std::int64_t serial() const { return serial_inputs * serial_outputs; }
 
   friend auto operator<=>(const Splits&, const Splits&) = default;

@@ -63,12 +63,11 @@ class Comparison {
     if (same == rewritten_.functions.end() || same->called) {
       return std::optional(Difference{fmt::format("function {} is gone", function.name), {}, {}});
     }
-    const bool counts = std::ranges::any_of(
-        function.regions, [](const FlatRegion& region) { return region.repeat > 1; });
+    const bool counts =
+        std::ranges::any_of(function.regions, [](const FlatRegion& region) { return region.repeat > 1; });
     const Holders holders = holders_of_values();
     POPRUN_TRY(plain_run_.run(f, counts));
-    POPRUN_TRY(rewritten_run_.run(static_cast<std::uint32_t>(same - rewritten_.functions.begin()),
-                                  counts));
+    POPRUN_TRY(rewritten_run_.run(static_cast<std::uint32_t>(same - rewritten_.functions.begin()), counts));
     std::optional<Difference> difference = sent(where);
     difference = difference ? difference : variables(where);
     return difference ? difference : carried(f, where, holders);
@@ -87,15 +86,13 @@ class Comparison {
     return holders;
   }
 
-  /// What a function found in the rewritten job is what one tensor of the plain job held, the same
-  /// one as when it ran before.
-  std::optional<Difference> carried(std::uint32_t f, const std::string& where,
-                                    const Holders& holders) {
+  /// What a function found in the rewritten job is what one tensor of the plain job held, the same one as when it ran
+  /// before.
+  std::optional<Difference> carried(std::uint32_t f, const std::string& where, const Holders& holders) {
     for (const auto& [slot, value] : rewritten_run_.carried()) {
       std::set<std::uint32_t> same;
       const auto [begin, end] = holders.equal_range(value.number);
-      std::transform(begin, end, std::inserter(same, same.end()),
-                     [](const auto& holder) { return holder.second; });
+      std::transform(begin, end, std::inserter(same, same.end()), [](const auto& holder) { return holder.second; });
       const auto [before, first] = carried_.try_emplace({f, slot}, same);
       std::erase_if(before->second, [&same](std::uint32_t t) { return !same.contains(t); });
       if (before->second.empty()) {
@@ -132,18 +129,16 @@ class Comparison {
   }
 
   static std::optional<Difference> sent(const std::string& stream, const std::string& where,
-                                        const std::vector<Sent>& wanted,
-                                        const std::vector<Sent>& got) {
+                                        const std::vector<Sent>& wanted, const std::vector<Sent>& got) {
     const auto [a, b] = std::ranges::mismatch(wanted, got);
     if (a == wanted.end() && b == got.end()) {
       return std::nullopt;
     }
     const std::int64_t index = a != wanted.end() ? a->index : b->index;
-    Difference difference{
-        fmt::format("record {} of stream '{}' differs in {}", index, stream, where), {}, {}};
+    Difference difference{fmt::format("record {} of stream '{}' differs in {}", index, stream, where), {}, {}};
     if (a != wanted.end() && b != got.end() && a->values.size() == b->values.size()) {
-      const auto [x, y] = std::ranges::mismatch(
-          a->values, b->values, [](const Value& v, const Value& w) { return v.equals(w); });
+      const auto [x, y] =
+          std::ranges::mismatch(a->values, b->values, [](const Value& v, const Value& w) { return v.equals(w); });
       if (x != a->values.end()) {
         difference.wanted = *x;
         difference.got = *y;
@@ -157,8 +152,8 @@ class Comparison {
     const std::vector<Tensor>& tensors = plain_.graph->tensors();
     for (std::uint32_t t = 0; t < tensors.size(); ++t) {
       const Tensor& tensor = tensors[t];
-      if (tensor.role != Role::kParameter && tensor.role != Role::kBuffer &&
-          tensor.role != Role::kConstant && tensor.role != Role::kOptimizerState) {
+      if (tensor.role != Role::kParameter && tensor.role != Role::kBuffer && tensor.role != Role::kConstant &&
+          tensor.role != Role::kOptimizerState) {
         continue;
       }
       if (!rewritten_.graph->has(tensor.name)) {
@@ -182,8 +177,8 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// Takes rounds out of a function of both graphs, so that few micro-batches are left, if both have
-/// them in one region. Faults of a region are those of any of its rounds, so few show them as well.
+/// Takes rounds out of a function of both graphs, so that few micro-batches are left, if both have them in one region.
+/// Faults of a region are those of any of its rounds, so few show them as well.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {
@@ -191,8 +186,7 @@ void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   }
   FlatRegion& from = *std::ranges::find_if(plain.regions, many);
   const std::int64_t less = from.repeat - kExplainedMicroBatches;
-  const auto region =
-      std::ranges::find_if(other.regions, [less](const FlatRegion& r) { return r.repeat > less; });
+  const auto region = std::ranges::find_if(other.regions, [less](const FlatRegion& r) { return r.repeat > less; });
   if (region == other.regions.end()) {
     return;
   }
@@ -207,9 +201,8 @@ void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
 
 bool is_short(const FlatGraph& graph) {
   return std::ranges::all_of(graph.functions, [](const FlatFunction& function) {
-    return std::ranges::all_of(function.regions, [](const FlatRegion& region) {
-      return region.repeat <= kExplainedMicroBatches;
-    });
+    return std::ranges::all_of(function.regions,
+                               [](const FlatRegion& region) { return region.repeat <= kExplainedMicroBatches; });
   });
 }
 
@@ -231,8 +224,7 @@ Status explain(FlatGraph plain, FlatGraph rewritten, const Difference& found) {
   const Difference& shown = again && *again ? **again : found;
   std::string why;
   if (again && *again && shown.got) {
-    why = ": " + (shown.wanted ? explain_difference(plain_history, *shown.wanted, rewritten_history,
-                                                    *shown.got)
+    why = ": " + (shown.wanted ? explain_difference(plain_history, *shown.wanted, rewritten_history, *shown.got)
                                : plain_history.name(*shown.got));
   }
   return fail(ErrorCode::kBug, "equivalence: " + shown.what + why);

@@ -38,8 +38,8 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Attributes that do not change what becomes of an operation's tensors: those of streams and
-/// exchanges about the others, and those that say whose part of a tensor a shard is.
+/// Attributes that do not change what becomes of an operation's tensors: those of streams and exchanges about the
+/// others, and those that say whose part of a tensor a shard is.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
          (effect == Effect::kStreamsIn && attribute == "fields") ||
@@ -55,8 +55,7 @@ std::string_view name_of(const Operation& operation, Effect effect) {
 /// The salt that an attribute asks for.
 std::optional<std::size_t> salt_of(const std::string& name, const Attribute& value) {
   const auto* salt = std::get_if<std::int64_t>(&value);
-  return salt != nullptr && keys_random_numbers(name) ? std::optional<std::size_t>(*salt)
-                                                      : std::nullopt;
+  return salt != nullptr && keys_random_numbers(name) ? std::optional<std::size_t>(*salt) : std::nullopt;
 }
 
 /// Salts that an operation asks its call for: as many as its highest number needs.
@@ -71,8 +70,7 @@ std::size_t salts_needed(const Operation& operation) {
 }
 
 /// Requires: there are as many salts as it needs.
-Number what_is(const Graph& graph, const Operation& operation, Effect effect,
-               const std::vector<std::string>& salts) {
+Number what_is(const Graph& graph, const Operation& operation, Effect effect, const std::vector<std::string>& salts) {
   NumberBuilder builder;
   builder.add(name_of(operation, effect));
   for (const auto& [name, value] : operation.attributes.values()) {
@@ -176,8 +174,7 @@ class Flattening {
       }
     }
     const Operator* op = find_operator(operation.kind);
-    flat.group =
-        static_cast<std::uint32_t>(flat.effect == Effect::kComputes ? 0 : group_of(operation));
+    flat.group = static_cast<std::uint32_t>(flat.effect == Effect::kComputes ? 0 : group_of(operation));
     if (op != nullptr) {
       flat.cut_inputs = op->on_shards.inputs;
       flat.cut_outputs = op->on_shards.outputs;
@@ -205,8 +202,8 @@ class Flattening {
     const std::optional<Call> call = Call::from(operation);
     const auto callee = call ? numbers_.find(call->function) : numbers_.end();
     if (callee == numbers_.end()) {
-      return fail(ErrorCode::kBug, fmt::format("equivalence: a call of no function: {}",
-                                               to_text(operation.attributes)));
+      return fail(ErrorCode::kBug,
+                  fmt::format("equivalence: a call of no function: {}", to_text(operation.attributes)));
     }
     flat.callee = callee->second;
     std::vector<Call>& calls = calls_[flat.callee];
@@ -240,13 +237,11 @@ class Flattening {
     return {};
   }
 
-  [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given,
-                                  std::size_t needed) const {
-    return fail(ErrorCode::kBug,
-                fmt::format("equivalence: {} '{}' of {} needs {} salts of its "
-                            "call, which has {}",
-                            flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
-                            flat_.functions[flat.function].name, needed, given));
+  [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given, std::size_t needed) const {
+    return fail(ErrorCode::kBug, fmt::format("equivalence: {} '{}' of {} needs {} salts of its "
+                                             "call, which has {}",
+                                             flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
+                                             flat_.functions[flat.function].name, needed, given));
   }
 
   void add_parts(const Operation& operation, FlatOperation& flat) {

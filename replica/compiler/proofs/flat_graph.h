@@ -33,8 +33,8 @@ struct FlatOperation {
   /// If it may work on shards (Operator::on_shards): inputs and outputs that are cut then.
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
-  /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream:
-  /// what holds for each of its tensors.
+  /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream: what holds for each
+  /// of its tensors.
   Number what;
   std::uint32_t inputs = 0;  ///< Begin of its ids in FlatGraph::ids; the outputs' follow.
   std::uint32_t input_count = 0;
@@ -46,8 +46,8 @@ struct FlatOperation {
   std::uint32_t group = 0;       ///< In exchanges of shards: replicas that share a tensor; 0: all.
   std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries, from 1 on.
   std::uint32_t call = 0;        ///< In calls: which of those of its callee.
-  /// Where FlatGraph::salted has `what` by call, for an operation that draws random numbers of its
-  /// call's salts. Otherwise kNotSalted.
+  /// Where FlatGraph::salted has `what` by call, for an operation that draws random numbers of its call's salts.
+  /// Otherwise kNotSalted.
   std::uint32_t salted = ~std::uint32_t{0};
   std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
@@ -65,8 +65,7 @@ struct FlatFunction {
   std::vector<FlatRegion> regions;
 };
 
-/// The entries of a stash or remote buffer. Values are kept in slots: one a tensor, then one an
-/// entry.
+/// The entries of a stash or remote buffer. Values are kept in slots: one a tensor, then one an entry.
 struct FlatStash {
   std::uint32_t tensor = 0;
   std::uint32_t begin = 0;  ///< Slot of entry 0.
@@ -86,8 +85,8 @@ struct FlatGraph {
   std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
   std::vector<Number> salted;
   std::vector<FlatStash> stashes;
-  /// For each move of entries, the entry that each tensor is from, then the one that each is to;
-  /// Copy::kWhole where it is whole. The first has no meaning.
+  /// For each move of entries, the entry that each tensor is from, then the one that each is to; Copy::kWhole where it
+  /// is whole. The first has no meaning.
   std::vector<std::int64_t> entries = {0};
   std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
   std::uint32_t slots = 0;
@@ -102,9 +101,7 @@ struct FlatGraph {
   [[nodiscard]] const Number& what(const FlatOperation& o, std::uint32_t call) const {
     return o.salted == kNotSalted ? o.what : salted[o.salted + call];
   }
-  [[nodiscard]] const std::string& name(std::uint32_t tensor) const {
-    return graph->tensors()[tensor].name;
-  }
+  [[nodiscard]] const std::string& name(std::uint32_t tensor) const { return graph->tensors()[tensor].name; }
   /// The tensor that a slot is, or the stash whose entry it is.
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 };

@@ -45,8 +45,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
 
 /// The plain job's evaluation, of those that `fits`, that has most in common with this one.
 template <typename Fits>
-const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is,
-                             Fits fits) {
+const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {
     const auto outputs = history.graph().outputs(*evaluation.operation);
     return outputs.empty() ? std::string{} : history.graph().name(outputs[evaluation.first]);
@@ -54,8 +53,7 @@ const Evaluation* most_alike(const History& plain, const History& rewritten, con
   const Evaluation* best = nullptr;
   std::size_t most = 0;
   for (const Evaluation& candidate : plain.evaluations()) {
-    if (candidate.now.run != is.now.run || candidate.inputs.size() != is.inputs.size() ||
-        !fits(candidate)) {
+    if (candidate.now.run != is.now.run || candidate.inputs.size() != is.inputs.size() || !fits(candidate)) {
       continue;
     }
     std::size_t score = name(plain, candidate) == name(rewritten, is) ? 2U : 1U;
@@ -70,13 +68,10 @@ const Evaluation* most_alike(const History& plain, const History& rewritten, con
   return best;
 }
 
-const Evaluation* counterpart(const History& plain, const History& rewritten,
-                              const Evaluation& is) {
-  const auto is_same = [&is](const Evaluation& e) {
-    return e.operation->what == is.operation->what;
-  };
-  const Evaluation* found = most_alike(
-      plain, rewritten, is, [&](const Evaluation& e) { return is_same(e) && same_instant(e, is); });
+const Evaluation* counterpart(const History& plain, const History& rewritten, const Evaluation& is) {
+  const auto is_same = [&is](const Evaluation& e) { return e.operation->what == is.operation->what; };
+  const Evaluation* found =
+      most_alike(plain, rewritten, is, [&](const Evaluation& e) { return is_same(e) && same_instant(e, is); });
   if (found == nullptr) {
     found = most_alike(plain, rewritten, is, [&](const Evaluation& e) {
       return e.operation->source->kind == is.operation->source->kind && same_instant(e, is);
@@ -86,29 +81,26 @@ const Evaluation* counterpart(const History& plain, const History& rewritten,
 }
 
 /// What is wrong about `is`, which should be `should`.
-std::string difference(const History& plain, const Evaluation& should, const History& rewritten,
-                       const Evaluation& is) {
+std::string difference(const History& plain, const Evaluation& should, const History& rewritten, const Evaluation& is) {
   const Operation& operation = *is.operation->source;
   const Operation& original = *should.operation->source;
   const bool is_other = is.operation->what != should.operation->what;
   if (is_other && operation.attributes != original.attributes) {
-    return fmt::format("has {}, the plain job's has {}", to_text(operation.attributes),
-                       to_text(original.attributes));
+    return fmt::format("has {}, the plain job's has {}", to_text(operation.attributes), to_text(original.attributes));
   }
   if (is_other) {
-    return fmt::format("makes {}, the plain job's makes {}",
-                       types_of(rewritten.graph(), *is.operation),
+    return fmt::format("makes {}, the plain job's makes {}", types_of(rewritten.graph(), *is.operation),
                        types_of(plain.graph(), *should.operation));
   }
-  const auto [wanted, got] = std::ranges::mismatch(
-      should.inputs, is.inputs, [](const Value& a, const Value& b) { return a.equals(b); });
+  const auto [wanted, got] =
+      std::ranges::mismatch(should.inputs, is.inputs, [](const Value& a, const Value& b) { return a.equals(b); });
   if (wanted == should.inputs.end()) {
     return fmt::format("runs as micro-batch {} instead of {}", is.now.index, should.now.index);
   }
   const auto k = is.first + static_cast<std::size_t>(wanted - should.inputs.begin());
   return fmt::format("reads '{}', which holds {} instead of {}",
-                     rewritten.graph().name(rewritten.graph().inputs(*is.operation)[k]),
-                     plain.name(*got), plain.name(*wanted));
+                     rewritten.graph().name(rewritten.graph().inputs(*is.operation)[k]), plain.name(*got),
+                     plain.name(*wanted));
 }
 
 }  // namespace
@@ -117,11 +109,10 @@ std::string describe(const FlatGraph& graph, const FlatOperation& operation, con
   const std::string& function = graph.functions[operation.function].name;
   const bool has_output = operation.output_count > 0;
   const std::uint32_t stage = operation.source->origin.stage;
-  return fmt::format(
-      "{}{}: {}{}{}", now.counts ? fmt::format("micro-batch {} of ", now.index) : std::string{},
-      function, operation.source->kind,
-      has_output ? fmt::format(" '{}'", graph.name(graph.outputs(operation)[0])) : std::string{},
-      stage > 0 ? fmt::format(" of stage {}", stage) : std::string{});
+  return fmt::format("{}{}: {}{}{}", now.counts ? fmt::format("micro-batch {} of ", now.index) : std::string{},
+                     function, operation.source->kind,
+                     has_output ? fmt::format(" '{}'", graph.name(graph.outputs(operation)[0])) : std::string{},
+                     stage > 0 ? fmt::format(" of stage {}", stage) : std::string{});
 }
 
 std::uint32_t History::add(Evaluation evaluation) {
@@ -130,8 +121,7 @@ std::uint32_t History::add(Evaluation evaluation) {
 }
 
 void History::hold(std::uint32_t tensor, const Value& value) {
-  holders_.try_emplace({value.number.high, value.number.low, value.shift},
-                       Holder{tensor, value.evaluation});
+  holders_.try_emplace({value.number.high, value.number.low, value.shift}, Holder{tensor, value.evaluation});
 }
 
 bool History::has(const Value& value) const {
@@ -152,11 +142,9 @@ std::string History::name(const Value& value) const {
                      graph_.functions[made.operation->function].name, made.now.run);
 }
 
-std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten,
-                               const Value& got) {
+std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten, const Value& got) {
   if (!got.exists() || plain.has(got)) {
-    return fmt::format("it holds {} instead of {}", got.exists() ? plain.name(got) : "no value",
-                       plain.name(wanted));
+    return fmt::format("it holds {} instead of {}", got.exists() ? plain.name(got) : "no value", plain.name(wanted));
   }
   const Evaluation* is = first_wrong(plain, rewritten, got.evaluation);
   if (is == nullptr) {
@@ -164,9 +152,8 @@ std::string explain_difference(const History& plain, const Value& wanted, const 
   }
   const std::string where = describe(rewritten.graph(), *is->operation, is->now);
   const Evaluation* should = counterpart(plain, rewritten, *is);
-  return should == nullptr
-             ? fmt::format("{} has no counterpart in the plain job", where)
-             : fmt::format("{} {}", where, difference(plain, *should, rewritten, *is));
+  return should == nullptr ? fmt::format("{} has no counterpart in the plain job", where)
+                           : fmt::format("{} {}", where, difference(plain, *should, rewritten, *is));
 }
 
 }  // namespace poprun

@@ -20,8 +20,7 @@ struct Evaluation {
   std::size_t first = 0;  ///< Which of the operation's inputs is inputs[0].
 };
 
-/// All that an interpreter evaluated, to find where two of them began to differ. Cost: some 100
-/// bytes an operand.
+/// All that an interpreter evaluated, to find where two of them began to differ. Cost: some 100 bytes an operand.
 class History {
  public:
   explicit History(const FlatGraph& graph) : graph_(graph) {}
@@ -34,9 +33,7 @@ class History {
 
   [[nodiscard]] const FlatGraph& graph() const { return graph_; }
   /// Requires: 0 < evaluation.
-  [[nodiscard]] const Evaluation& at(std::uint32_t evaluation) const {
-    return evaluations_.at(evaluation - 1);
-  }
+  [[nodiscard]] const Evaluation& at(std::uint32_t evaluation) const { return evaluations_.at(evaluation - 1); }
   [[nodiscard]] const std::vector<Evaluation>& evaluations() const { return evaluations_; }
 
   /// Whether a tensor ever held the value.
@@ -57,11 +54,9 @@ class History {
   std::map<Key, Holder> holders_;
 };
 
-/// Why a value of `rewritten` is not the `wanted` one of `plain`, as one line: the first operation
-/// behind it that makes of the plain job's values one that the plain job does not have, and what is
-/// wrong about it.
-std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten,
-                               const Value& got);
+/// Why a value of `rewritten` is not the `wanted` one of `plain`, as one line: the first operation behind it that makes
+/// of the plain job's values one that the plain job does not have, and what is wrong about it.
+std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten, const Value& got);
 
 /// "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1"
 std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now);

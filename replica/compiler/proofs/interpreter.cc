@@ -66,10 +66,8 @@ bool Interpreter::run_region(const FlatRegion& region) {
       continue;
     }
     round.digest = digest_.number();
-    round.sends_twice =
-        std::ranges::any_of(sent_in_round_, [](const auto& entry) { return entry.second > 1; });
-    if (last && last->digest == round.digest && !round.sends_twice &&
-        pass_over(round.begin, region.repeat - r - 1)) {
+    round.sends_twice = std::ranges::any_of(sent_in_round_, [](const auto& entry) { return entry.second > 1; });
+    if (last && last->digest == round.digest && !round.sends_twice && pass_over(round.begin, region.repeat - r - 1)) {
       return true;
     }
     last = std::move(round);
@@ -128,8 +126,8 @@ bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
 bool Interpreter::readable(const FlatOperation& operation, const Instant& now) {
   for (const std::uint32_t id : graph_.inputs(operation)) {
     if (!slots_[id].exists()) {
-      fault_ = fmt::format("{} reads '{}', which nothing has written",
-                           describe(graph_, operation, now), graph_.name(id));
+      fault_ =
+          fmt::format("{} reads '{}', which nothing has written", describe(graph_, operation, now), graph_.name(id));
       return false;
     }
     note_read(id);
@@ -196,8 +194,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
 }
 
 /// The form of the results that an operation does not cut; nothing if it cannot read its inputs.
-std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation,
-                                                             const Instant& now) {
+std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation, const Instant& now) {
   Parts parts;
   std::string wrong;
   for (const std::uint32_t id : graph_.inputs(operation)) {
@@ -233,8 +230,7 @@ std::uint32_t Interpreter::record(const FlatOperation& operation, const Instant&
   return history_->add({&operation, now, std::move(inputs)});
 }
 
-Interpreter::Term Interpreter::term(const FlatOperation& operation, const Instant& now,
-                                    bool without_updated) const {
+Interpreter::Term Interpreter::term(const FlatOperation& operation, const Instant& now, bool without_updated) const {
   const auto outputs = graph_.outputs(operation);
   const auto skips = [&](std::uint32_t id) {
     return without_updated && std::ranges::find(outputs, id) != outputs.end();
@@ -284,8 +280,8 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
   return true;
 }
 
-/// Makes or goes on with a chain. False: what is updated depends on the micro-batch already, so the
-/// result is a value like others.
+/// Makes or goes on with a chain. False: what is updated depends on the micro-batch already, so the result is a value
+/// like others.
 bool Interpreter::update(const FlatOperation& operation, const Parts& parts, const Instant& now) {
   const auto outputs = graph_.outputs(operation);
   const Term by = term(operation, now, true);
@@ -300,8 +296,8 @@ bool Interpreter::update(const FlatOperation& operation, const Parts& parts, con
     }
     const Value& v = slots_[id];
     first = first == nullptr ? &v : first;
-    goes_on = goes_on && v.length > 0 && v.place == static_cast<std::uint32_t>(place) &&
-              v.start == first->start && v.length == first->length && v.update == by.number &&
+    goes_on = goes_on && v.length > 0 && v.place == static_cast<std::uint32_t>(place) && v.start == first->start &&
+              v.length == first->length && v.update == by.number &&
               (v.shift == kFixed ? by.shift == kFixed : v.shift + 1 == by.shift);
     fixed = fixed && v.shift == kFixed;
     starts.add(v.number);
@@ -365,8 +361,8 @@ bool Interpreter::reshape(const FlatOperation& operation, Form from, Form to, co
     const std::uint32_t input = graph_.inputs(operation)[k];
     Value value = slots_[input];
     if (value.form != from || (from == Form::kShard && value.group != operation.group)) {
-      fault_ = fmt::format("{} reads '{}', which is {} shard", describe(graph_, operation, now),
-                           graph_.name(input), from == Form::kShard ? "no such" : "a");
+      fault_ = fmt::format("{} reads '{}', which is {} shard", describe(graph_, operation, now), graph_.name(input),
+                           from == Form::kShard ? "no such" : "a");
       return false;
     }
     value.form = to;

@@ -15,8 +15,8 @@ namespace poprun {
 
 class History;
 
-/// Records that the host read from one stream: `count` in a row, with micro-batch indices from
-/// `index` on, that are the same but for the micro-batch.
+/// Records that the host read from one stream: `count` in a row, with micro-batch indices from `index` on, that are the
+/// same but for the micro-batch.
 struct Sent {
   Number what;
   std::int64_t index = 0;
@@ -30,21 +30,20 @@ struct Sent {
 
 /// Follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is that of the call, with those of the calls that it is within.
-/// In a graph without calls, as jobs are before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is that of the call, with those of the calls that it is within. In a graph without
+/// calls, as jobs are before the pass "pipeline", it is the round of the region.
 ///
-/// Cost: some 50 ns an operation. A region stops as soon as its rounds are known to go on as they
-/// do: when every tensor and every entry of a stash holds what it held a round before, one
-/// micro-batch further, and both rounds made the same values, seen from their own micro-batch. What
-/// an operation makes is a function of how far its operands are behind it, so by induction all
-/// rounds to come are shifts of this one, too.
+/// Cost: some 50 ns an operation. A region stops as soon as its rounds are known to go on as they do: when every tensor
+/// and every entry of a stash holds what it held a round before, one micro-batch further, and both rounds made the same
+/// values, seen from their own micro-batch. What an operation makes is a function of how far its operands are behind
+/// it, so by induction all rounds to come are shifts of this one, too.
 class Interpreter {
  public:
   /// `history`, if any, is told every evaluation; then no round is passed over.
   explicit Interpreter(const FlatGraph& graph, History* history = nullptr);
 
-  /// Runs a function as the host does. With `counts`, values of its micro-batches are numbered
-  /// relative to them. Errors: kBug, an operation reads what nothing has written.
+  /// Runs a function as the host does. With `counts`, values of its micro-batches are numbered relative to them.
+  /// Errors: kBug, an operation reads what nothing has written.
   Status run(std::uint32_t function, bool counts);
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
@@ -98,15 +97,13 @@ class Interpreter {
   bool stream_in(const FlatOperation& operation, const Instant& now);
   bool stream_out(const FlatOperation& operation, const Instant& now);
 
-  [[nodiscard]] Term term(const FlatOperation& operation, const Instant& now,
-                          bool without_updated) const;
+  [[nodiscard]] Term term(const FlatOperation& operation, const Instant& now, bool without_updated) const;
   bool readable(const FlatOperation& operation, const Instant& now);
   void note_read(std::uint32_t slot);
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// Whether every slot holds what it held before the last round, further on; then lets `rounds`
-  /// more like it pass.
+  /// Whether every slot holds what it held before the last round, further on; then lets `rounds` more like it pass.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);

@@ -39,20 +39,17 @@ bool Interpreter::move_entries(const FlatOperation& operation, const Instant& no
     const std::int64_t from_entry = entries[k];
     const std::int64_t to_entry = entries[operation.input_count + k];
     const auto names = [&](std::uint32_t tensor, std::int64_t entry) {
-      return entry == Copy::kWhole ||
-             entry + now.entry < std::int64_t{graph_.stashes[graph_.stash_of[tensor]].length};
+      return entry == Copy::kWhole || entry + now.entry < std::int64_t{graph_.stashes[graph_.stash_of[tensor]].length};
     };
     if (!names(from, from_entry) || !names(to, to_entry)) {
-      fault_ =
-          fmt::format("{} names an entry that does not exist", describe(graph_, operation, now));
+      fault_ = fmt::format("{} names an entry that does not exist", describe(graph_, operation, now));
       return false;
     }
     if (!slots_[slot(from, from_entry)].exists()) {
-      fault_ = fmt::format(
-          "{} reads {}'{}', which nothing has written", describe(graph_, operation, now),
-          from_entry == Copy::kWhole ? std::string{}
-                                     : fmt::format("entry {} of ", from_entry + now.entry),
-          graph_.name(from));
+      fault_ =
+          fmt::format("{} reads {}'{}', which nothing has written", describe(graph_, operation, now),
+                      from_entry == Copy::kWhole ? std::string{} : fmt::format("entry {} of ", from_entry + now.entry),
+                      graph_.name(from));
       return false;
     }
     note_read(slot(from, from_entry));
@@ -78,8 +75,8 @@ bool Interpreter::move_entry(const FlatOperation& operation, const Instant& now)
   if (!slots_[from].exists()) {
     fault_ = restores ? fmt::format("{} reads entry {} of '{}', which nothing has written",
                                     describe(graph_, operation, now), index, graph_.name(input))
-                      : fmt::format("{} reads '{}', which nothing has written",
-                                    describe(graph_, operation, now), graph_.name(input));
+                      : fmt::format("{} reads '{}', which nothing has written", describe(graph_, operation, now),
+                                    graph_.name(input));
     return false;
   }
   note_read(from);
@@ -110,8 +107,7 @@ bool Interpreter::stream_out(const FlatOperation& operation, const Instant& now)
   Sent sent;
   for (const std::uint32_t id : graph_.inputs(operation)) {
     if (slots_[id].form != Form::kWhole) {
-      fault_ =
-          fmt::format("{} reads '{}', a shard", describe(graph_, operation, now), graph_.name(id));
+      fault_ = fmt::format("{} reads '{}', a shard", describe(graph_, operation, now), graph_.name(id));
       return false;
     }
     add_seen_from(builder, now.counts ? now.index : 0, slots_[id]);

@@ -11,22 +11,20 @@ namespace poprun {
 
 std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
   const std::size_t tensors = graph_.stash_of.size();
-  if (slot < tensors || !used_[stash_slots_[slot - tensors]].used ||
-      used_[stash_slots_[slot - tensors]].goes_on) {
+  if (slot < tensors || !used_[stash_slots_[slot - tensors]].used || used_[stash_slots_[slot - tensors]].goes_on) {
     return slot;
   }
   const FlatStash& stash = graph_.stashes[stash_slots_[slot - tensors]];
   return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
 }
 
-/// Whether this round and the `rounds` after it name one entry each, one after the other, as the
-/// micro-batches of a phase do. Then the entries that they write are written, and those that they
-/// read hold what the next micro-batches have.
+/// Whether this round and the `rounds` after it name one entry each, one after the other, as the micro-batches of a
+/// phase do. Then the entries that they write are written, and those that they read hold what the next micro-batches
+/// have.
 bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   const StashUse& use = used_[stash];
   const FlatStash& entries = graph_.stashes[stash];
-  if (!use.used || use.several || use.entry == 0 ||
-      use.entry + rounds >= std::int64_t{entries.length}) {
+  if (!use.used || use.several || use.entry == 0 || use.entry + rounds >= std::int64_t{entries.length}) {
     return false;
   }
   const std::uint32_t now = entries.begin + use.entry;
@@ -80,8 +78,7 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
     std::uint32_t to = s;
     if (slot_before(s) != s) {
       const FlatStash& stash = graph_.stashes[stash_slots_[s - graph_.stash_of.size()]];
-      to = stash.begin +
-           static_cast<std::uint32_t>((s - stash.begin + rounds) % std::int64_t{stash.length});
+      to = stash.begin + static_cast<std::uint32_t>((s - stash.begin + rounds) % std::int64_t{stash.length});
     }
     after[to] = advanced(slots_[s], advances[s], rounds);
   }

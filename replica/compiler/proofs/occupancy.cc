@@ -49,9 +49,7 @@ class Occupancy {
     std::uint32_t taker = 0;
   };
 
-  [[nodiscard]] const proto::Tensor& tensor(std::uint32_t id) const {
-    return program_.tensors(static_cast<int>(id));
-  }
+  [[nodiscard]] const proto::Tensor& tensor(std::uint32_t id) const { return program_.tensors(static_cast<int>(id)); }
 
   void find_stashes(const std::vector<NamedStep>& steps) {
     for (const NamedStep& named : steps) {
@@ -117,12 +115,11 @@ class Occupancy {
       } else if (step.has_call()) {
         const auto callee = functions_.find(step.call().function());
         if (callee == functions_.end()) {
-          return memory_bug(fmt::format("{} calls '{}', which does not exist", describe(step),
-                                        step.call().function()));
+          return memory_bug(fmt::format("{} calls '{}', which does not exist", describe(step), step.call().function()));
         }
         const proto::Call& call = step.call();
-        POPRUN_TRY(run_steps(callee->second, {now.micro_batch + call.micro_batch() + now.round, 0,
-                                              now.entry + call.entry()}));
+        POPRUN_TRY(
+            run_steps(callee->second, {now.micro_batch + call.micro_batch() + now.round, 0, now.entry + call.entry()}));
       } else {
         POPRUN_TRY(access(named, now));
       }
@@ -149,8 +146,7 @@ class Occupancy {
     const proto::Step& step = *step_of.step;
     for (const std::uint32_t id : step_of.tensors.reads) {
       if (held_[id] == 0) {
-        return memory_bug(
-            fmt::format("{} reads '{}', {}", describe(step), tensor(id).name(), why_lost(id)));
+        return memory_bug(fmt::format("{} reads '{}', {}", describe(step), tensor(id).name(), why_lost(id)));
       }
     }
     if (step.has_restore()) {
@@ -178,8 +174,8 @@ class Occupancy {
       if (entry.writes) {
         auto& entries = entries_[entry.tensor];
         if (entry.entry >= entries.size()) {
-          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {}", describe(step),
-                                        entry.entry, tensor(entry.tensor).name(), entries.size()));
+          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {}", describe(step), entry.entry,
+                                        tensor(entry.tensor).name(), entries.size()));
         }
         entries[entry.entry] = 1;
       }
@@ -190,8 +186,8 @@ class Occupancy {
   Status check_entry(const proto::Step& step, const Entry& read) const {
     const std::vector<char>& entries = entries_[read.tensor];
     if (read.entry >= entries.size() || entries[read.entry] == 0) {
-      return memory_bug(fmt::format("{} reads entry {} of '{}', which nothing has written",
-                                    describe(step), read.entry, tensor(read.tensor).name()));
+      return memory_bug(fmt::format("{} reads entry {} of '{}', which nothing has written", describe(step), read.entry,
+                                    tensor(read.tensor).name()));
     }
     return {};
   }
@@ -226,8 +222,7 @@ class Occupancy {
   /// Tensors that hold one of the bytes of `id`.
   [[nodiscard]] std::vector<std::uint32_t> holders_in(std::uint32_t id) const {
     const proto::Placement& place = tensor(id).placement();
-    return holders_[memory_of(program_, tensor(id))].in(place.offset(),
-                                                        place.offset() + tensor(id).bytes());
+    return holders_[memory_of(program_, tensor(id))].in(place.offset(), place.offset() + tensor(id).bytes());
   }
 
   /// What a release leaves behind is not a number.
@@ -242,9 +237,9 @@ class Occupancy {
     if (loss.step == nullptr) {
       return "which nothing has written in this function";
     }
-    return loss.taker == id ? fmt::format("which {} has released", describe(*loss.step))
-                            : fmt::format("whose bytes '{}' took in {}", tensor(loss.taker).name(),
-                                          describe(*loss.step));
+    return loss.taker == id
+               ? fmt::format("which {} has released", describe(*loss.step))
+               : fmt::format("whose bytes '{}' took in {}", tensor(loss.taker).name(), describe(*loss.step));
   }
 
   const Program& program_;

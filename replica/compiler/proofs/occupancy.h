@@ -5,9 +5,8 @@
 
 namespace poprun {
 
-/// Proves that a Program's memory plan keeps every value until its last reader has run, by running
-/// the Program on a map of who owns which bytes. It knows nothing of liveness or placement: only
-/// steps, calls and addresses.
+/// Proves that a Program's memory plan keeps every value until its last reader has run, by running the Program on a map
+/// of who owns which bytes. It knows nothing of liveness or placement: only steps, calls and addresses.
 ///
 ///   - A step that writes a tensor takes its bytes; whatever else held one of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs lie at its places writes nothing: inputs
@@ -22,14 +21,12 @@ namespace poprun {
 ///     computes or reduces, those of one IPU; and the highest byte that any names on an IPU ends at
 ///     its planned peak.
 ///
-/// Runs every function that the host runs, in the Program's order, and all but "load" a second
-/// time. Of a repeat it runs rounds until as many in a row as the longest stash has entries have
-/// left the map as it was: by then each entry has had its turn, so further rounds do what these
-/// did.
+/// Runs every function that the host runs, in the Program's order, and all but "load" a second time. Of a repeat it
+/// runs rounds until as many in a row as the longest stash has entries have left the map as it was: by then each entry
+/// has had its turn, so further rounds do what these did.
 ///
 /// Errors: kBug, the step, the tensor, and who took its bytes.
-/// Cost: some 100 ns a tensor that a step names, for those rounds; does not grow with a repeat's
-/// count.
+/// Cost: some 100 ns a tensor that a step names, for those rounds; does not grow with a repeat's count.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

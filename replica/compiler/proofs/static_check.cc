@@ -64,8 +64,7 @@ tl::unexpected<Error> memory_bug(std::string_view what) {
 
 std::string describe(const proto::Step& step) {
   if (step.has_execute()) {
-    return fmt::format("step {} ({} '{}')", step.number(), step.execute().operation(),
-                       step.execute().name());
+    return fmt::format("step {} ({} '{}')", step.number(), step.execute().operation(), step.execute().name());
   }
   const MachineOperation* operation = find_machine_operation(step);
   return fmt::format("step {} ({})", step.number(), operation ? operation->kind : "repeat");
@@ -74,8 +73,8 @@ std::string describe(const proto::Step& step) {
 std::vector<NamedStep> name_tensors(const Program& program, const Steps& steps) {
   std::vector<NamedStep> all;
   for (const proto::Step& step : steps) {
-    NamedStep& named = all.emplace_back(
-        NamedStep{&step, tensors_of(step), name_tensors(program, step.repeat().steps())});
+    NamedStep& named =
+        all.emplace_back(NamedStep{&step, tensors_of(step), name_tensors(program, step.repeat().steps())});
     if (step.has_execute()) {
       const std::optional<Use> use = use_of(program, step.execute());
       named.is_view = use && is_view(*use);
@@ -99,9 +98,8 @@ Status StaticCheck::peaks() const {
     const std::uint64_t highest = highest_[static_cast<std::size_t>(m)];
     const std::uint64_t planned = m < ipus ? memory.images_peak() : memory.streaming_peak();
     if (highest != planned) {
-      return memory_bug(
-          fmt::format("what steps name on IPU {} ends at {} B{}, but its planned peak is {} B",
-                      m % ipus, highest, m < ipus ? "" : " of its Streaming Memory", planned));
+      return memory_bug(fmt::format("what steps name on IPU {} ends at {} B{}, but its planned peak is {} B", m % ipus,
+                                    highest, m < ipus ? "" : " of its Streaming Memory", planned));
     }
   }
   return {};
@@ -109,30 +107,27 @@ Status StaticCheck::peaks() const {
 
 Status StaticCheck::step(const NamedStep& named) {
   const proto::Step& step = *named.step;
-  const bool on_one_ipu =
-      step.has_execute() || step.has_all_reduce() || step.has_stash() || step.has_restore();
+  const bool on_one_ipu = step.has_execute() || step.has_all_reduce() || step.has_stash() || step.has_restore();
   std::optional<std::uint32_t> first;
   for (const auto* ids : {&named.tensors.reads, &named.tensors.writes}) {
     for (const std::uint32_t id : *ids) {
       const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
       const std::uint32_t ipu = tensor.placement().ipu();
       if (ipu >= static_cast<std::uint32_t>(program_.memory_size())) {
-        return memory_bug(
-            fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, program_.memory_size()));
+        return memory_bug(fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, program_.memory_size()));
       }
       if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
-        return memory_bug(fmt::format("{} names '{}', which lies in Streaming Memory",
-                                      describe(step), tensor.name()));
+        return memory_bug(fmt::format("{} names '{}', which lies in Streaming Memory", describe(step), tensor.name()));
       }
       if (!lives_at(tensor, step.number())) {
-        return memory_bug(fmt::format("{} names '{}', which is not planned to live there",
-                                      describe(step), tensor.name()));
+        return memory_bug(
+            fmt::format("{} names '{}', which is not planned to live there", describe(step), tensor.name()));
       }
       first = first.value_or(id);
       const proto::Tensor& other = program_.tensors(static_cast<int>(*first));
       if (on_one_ipu && ipu != other.placement().ipu()) {
-        return memory_bug(fmt::format("{} names '{}' on IPU {} and '{}' on IPU {}", describe(step),
-                                      other.name(), other.placement().ipu(), tensor.name(), ipu));
+        return memory_bug(fmt::format("{} names '{}' on IPU {} and '{}' on IPU {}", describe(step), other.name(),
+                                      other.placement().ipu(), tensor.name(), ipu));
       }
       std::uint64_t& highest = highest_[memory_of(program_, tensor)];
       highest = std::max(highest, tensor.placement().offset() + tensor.bytes());
@@ -151,17 +146,16 @@ Status StaticCheck::overlaps(const proto::Step& step) const {
     for (std::size_t i = 0; i < use->inputs.size(); ++i) {
       const proto::Tensor* input = use->inputs[i];
       const bool updated = std::ranges::find(use->inputs, output) != use->inputs.end();
-      const bool taken = k == 0 && address_of(output) == address_of(input) &&
-                         may_take(*use->op, use->signature, i);
+      const bool taken = k == 0 && address_of(output) == address_of(input) && may_take(*use->op, use->signature, i);
       if (input != output && share_bytes(*input, *output) && (updated || !taken)) {
-        return memory_bug(fmt::format("{} writes '{}' over its input '{}'", describe(step),
-                                      output->name(), input->name()));
+        return memory_bug(
+            fmt::format("{} writes '{}' over its input '{}'", describe(step), output->name(), input->name()));
       }
     }
     for (std::size_t other = 0; other < k; ++other) {
       if (share_bytes(*use->outputs[other], *output)) {
-        return memory_bug(fmt::format("{} writes '{}' over '{}'", describe(step), output->name(),
-                                      use->outputs[other]->name()));
+        return memory_bug(
+            fmt::format("{} writes '{}' over '{}'", describe(step), output->name(), use->outputs[other]->name()));
       }
     }
   }

@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// The number of a value: equal for equal computations, and for nothing else but with a probability
-/// of 2^-128 a pair. Zero: no value.
+/// The number of a value: equal for equal computations, and for nothing else but with a probability of 2^-128 a pair.
+/// Zero: no value.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -23,8 +23,8 @@ struct Number {
 
 /// Makes a number from everything added, in order. Cost: some 3 ns a word.
 ///
-/// Two chains of 64 bits, each a bijection of every word, with the finalizer of MurmurHash3 (Austin
-/// Appleby, public domain).
+/// Two chains of 64 bits, each a bijection of every word, with the finalizer of MurmurHash3 (Austin Appleby, public
+/// domain).
 class NumberBuilder {
  public:
   explicit NumberBuilder(Number begin = {})
@@ -85,8 +85,8 @@ enum class Form : std::uint8_t {
 
 /// What a tensor holds. Two values are equal if number and shift are.
 ///
-/// A value that depends on micro-batches is numbered relative to the last of them, its shift: the
-/// same computation one micro-batch later has the same number, and a shift one higher.
+/// A value that depends on micro-batches is numbered relative to the last of them, its shift: the same computation one
+/// micro-batch later has the same number, and a shift one higher.
 ///
 ///   micro-batch            3                4
 ///   x = stream_in()        (a, 3)           (a, 4)
@@ -95,8 +95,8 @@ enum class Form : std::uint8_t {
 ///                          updated by u     updated by u
 ///                          4 times          5 times
 ///
-/// A tensor that operations update in place is a chain: a start, and how often it was updated, each
-/// time by the same operation on the same operands, but one micro-batch further.
+/// A tensor that operations update in place is a chain: a start, and how often it was updated, each time by the same
+/// operation on the same operands, but one micro-batch further.
 struct Value {
   Number number;
   std::int64_t shift = kFixed;
@@ -111,8 +111,7 @@ struct Value {
 
   [[nodiscard]] bool exists() const { return number.exists(); }
   [[nodiscard]] bool equals(const Value& other) const {
-    return number == other.number && shift == other.shift && form == other.form &&
-           group == other.group;
+    return number == other.number && shift == other.shift && form == other.form && group == other.group;
   }
 };
 
@@ -136,14 +135,12 @@ inline std::optional<Advance> advance_of(const Value& before, const Value& now) 
     return std::nullopt;
   }
   const bool chains = before.length > 0 && now.length > 0;
-  const bool same =
-      chains ? before.start == now.start && before.update == now.update && before.place == now.place
-             : before.number == now.number;
+  const bool same = chains ? before.start == now.start && before.update == now.update && before.place == now.place
+                           : before.number == now.number;
   if (!same || (before.shift == kFixed) != (now.shift == kFixed)) {
     return std::nullopt;
   }
-  return Advance{now.shift == kFixed ? 0 : now.shift - before.shift,
-                 chains ? now.length - before.length : 0};
+  return Advance{now.shift == kFixed ? 0 : now.shift - before.shift, chains ? now.length - before.length : 0};
 }
 
 /// The value after `rounds` more.

@@ -31,8 +31,8 @@ std::map<TensorId, std::size_t> last_uses(const Region& region) {
   return uses;
 }
 
-std::vector<Bucket> fill_buckets(const Graph& graph, const Region& backward,
-                                 const std::vector<TensorId>& exchanged, Bytes size) {
+std::vector<Bucket> fill_buckets(const Graph& graph, const Region& backward, const std::vector<TensorId>& exchanged,
+                                 Bytes size) {
   const std::map<TensorId, std::size_t> uses = last_uses(backward);
   std::vector<std::pair<std::size_t, TensorId>> ready;
   for (const TensorId id : exchanged) {
@@ -59,8 +59,8 @@ std::vector<Bucket> fill_buckets(const Graph& graph, const Region& backward,
 
 void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket) {
   std::vector<Operation>& updates = graph.at(update).operations;
-  const auto exchange = std::ranges::find_if(
-      updates, [](const Operation& operation) { return AllReduce::from(operation).has_value(); });
+  const auto exchange =
+      std::ranges::find_if(updates, [](const Operation& operation) { return AllReduce::from(operation).has_value(); });
   POPRUN_CHECK(graph.at(backward).repeat == 1 && exchange != updates.end());
 
   AllReduce rest = *AllReduce::from(*exchange);
@@ -77,8 +77,7 @@ void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bu
   for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
     Operation begins = AllReduce{rest.reduction, true, b->gradients}.operation();
     begins.origin = operations[b->ready].origin;
-    operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1,
-                      std::move(begins));
+    operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1, std::move(begins));
   }
 }
 
@@ -104,8 +103,7 @@ Status run(const CompileOptions& options, Job& job) {
         "its gradients once it has all of them");
     return {};
   }
-  exchange_in_background(job.graph, job.training->micro_batch, job.training->update,
-                         options.gradient_bucket);
+  exchange_in_background(job.graph, job.training->micro_batch, job.training->update, options.gradient_bucket);
   return {};
 }
 
@@ -124,8 +122,8 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   return count;
 }
 
-/// The step reduces what it did, once each; nothing touches a tensor on its way; and all have
-/// arrived when the step ends.
+/// The step reduces what it did, once each; nothing touches a tensor on its way; and all have arrived when the step
+/// ends.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {

@@ -13,14 +13,13 @@ namespace {
 
 class Layouts {
  public:
-  Layouts(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
-          const Device& device)
+  Layouts(const Graph& graph, const ProductPlans& plans, const Aliases& aliases, const Device& device)
       : graph_(graph), plans_(plans), device_(device), mappings_(graph.tensors().size()) {
     for (std::uint32_t t = 0; t < aliases.size(); ++t) {
       if (aliases[t]) {
         const std::int64_t width = size_of(graph.tensors()[t].type.data).count();
-        same_bytes_[{aliases[t]->block, aliases[t]->offset, graph.tensors()[t].type.bytes(), width}]
-            .push_back(TensorId{t});
+        same_bytes_[{aliases[t]->block, aliases[t]->offset, graph.tensors()[t].type.bytes(), width}].push_back(
+            TensorId{t});
       }
     }
   }
@@ -60,9 +59,8 @@ class Layouts {
       for (const auto& [bytes, tensors] : same_bytes_) {
         moved = all_alike(tensors) || moved;
       }
-      for_each_step(graph_, [&](const Operation& operation, std::uint32_t /*step*/) {
-        moved = follow(operation) || moved;
-      });
+      for_each_step(graph_,
+                    [&](const Operation& operation, std::uint32_t /*step*/) { moved = follow(operation) || moved; });
     }
   }
 
@@ -147,8 +145,7 @@ class Layouts {
 
   /// Maps those that are not mapped like the first that is.
   bool all_alike(const std::vector<TensorId>& tensors) {
-    const auto mapped =
-        std::ranges::find_if(tensors, [this](TensorId t) { return of(t).has_value(); });
+    const auto mapped = std::ranges::find_if(tensors, [this](TensorId t) { return of(t).has_value(); });
     bool moved = false;
     for (const TensorId tensor : tensors) {
       moved = (mapped != tensors.end() && alike(tensor, *mapped)) || moved;
@@ -171,8 +168,7 @@ class Layouts {
   const Device& device_;
   std::vector<std::optional<Mapping>> mappings_;
   /// Tensors by block, offset, size and width of an element: those with several lie alike.
-  std::map<std::tuple<std::uint32_t, Bytes, Bytes, std::int64_t>, std::vector<TensorId>>
-      same_bytes_;
+  std::map<std::tuple<std::uint32_t, Bytes, Bytes, std::int64_t>, std::vector<TensorId>> same_bytes_;
 };
 
 }  // namespace

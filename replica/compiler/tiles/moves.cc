@@ -26,8 +26,7 @@ bool is_within_ipu(const Graph& graph, const Operation& operation) {
   const auto is_there = [&](TensorId tensor) {
     return graph.tensor(tensor).ipu == ipu && !graph.tensor(tensor).is_remote();
   };
-  return std::ranges::all_of(operation.inputs, is_there) &&
-         std::ranges::all_of(operation.outputs, is_there);
+  return std::ranges::all_of(operation.inputs, is_there) && std::ranges::all_of(operation.outputs, is_there);
 }
 
 std::vector<std::int64_t> Received::row() const {
@@ -87,14 +86,12 @@ TensorId Moves::home(const Operation& operation) const {
   if (!is_entry(operation) && !Copy::is(operation)) {
     tensors.insert(tensors.end(), operation.inputs.begin(), operation.inputs.end());
   }
-  return *std::ranges::max_element(
-      tensors, {}, [this](TensorId tensor) { return graph_.tensor(tensor).type.elements(); });
+  return *std::ranges::max_element(tensors, {},
+                                   [this](TensorId tensor) { return graph_.tensor(tensor).type.elements(); });
 }
 
 std::vector<Received> Moves::received(const Operation& operation) {
-  const auto width = [this](TensorId tensor) {
-    return size_of(graph_.tensor(tensor).type.data).count();
-  };
+  const auto width = [this](TensorId tensor) { return size_of(graph_.tensor(tensor).type.data).count(); };
   std::vector<Received> all;
   if ((is_entry(operation) || Copy::is(operation)) && !is_within_ipu(graph_, operation)) {
     return all;

@@ -25,8 +25,7 @@ struct TileCounts {
 
 /// What tiles receive of a tensor that does not lie where an operation works.
 struct Received {
-  /// The input that is held there while the operation runs; nothing: a result, which is received
-  /// where it lies.
+  /// The input that is held there while the operation runs; nothing: a result, which is received where it lies.
   std::optional<std::size_t> operand = {};
   const TileCounts* counts = nullptr;  ///< Lives as long as the Moves.
   std::int64_t width = 1;              ///< Bytes of each of them.
@@ -38,8 +37,8 @@ struct Received {
   [[nodiscard]] std::vector<std::int64_t> row() const;
 };
 
-/// Where operations work and what goes from tile to tile for it: what memory (compiler/tiles) and
-/// time (compiler/cost) are both counted from.
+/// Where operations work and what goes from tile to tile for it: what memory (compiler/tiles) and time (compiler/cost)
+/// are both counted from.
 ///
 ///   operators         work where their largest tensor lies, of equal ones the first result.
 ///                     Operands that lie otherwise are brought there if they have as many
@@ -50,8 +49,8 @@ struct Received {
 ///   products          work as they are planned. Operands that lie otherwise are regrouped, spread
 ///                     evenly, unless the plan rearranges them anyway
 ///
-/// Whole tensors are counted, also what a tile has already. Copies between IPUs and streams go
-/// through buffers, with time faces of their own.
+/// Whole tensors are counted, also what a tile has already. Copies between IPUs and streams go through buffers, with
+/// time faces of their own.
 ///
 /// cost: each different mapping is counted once. threads: one at a time.
 class Moves {
@@ -59,8 +58,8 @@ class Moves {
   Moves(const Graph& graph, const std::vector<Mapping>& mappings, const Device& device)
       : graph_(graph), mappings_(mappings), device_(device) {}
 
-  /// The tensor that lies where an operator works that is no product, or where a stash, restore or
-  /// copy writes: of a stash, the entry. Requires: the operation has tensors.
+  /// The tensor that lies where an operator works that is no product, or where a stash, restore or copy writes: of a
+  /// stash, the entry. Requires: the operation has tensors.
   [[nodiscard]] TensorId home(const Operation& operation) const;
 
   /// Nothing for operations that are none of the above; for products see regrouped().

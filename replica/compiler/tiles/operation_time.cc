@@ -30,8 +30,7 @@ struct Imbalance {
 
   /// Rounded up.
   [[nodiscard]] std::int64_t times(std::int64_t amount) const {
-    return amount / denominator * numerator +
-           ceil_div(amount % denominator * numerator, denominator);
+    return amount / denominator * numerator + ceil_div(amount % denominator * numerator, denominator);
   }
 };
 
@@ -56,35 +55,30 @@ DeviceTime time_on_fullest(const Device& device, const Work& work, const Imbalan
 }
 
 /// Time of an operation that works where its home lies.
-DeviceTime time_at_home(const Device& device, const Graph& graph, const Operation& operation,
-                        const Work& work, Moves& moves) {
+DeviceTime time_at_home(const Device& device, const Graph& graph, const Operation& operation, const Work& work,
+                        Moves& moves) {
   const TensorId home = moves.home(operation);
-  DeviceTime time = time_on_fullest(
-      device, work,
-      imbalance_of(device, moves.counts(home).most, graph.tensor(home).type.elements()));
+  DeviceTime time =
+      time_on_fullest(device, work, imbalance_of(device, moves.counts(home).most, graph.tensor(home).type.elements()));
   time.exchange = std::max(time.exchange, exchange_of(device, moves.received(operation)));
   return time;
 }
 
 bool stays_on_tiles(const Graph& graph, const Operation& operation) {
-  return (Stash::is(operation) || Restore::is(operation) || Copy::is(operation)) &&
-         is_within_ipu(graph, operation);
+  return (Stash::is(operation) || Restore::is(operation) || Copy::is(operation)) && is_within_ipu(graph, operation);
 }
 
 /// A copy of what is written within the tiles of an IPU.
-DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Operation& operation,
-                              Moves& moves) {
-  const std::vector<TensorId>& written =
-      Stash::is(operation) ? operation.inputs : operation.outputs;
+DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Operation& operation, Moves& moves) {
+  const std::vector<TensorId>& written = Stash::is(operation) ? operation.inputs : operation.outputs;
   Work work;
   work.memory_traffic = graph.bytes(written) * 2;
   return time_at_home(device, graph, operation, work, moves);
 }
 
 /// That of its time face, or as I/O tiles take it over.
-DeviceTime time_of_machine(const MachineOperation& machine, const Device& device,
-                           const ReplicaSystem& system, const Graph& graph,
-                           const Operation& operation) {
+DeviceTime time_of_machine(const MachineOperation& machine, const Device& device, const ReplicaSystem& system,
+                           const Graph& graph, const Operation& operation) {
   const DeviceTime time = machine.time(device, system, graph, operation);
   if (device.io_tiles == 0) {
     return time;
@@ -95,8 +89,7 @@ DeviceTime time_of_machine(const MachineOperation& machine, const Device& device
 
 DeviceTime time_of_product(const Device& device, const Graph& graph, const Operation& operation,
                            const PlannedProduct& planned, Moves* moves) {
-  DeviceTime time =
-      time_of_plan(device, *planned.plan, graph.tensor(operation.inputs[0]).type.bytes());
+  DeviceTime time = time_of_plan(device, *planned.plan, graph.tensor(operation.inputs[0]).type.bytes());
   if (moves == nullptr) {
     return time;
   }
@@ -117,16 +110,14 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
   const std::int64_t sets_of_step = plan.splits.reduction_depth() > 1 ? 4 : 3;
   DeviceTime time;
   time.exchange = cycles.exchange();
-  time.compute = cycles.total() - cycles.exchange() +
-                 cycles_of(input, device.tiles * device.load_bytes_per_cycle);
+  time.compute = cycles.total() - cycles.exchange() + cycles_of(input, device.tiles * device.load_bytes_per_cycle);
   time.sync = device.sync_cycles * (2 + plan.splits.serial() * sets_of_step);
   time.flops = 2 * plan.product.macs();
   return time;
 }
 
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
-                             const Operation& operation, const PlannedProduct* planned,
-                             Moves* moves) {
+                             const Operation& operation, const PlannedProduct* planned, Moves* moves) {
   if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
     return moves != nullptr && stays_on_tiles(graph, operation)
                ? time_of_local_copy(device, graph, operation, *moves)
@@ -140,8 +131,7 @@ DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, 
   const Signature signature = signature_of(graph, operation);
   Work work = op->work(signature);
   work.arithmetic = arithmetic_of(signature);
-  return moves != nullptr ? time_at_home(device, graph, operation, work, *moves)
-                          : time_of_work(device, work);
+  return moves != nullptr ? time_at_home(device, graph, operation, work, *moves) : time_of_work(device, work);
 }
 
 DeviceTime cost_of_view(const Device& device, const Operation& operation, Moves& moves) {

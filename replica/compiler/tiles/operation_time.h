@@ -9,9 +9,9 @@
 
 namespace poprun {
 
-/// Device time of a planned product whose operands lie as its tiles read them. It takes its plan's
-/// cycles; regroups its input, of `input` bytes, at the load rate, spread evenly; and synchronises
-/// for 2 compute sets and 3 in each serial step, 4 if partial sums are added.
+/// Device time of a planned product whose operands lie as its tiles read them. It takes its plan's cycles; regroups its
+/// input, of `input` bytes, at the load rate, spread evenly; and synchronises for 2 compute sets and 3 in each serial
+/// step, 4 if partial sums are added.
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input);
 
 /// Device time of one execution of an operation by itself:
@@ -24,17 +24,17 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///               read and write their elements; what I/O tiles can do as they do it
 ///               (through_io_tiles)
 ///
-/// An exchange takes as long as the tile that receives most, one tensor after the other. It is the
-/// exchange phase of the first compute set, so it needs no synchronisation of its own.
+/// An exchange takes as long as the tile that receives most, one tensor after the other. It is the exchange phase of
+/// the first compute set, so it needs no synchronisation of its own.
 ///
-/// `planned`: the operation's plan, or null. `moves`: null where mappings are not known yet; then
-/// everything is spread evenly and nothing lies elsewhere.
+/// `planned`: the operation's plan, or null. `moves`: null where mappings are not known yet; then everything is spread
+/// evenly and nothing lies elsewhere.
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation, const PlannedProduct* planned = nullptr,
                              Moves* moves = nullptr);
 
-/// Device time of a view: its bytes are its operands'. What lies on other tiles nevertheless is
-/// sent there in an exchange of its own; else it takes no time.
+/// Device time of a view: its bytes are its operands'. What lies on other tiles nevertheless is sent there in an
+/// exchange of its own; else it takes no time.
 DeviceTime cost_of_view(const Device& device, const Operation& operation, Moves& moves);
 
 }  // namespace poprun

@@ -42,15 +42,13 @@ planner::Choice plan_product(const Product& product, std::int64_t permille, cons
   return planners().choose(device, product, permille);
 }
 
-std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation,
-                                             const Device& device) {
+std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation, const Device& device) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr || op->product == nullptr) {
     return std::nullopt;
   }
   const Signature signature = signature_of(graph, operation);
-  const planner::Choice choice =
-      plan_product(op->product(signature), permille_of(operation.attributes), device);
+  const planner::Choice choice = plan_product(op->product(signature), permille_of(operation.attributes), device);
   return PlannedProduct{choice.plan, op->operand_axes(signature), choice.target_met};
 }
 

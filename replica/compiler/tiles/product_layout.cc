@@ -21,8 +21,7 @@ struct Parallel {
   std::array<std::int64_t, kSplits> parts;
   std::array<std::int64_t, kSplits> stride;
 
-  explicit Parallel(const Splits& s)
-      : parts{s.groups, s.inputs, s.kernel, s.batch, s.rows, s.columns, s.outputs} {
+  explicit Parallel(const Splits& s) : parts{s.groups, s.inputs, s.kernel, s.batch, s.rows, s.columns, s.outputs} {
     std::int64_t tiles = 1;
     for (std::size_t i = kSplits; i-- > 0;) {
       stride[i] = tiles;
@@ -47,8 +46,7 @@ enum class Operand : std::uint8_t { kInput, kWeights, kOutput };
 
 class Layouter {
  public:
-  Layouter(const Plan& plan, const OperandAxes& axes)
-      : plan_(plan), axes_(axes), parallel_(plan.splits) {}
+  Layouter(const Plan& plan, const OperandAxes& axes) : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
   /// The layout for `steps` serial steps, `output_steps` of them over outputs.
   [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
@@ -76,9 +74,7 @@ class Layouter {
   [[nodiscard]] std::int64_t extent(ProductAxis axis, Operand operand) const {
     const Product& p = plan_.product;
     const auto field = [&](const FieldDimension& d) {
-      return operand == Operand::kInput     ? d.input
-             : operand == Operand::kWeights ? d.kernel
-                                            : d.output;
+      return operand == Operand::kInput ? d.input : operand == Operand::kWeights ? d.kernel : d.output;
     };
     switch (axis) {
       case ProductAxis::kGroups:
@@ -143,10 +139,8 @@ class Layouter {
     return d;
   }
 
-  [[nodiscard]] std::vector<Dimension> dimensions(const std::vector<ProductAxis>& axes,
-                                                  Operand operand) const {
-    constexpr std::array kPositions = {ProductAxis::kBatch, ProductAxis::kRows,
-                                       ProductAxis::kColumns};
+  [[nodiscard]] std::vector<Dimension> dimensions(const std::vector<ProductAxis>& axes, Operand operand) const {
+    constexpr std::array kPositions = {ProductAxis::kBatch, ProductAxis::kRows, ProductAxis::kColumns};
     std::vector<Dimension> all;
     for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
       const bool joined = plan_.viewed.view.flattened && axes.end() - axis >= 3 &&
@@ -161,16 +155,14 @@ class Layouter {
     return all;
   }
 
-  [[nodiscard]] Mapping mapping(const std::vector<ProductAxis>& axes, Operand operand,
-                                std::int64_t grain) const {
+  [[nodiscard]] Mapping mapping(const std::vector<ProductAxis>& axes, Operand operand, std::int64_t grain) const {
     Mapping mapping;
     std::array<bool, kSplits> used = {};
     for (const Dimension& d : dimensions(axes, operand)) {
       GridAxis axis{d.extent, d.extent, 0};
       if (d.split) {
         const auto split = static_cast<std::size_t>(*d.split);
-        const std::int64_t part =
-            ceil_div(ceil_div(d.extent, d.block), parallel_.parts[split]) * d.block;
+        const std::int64_t part = ceil_div(ceil_div(d.extent, d.block), parallel_.parts[split]) * d.block;
         axis = {d.extent, std::min(d.extent, part), parallel_.stride[split]};
         used[split] = true;
       }
@@ -221,8 +213,7 @@ Bytes crowding_of(const Plan& plan) {
   const ProductLayout stepped = layouter.run(plan.splits.serial(), plan.splits.serial_outputs);
   const ProductLayout at_once = layouter.run(1, 1);
   std::int64_t most = 0;
-  for (Mapping ProductLayout::*operand :
-       {&ProductLayout::input, &ProductLayout::weights, &ProductLayout::output}) {
+  for (Mapping ProductLayout::*operand : {&ProductLayout::input, &ProductLayout::weights, &ProductLayout::output}) {
     most = std::max(most, most_on_a_tile(stepped.*operand) - most_on_a_tile(at_once.*operand));
   }
   return element_bytes(plan.product.arithmetic) * most;
@@ -244,8 +235,8 @@ TileOperands operands_on(const Plan& plan, std::int64_t tile) {
   }
   const std::int64_t element = element_bytes(p.arithmetic).count();
   return {.input = planner::input_range(p.field[0], ranges.rows.size(), ranges.kernel_rows.size()) *
-                   planner::input_range(p.field[1], ranges.columns.size(), p.field[1].kernel) *
-                   ranges.batch.size() * inputs * groups * element,
+                   planner::input_range(p.field[1], ranges.columns.size(), p.field[1].kernel) * ranges.batch.size() *
+                   inputs * groups * element,
           .weights = kernel * inputs * outputs * groups * element,
           .partials = positions * outputs * groups * partial_bytes(p.arithmetic).count()};
 }

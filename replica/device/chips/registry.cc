@@ -35,8 +35,8 @@ Result<Device> find_device(std::string_view name) {
       return std::move(device);
     }
   }
-  return fail(ErrorCode::kUsage, fmt::format("device.ipu: no IPU is called '{}'; {}", name,
-                                             suggestion(name, device_names())));
+  return fail(ErrorCode::kUsage,
+              fmt::format("device.ipu: no IPU is called '{}'; {}", name, suggestion(name, device_names())));
 }
 
 }  // namespace poprun

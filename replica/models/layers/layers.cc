@@ -11,13 +11,12 @@ namespace poprun::layers {
 namespace {
 
 Initialiser default_initialiser(std::int64_t fan_in) {
-  return {.distribution = Distribution::kUniform,
-          .value = 1.0 / std::sqrt(static_cast<double>(fan_in))};
+  return {.distribution = Distribution::kUniform, .value = 1.0 / std::sqrt(static_cast<double>(fan_in))};
 }
 
 TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::int64_t fan_in) {
-  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
-                          Role::kParameter, default_initialiser(fan_in));
+  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor}, Role::kParameter,
+                          default_initialiser(fan_in));
 }
 
 /// Dimension `d` of x's shape; 1 if there is none, so that the shape face refuses x later.
@@ -27,13 +26,11 @@ std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
 }
 
 /// Brings rows of `width` elements to mean 0 and variance 1.
-TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows,
-                        std::int64_t width, double epsilon) {
+TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows, std::int64_t width, double epsilon) {
   const auto constant = [&](double value, const std::string& suffix) {
     return builder.add_one("fill", {}, {{"shape", Shape{width}}, {"value", value}}, name + suffix);
   };
-  return builder.add("layer_norm", {rows, constant(1, ".ones"), constant(0, ".zeros")},
-                     {{"epsilon", epsilon}},
+  return builder.add("layer_norm", {rows, constant(1, ".ones"), constant(0, ".zeros")}, {{"epsilon", epsilon}},
                      {name + ".normalised", name + ".mean", name + ".variance"})[0];
 }
 
@@ -44,10 +41,9 @@ bool accept(Builder& builder, const std::string& name, TensorId x, std::int64_t 
   }
   const TensorType& type = builder.type(x);
   if (type.shape.size() < 2 || type.elements() == 0 || groups < 1 || type.shape[1] % groups != 0) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("{}: group normalisation needs f32[N,C,...] and groups that "
-                                "divide C; it got {} and {} groups",
-                                name, to_text(type), groups)});
+    builder.refuse({ErrorCode::kUsage, fmt::format("{}: group normalisation needs f32[N,C,...] and groups that "
+                                                   "divide C; it got {} and {} groups",
+                                                   name, to_text(type), groups)});
   }
   return builder.status().has_value();
 }
@@ -68,8 +64,7 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
   if (type.shape.size() == 2) {
     images = reshape(builder, "images.features", images, {type.shape[0], type.shape[1], 1, 1});
   }
-  return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}},
-                         "normalized");
+  return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}}, "normalized");
 }
 
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs) {
@@ -82,20 +77,17 @@ TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& n
   const bool planes = s.size() == 4 && std::min(s[2], s[3]) >= needs.least_size;
   const bool fits = planes || (s.size() == 2 && !needs.planes);
   if (!fits || type.data == DataType::kI32) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format(
-             "data.source: the model needs images u8 or f32[N,C,H,W]{}, but the dataset has {}",
-             needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
-                          : " or features [N,F]",
-             to_text(type))});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs images u8 or f32[N,C,H,W]{}, but the dataset has {}",
+                                needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
+                                             : " or features [N,F]",
+                                to_text(type))});
     return images;
   }
   return normalize(builder, images, inputs.mean, inputs.deviation);
 }
 
-ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
-                      const ModelInputs& inputs) {
+ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs) {
   const bool scored = inputs.scored();
   const TensorId labels = scored ? inputs.find(builder, "labels") : x;
   if (!builder.status()) {
@@ -105,35 +97,30 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
   const std::int64_t classes = given == kOfData ? inputs.classes : given;
   const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
   if (scored && builder.type(labels) != needed) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format(
-             "data.source: the model needs labels {}, one per item, but the dataset has {}; save "
-             "classes as integers, one-hot labels with argmax(axis=-1)",
-             to_text(needed), to_text(builder.type(labels)))});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels {}, one per item, but the dataset has {}; save "
+                                "classes as integers, one-hot labels with argmax(axis=-1)",
+                                to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {
     builder.refuse({ErrorCode::kUsage,
                     "model.classes: the dataset has no labels to infer the number of classes from; "
                     "set it to the number the weights were trained with"});
   } else if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "
-                                "more classes",
-                                classes, inputs.classes - 1, inputs.classes)});
+    builder.refuse({ErrorCode::kUsage, fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "
+                                                   "more classes",
+                                                   classes, inputs.classes - 1, inputs.classes)});
   }
   const TensorId logits = linear(builder, name, x, classes);
   return score(builder, logits, inputs, "loss");
 }
 
-ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs,
-                   const std::string& loss) {
+ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss) {
   if (!inputs.scored()) {
     return {.prediction = logits, .scored = false};
   }
   const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
-                  {loss, "correct", "count"});
+      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {}, {loss, "correct", "count"});
   return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
 }
 
@@ -146,9 +133,8 @@ TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Con
   const TensorType type{DataType::kF32, {c.channels, in, c.kernel, c.kernel}, Layout::kRowMajor};
   const Initialiser normal{.distribution = Distribution::kNormal,
                            .value = std::sqrt(2.0 / static_cast<double>(c.channels * taps))};
-  std::vector<TensorId> inputs = {
-      x, builder.variable(name + ".weight", type, Role::kParameter,
-                          c.kaiming_normal ? normal : default_initialiser(in * taps))};
+  std::vector<TensorId> inputs = {x, builder.variable(name + ".weight", type, Role::kParameter,
+                                                      c.kaiming_normal ? normal : default_initialiser(in * taps))};
   if (c.bias) {
     inputs.push_back(parameter(builder, name + ".bias", {c.channels}, in * taps));
   }
@@ -169,19 +155,14 @@ TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool 
   const TensorType type{DataType::kF32, {C}, Layout::kRowMajor};
   const TensorId w = builder.variable(name + ".weight", type, Role::kParameter, {.value = 1});
   const TensorId b = builder.variable(name + ".bias", type, Role::kParameter, {.value = 0});
-  const TensorId running_mean =
-      builder.variable(name + ".running_mean", type, Role::kBuffer, {.value = 0});
-  const TensorId running_variance =
-      builder.variable(name + ".running_var", type, Role::kBuffer, {.value = 1});
+  const TensorId running_mean = builder.variable(name + ".running_mean", type, Role::kBuffer, {.value = 0});
+  const TensorId running_variance = builder.variable(name + ".running_var", type, Role::kBuffer, {.value = 1});
   if (!training) {
-    return builder.add_one("batch_norm_inference", {x, w, b, running_mean, running_variance}, eps,
-                           name);
+    return builder.add_one("batch_norm_inference", {x, w, b, running_mean, running_variance}, eps, name);
   }
-  const auto y = builder.add("batch_norm_training", {x, w, b}, eps,
-                             {name, name + ".mean", name + ".variance"});
+  const auto y = builder.add("batch_norm_training", {x, w, b}, eps, {name, name + ".mean", name + ".variance"});
   builder.update("batch_norm_update", {running_mean, running_variance, y[1], y[2]},
-                 {{"momentum", 0.1}, {"elements", builder.type(x).elements() / C}},
-                 {running_mean, running_variance});
+                 {{"momentum", 0.1}, {"elements", builder.type(x).elements() / C}}, {running_mean, running_variance});
   return y[0];
 }
 
@@ -193,8 +174,8 @@ TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::i
   return maxpool2d(builder, name, x, size, size, 0);
 }
 
-TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
-                   std::int64_t stride, std::int64_t pad) {
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size, std::int64_t stride,
+                   std::int64_t pad) {
   return builder.add_one("maxpool2d", {x},
                          {{"window", Shape{size, size}},
                           {"stride", Shape{stride, stride}},
@@ -228,8 +209,7 @@ TensorId flatten(Builder& builder, const std::string& name, TensorId x) {
   return reshape(builder, name, x, {rows, type.elements() / rows});
 }
 
-TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape,
-                 Layout layout) {
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape, Layout layout) {
   return builder.add_one("reshape", {x}, shaped(std::move(shape), layout), name);
 }
 
@@ -247,8 +227,8 @@ TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int6
   return builder.add_one("linear", {x, w, b}, {}, name);
 }
 
-TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b,
-                    std::int64_t groups, double epsilon) {
+TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b, std::int64_t groups,
+                    double epsilon) {
   if (!accept(builder, name, x, groups)) {
     return x;
   }
@@ -256,9 +236,8 @@ TensorId group_norm(Builder& builder, const std::string& name, TensorId x, Tenso
   const std::int64_t rows = type.shape[0] * groups;
   const std::int64_t width = type.elements() / rows;
   const TensorId grouped = reshape(builder, name + ".groups", x, {rows, width});
-  const TensorId normalised =
-      reshape(builder, name + ".channels", normalise_rows(builder, name, grouped, width, epsilon),
-              type.shape, type.layout);
+  const TensorId normalised = reshape(builder, name + ".channels",
+                                      normalise_rows(builder, name, grouped, width, epsilon), type.shape, type.layout);
   Shape channels(type.shape.size() - 1, 1);
   channels[0] = type.shape[1];
   const TensorId scale = reshape(builder, name + ".scale", w, channels);

@@ -6,16 +6,14 @@
 #include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
-/// Layers with parameters, for models. Parameters are called NAME.weight and NAME.bias and are
-/// initialised as in PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)).
-/// Group normalisation (Wu and He, 2018): brings each group of channels of each image to mean 0 and
-/// variance 1, then scales and shifts every channel. With one group per channel it is instance
-/// normalisation, with a single group layer normalisation of images.
+/// Layers with parameters, for models. Parameters are called NAME.weight and NAME.bias and are initialised as in
+/// PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)). Group normalisation (Wu and He, 2018):
+/// brings each group of channels of each image to mean 0 and variance 1, then scales and shifts every channel. With one
+/// group per channel it is instance normalisation, with a single group layer normalisation of images.
 namespace poprun::layers {
 
-/// The dataset's images as floats: u8 images become (x / 255 - mean) / deviation, f32 images stay
-/// unchanged. [N,C,H,W] is returned in the layout of convolutions; features [N,F] stay rows, u8
-/// features become [N,F,1,1].
+/// The dataset's images as floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged. [N,C,H,W]
+/// is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
 /// What a classifier requires of its images.
@@ -27,16 +25,13 @@ struct ImageNeeds {
 /// The dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not fit.
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
-/// The end of a classifier: `linear` to the classes, then, if scored, the loss against the
-/// dataset's "labels". The number of classes is the size "classes" if given, else the data's. Makes
-/// the builder refuse (kUsage) labels that are not i32[N] or do not fit the classes.
-ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
-                      const ModelInputs& inputs);
+/// The end of a classifier: `linear` to the classes, then, if scored, the loss against the dataset's "labels". The
+/// number of classes is the size "classes" if given, else the data's. Makes the builder refuse (kUsage) labels that are
+/// not i32[N] or do not fit the classes.
+ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
-/// Logits as outputs and, if scored, their cross entropy against the dataset's "labels", called
-/// `loss`.
-ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs,
-                   const std::string& loss);
+/// Logits as outputs and, if scored, their cross entropy against the dataset's "labels", called `loss`.
+ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss);
 
 /// A convolution with a square kernel.
 struct Convolution {
@@ -52,10 +47,10 @@ struct Convolution {
 
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
-/// torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and
-/// NAME.bias (0), buffers NAME.running_mean (0) and NAME.running_var (1). Training uses the
-/// statistics of the replica's micro-batch and updates the buffers with them. There is no
-/// NAME.num_batches_tracked: PyTorch needs that integer only if momentum is None.
+/// torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
+/// buffers NAME.running_mean (0) and NAME.running_var (1). Training uses the statistics of the replica's micro-batch
+/// and updates the buffers with them. There is no NAME.num_batches_tracked: PyTorch needs that integer only if momentum
+/// is None.
 TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training);
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x);
@@ -64,8 +59,8 @@ TensorId relu(Builder& builder, const std::string& name, TensorId x);
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
 
 /// Max pooling over squares of `size`, `stride` apart, with `pad` on each side.
-TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
-                   std::int64_t stride, std::int64_t pad);
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size, std::int64_t stride,
+                   std::int64_t pad);
 
 /// The mean of each channel: [N,C,H,W] to [N,C,1,1].
 TensorId global_average(Builder& builder, const std::string& name, TensorId x);
@@ -74,19 +69,17 @@ TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
 /// x's elements in another shape, in row-major order.
-TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape,
-                 Layout layout = Layout::kRowMajor);
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
 
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
 
 /// y, of x's type; x is f32[N,C,...] in any layout, w and b are f32[C]. `groups` divides C.
-TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b,
-                    std::int64_t groups, double epsilon);
+TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b, std::int64_t groups,
+                    double epsilon);
 
-/// torch.nn.GroupNorm with its defaults: parameters NAME.weight (1) and NAME.bias (0), epsilon
-/// 1e-5.
+/// torch.nn.GroupNorm with its defaults: parameters NAME.weight (1) and NAME.bias (0), epsilon 1e-5.
 TensorId group_norm(Builder& builder, const std::string& name, TensorId x, std::int64_t groups);
 
 }  // namespace poprun::layers

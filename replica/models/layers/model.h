@@ -25,8 +25,8 @@ struct ModelInputs {
   bool half = false;   ///< Whether activations will be stored as float16.
   /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
   std::string normalisation = "batch";
-  std::string frozen = {};  ///< training.frozen, for what is said about it.
-  bool training = true;     ///< False: built for evaluation, on the variables made for training.
+  std::string frozen = {};                    ///< training.frozen, for what is said about it.
+  bool training = true;                       ///< False: built for evaluation, on the variables made for training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
   /// The size with that name. Requires: the model declares it.
@@ -35,8 +35,8 @@ struct ModelInputs {
   /// Whether the dataset has a tensor with that name.
   [[nodiscard]] bool has(std::string_view name) const;
 
-  /// Whether outputs are compared with the dataset's "labels": training needs labels, a forward
-  /// pass alone uses them if present.
+  /// Whether outputs are compared with the dataset's "labels": training needs labels, a forward pass alone uses them if
+  /// present.
   [[nodiscard]] bool scored() const { return training || has("labels"); }
 
   /// The tensor with that name; makes `builder` refuse (kUsage) if the dataset has none.
@@ -71,8 +71,8 @@ struct Model {
   bool has_dropout = false;     ///< Whether it uses ModelInputs::dropout.
   bool has_batch_norm = false;  ///< Whether it uses ModelInputs::normalisation.
 
-  /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their
-  /// order: the places where the model can be cut into stages.
+  /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their order: the places
+  /// where the model can be cut into stages.
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 
@@ -84,7 +84,7 @@ Result<Model> find_model(std::string_view name);
 
 /// The model's sizes with the `given` ones in place of their defaults.
 /// Errors: kUsage for a size that the model does not have; lists those it has.
-Result<std::map<std::string, std::int64_t>> sizes_of(
-    const Model& model, const std::map<std::string, std::int64_t>& given);
+Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
+                                                     const std::map<std::string, std::int64_t>& given);
 
 }  // namespace poprun

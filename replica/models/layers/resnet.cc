@@ -12,8 +12,7 @@ namespace {
 /// Groups of channels (Wu and He, "Group normalization", 2018).
 constexpr std::int64_t kGroups = 32;
 
-TensorId normalise(Builder& builder, const std::string& name, TensorId x,
-                   const Normalisation& normalisation) {
+TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Normalisation& normalisation) {
   if (!builder.status() || normalisation.kind == "batch") {
     return batch_norm(builder, name, x, normalisation.training);
   }
@@ -25,16 +24,16 @@ TensorId normalise(Builder& builder, const std::string& name, TensorId x,
 }
 
 /// A convolution without bias, normalised, with torchvision's names.
-TensorId normalised(Builder& builder, const std::string& convolution, const std::string& norm,
-                    TensorId x, Convolution c, const Normalisation& normalisation) {
+TensorId normalised(Builder& builder, const std::string& convolution, const std::string& norm, TensorId x,
+                    Convolution c, const Normalisation& normalisation) {
   c.bias = false;
   c.kaiming_normal = true;
   return normalise(builder, norm, conv2d(builder, convolution, x, c), normalisation);
 }
 
 /// The end of a block: y added to x, or to a 1x1 convolution of x if sizes differ.
-TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name,
-                  TensorId x, TensorId y, std::int64_t stride, const Normalisation& normalisation) {
+TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name, TensorId x, TensorId y,
+                  std::int64_t stride, const Normalisation& normalisation) {
   if (!builder.status()) {
     return y;
   }
@@ -48,30 +47,25 @@ TensorId residual(Builder& builder, const std::string& name, const std::string& 
 }  // namespace
 
 Sample imagenet_sample() {
-  return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}},
-          .classes = 1000};
+  return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}}, .classes = 1000};
 }
 
-TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                     std::int64_t stride, const Normalisation& normalisation) {
-  TensorId y =
-      normalised(builder, name + ".conv1", name + ".bn1", x,
-                 {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}, normalisation);
+TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels, std::int64_t stride,
+                     const Normalisation& normalisation) {
+  TensorId y = normalised(builder, name + ".conv1", name + ".bn1", x,
+                          {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}, normalisation);
   y = relu(builder, name + ".relu1", y);
-  y = normalised(builder, name + ".conv2", name + ".bn2", y,
-                 {.channels = channels, .kernel = 3, .pad = 1}, normalisation);
+  y = normalised(builder, name + ".conv2", name + ".bn2", y, {.channels = channels, .kernel = 3, .pad = 1},
+                 normalisation);
   return residual(builder, name, ".relu2", x, y, stride, normalisation);
 }
 
-TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
-                    std::int64_t channels, std::int64_t stride, std::int64_t groups,
-                    const Normalisation& normalisation) {
-  TensorId y =
-      normalised(builder, name + ".conv1", name + ".bn1", x, {.channels = width}, normalisation);
+TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width, std::int64_t channels,
+                    std::int64_t stride, std::int64_t groups, const Normalisation& normalisation) {
+  TensorId y = normalised(builder, name + ".conv1", name + ".bn1", x, {.channels = width}, normalisation);
   y = relu(builder, name + ".relu1", y);
   y = normalised(builder, name + ".conv2", name + ".bn2", y,
-                 {.channels = width, .kernel = 3, .stride = stride, .pad = 1, .groups = groups},
-                 normalisation);
+                 {.channels = width, .kernel = 3, .stride = stride, .pad = 1, .groups = groups}, normalisation);
   y = relu(builder, name + ".relu2", y);
   y = normalised(builder, name + ".conv3", name + ".bn3", y, {.channels = channels}, normalisation);
   return residual(builder, name, ".relu3", x, y, stride, normalisation);
@@ -81,8 +75,7 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
   const Normalisation normalisation{inputs.normalisation, inputs.training};
   builder.layer("conv1");
   TensorId x = images(builder, inputs, {});
-  x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
-                 normalisation);
+  x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3}, normalisation);
   x = relu(builder, "relu", x);
   x = maxpool2d(builder, "maxpool", x, 3, 2, 1);
   for (std::size_t stage = 0; stage < network.blocks.size(); ++stage) {
@@ -92,8 +85,7 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
       const std::int64_t stride = block == 0 && stage > 0 ? 2 : 1;
       const std::string name = fmt::format("layer{}.{}", stage + 1, block);
       builder.layer(name);
-      x = network.bottlenecks ? bottleneck(builder, name, x, width, 256 * scale, stride,
-                                           network.groups, normalisation)
+      x = network.bottlenecks ? bottleneck(builder, name, x, width, 256 * scale, stride, network.groups, normalisation)
                               : basic_block(builder, name, x, 64 * scale, stride, normalisation);
     }
   }

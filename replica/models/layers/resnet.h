@@ -19,29 +19,27 @@ struct Normalisation {
 struct ResNet {
   std::array<std::int64_t, 4> blocks;  ///< Blocks in each of the four stages.
   bool bottlenecks = true;             ///< False: basic blocks, to which the next two do not apply.
-  std::int64_t groups = 1;            ///< Groups of the 3x3 convolutions; ResNeXt if more than one.
-  std::int64_t width_per_group = 64;  ///< Their channels per group in the first stage.
+  std::int64_t groups = 1;             ///< Groups of the 3x3 convolutions; ResNeXt if more than one.
+  std::int64_t width_per_group = 64;   ///< Their channels per group in the first stage.
 };
 
 /// Images of 224 x 224 pixels and three channels, 1000 classes.
 Sample imagenet_sample();
 
-/// A bottleneck block like torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the
-/// groups, 1x1 to `channels`, each normalised; added to x, or to a 1x1 convolution of x if
+/// A bottleneck block like torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the groups, 1x1 to
+/// `channels`, each normalised; added to x, or to a 1x1 convolution of x if
 /// sizes differ. Parameters are called NAME.conv1.weight ... NAME.downsample.1.bias.
-TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
-                    std::int64_t channels, std::int64_t stride, std::int64_t groups,
-                    const Normalisation& normalisation);
+TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width, std::int64_t channels,
+                    std::int64_t stride, std::int64_t groups, const Normalisation& normalisation);
 
-/// A basic block like torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and
-/// normalised; added to x as in a bottleneck.
-TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                     std::int64_t stride, const Normalisation& normalisation);
+/// A basic block like torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and normalised; added to
+/// x as in a bottleneck.
+TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels, std::int64_t stride,
+                     const Normalisation& normalisation);
 
-/// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, and Xie et al.,
-/// "Aggregated residual transformations for deep neural networks", CVPR 2017, with torchvision's
-/// architecture, parameter names and initialisation. Images may have any size and number of
-/// channels; with 28 x 28 pixels, the last stage sees one.
+/// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, and Xie et al., "Aggregated residual
+/// transformations for deep neural networks", CVPR 2017, with torchvision's architecture, parameter names and
+/// initialisation. Images may have any size and number of channels; with 28 x 28 pixels, the last stage sees one.
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network);
 
 }  // namespace poprun::layers

@@ -10,10 +10,9 @@
 namespace poprun::layers {
 namespace {
 
-/// x reshaped to `split`, its dimensions permuted by `perm`, then reshaped to `shape` in x's
-/// layout.
-TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const Shape& split,
-                   const Shape& perm, const Shape& shape) {
+/// x reshaped to `split`, its dimensions permuted by `perm`, then reshaped to `shape` in x's layout.
+TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const Shape& split, const Shape& perm,
+                   const Shape& shape) {
   const Layout layout = builder.type(x).layout;
   const TensorId blocks = reshape(builder, name + ".blocks", x, split);
   const TensorId moved = builder.add_one("transpose", {blocks}, {{"perm", perm}}, name + ".moved");
@@ -21,15 +20,14 @@ TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const 
 }
 
 void refuse(Builder& builder, const std::string& name, const std::string& needed, TensorId x) {
-  builder.refuse({ErrorCode::kUsage, fmt::format("{}: it needs {}; it got {}", name, needed,
-                                                 to_text(builder.type(x)))});
+  builder.refuse(
+      {ErrorCode::kUsage, fmt::format("{}: it needs {}; it got {}", name, needed, to_text(builder.type(x)))});
 }
 
 /// One reduction under construction: all steps keep x's rank and layout.
 class Reducer {
  public:
-  Reducer(Builder& builder, const std::string& name, const Shape& axes)
-      : builder_(builder), name_(name), axes_(axes) {}
+  Reducer(Builder& builder, const std::string& name, const Shape& axes) : builder_(builder), name_(name), axes_(axes) {}
 
   TensorId build(Reduction reduction, TensorId x) {
     switch (reduction) {
@@ -58,14 +56,12 @@ class Reducer {
   }
 
  private:
-  TensorId step(const std::string& kind, const std::vector<TensorId>& inputs,
-                const Attributes& attributes, const std::string& suffix) {
+  TensorId step(const std::string& kind, const std::vector<TensorId>& inputs, const Attributes& attributes,
+                const std::string& suffix) {
     return builder_.add_one(kind, inputs, attributes, name_ + suffix);
   }
 
-  TensorId sum(TensorId x) {
-    return builder_.status() ? step("sum_to", {x}, to_result(x), ".sum") : x;
-  }
+  TensorId sum(TensorId x) { return builder_.status() ? step("sum_to", {x}, to_result(x), ".sum") : x; }
 
   TensorId mean(TensorId x) {
     if (!builder_.status()) {
@@ -104,8 +100,7 @@ class Reducer {
 
 }  // namespace
 
-TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block,
-                        DepthOrder order) {
+TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order) {
   if (!builder.status()) {
     return x;
   }
@@ -117,10 +112,8 @@ TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, s
   const std::int64_t depth = d[1] / (block * block);
   const Shape shape = {d[0], depth, d[2] * block, d[3] * block};
   return order == DepthOrder::kBlockFirst
-             ? rearrange(builder, name, x, {d[0], block, block, depth, d[2], d[3]},
-                         {0, 3, 4, 1, 5, 2}, shape)
-             : rearrange(builder, name, x, {d[0], depth, block, block, d[2], d[3]},
-                         {0, 1, 4, 2, 5, 3}, shape);
+             ? rearrange(builder, name, x, {d[0], block, block, depth, d[2], d[3]}, {0, 3, 4, 1, 5, 2}, shape)
+             : rearrange(builder, name, x, {d[0], depth, block, block, d[2], d[3]}, {0, 1, 4, 2, 5, 3}, shape);
 }
 
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block) {
@@ -132,8 +125,8 @@ TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, s
     refuse(builder, name, fmt::format("f32[N,C,H,W] with H and W multiples of {}", block), x);
     return x;
   }
-  return rearrange(builder, name, x, {d[0], d[1], d[2] / block, block, d[3] / block, block},
-                   {0, 3, 5, 1, 2, 4}, {d[0], d[1] * block * block, d[2] / block, d[3] / block});
+  return rearrange(builder, name, x, {d[0], d[1], d[2] / block, block, d[3] / block, block}, {0, 3, 5, 1, 2, 4},
+                   {d[0], d[1] * block * block, d[2] / block, d[3] / block});
 }
 
 TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape& repeats) {
@@ -141,8 +134,7 @@ TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape
     return x;
   }
   const Shape d = builder.type(x).shape;
-  if (repeats.size() != d.size() ||
-      std::ranges::any_of(repeats, [](std::int64_t r) { return r < 1; })) {
+  if (repeats.size() != d.size() || std::ranges::any_of(repeats, [](std::int64_t r) { return r < 1; })) {
     refuse(builder, name, "one number of repeats >= 1 per dimension", x);
     return x;
   }
@@ -157,17 +149,16 @@ TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape
   return reshape(builder, name, copies, shape);
 }
 
-TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x,
-                const Shape& axes, bool keep_dims) {
+TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x, const Shape& axes,
+                bool keep_dims) {
   if (!builder.status()) {
     return x;
   }
   const Shape before = builder.type(x).shape;
   const auto rank = static_cast<std::int64_t>(before.size());
   if (std::ranges::any_of(axes, [&](std::int64_t axis) { return axis < 0 || axis >= rank; })) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("{}: a reduction needs axes from 0 to {}; it got {} of {}", name,
-                                rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
+    builder.refuse({ErrorCode::kUsage, fmt::format("{}: a reduction needs axes from 0 to {}; it got {} of {}", name,
+                                                   rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
     return x;
   }
   const TensorId y = Reducer(builder, name, axes).build(reduction, x);

@@ -15,14 +15,11 @@ enum class DepthOrder : std::uint8_t {
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.
 };
 
-/// f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back with the block first. In x's
-/// layout.
-TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block,
-                        DepthOrder order);
+/// f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back with the block first. In x's layout.
+TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 
-/// x repeated `repeats[d]` times along each dimension d; row-major, any element type.
-/// Differentiable for f32.
+/// x repeated `repeats[d]` times along each dimension d; row-major, any element type. Differentiable for f32.
 TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape& repeats);
 
 enum class Reduction : std::uint8_t {
@@ -38,10 +35,9 @@ enum class Reduction : std::uint8_t {
   kLogSumExp,  ///< ln(sum exp(x)), computed relative to the largest x.
 };
 
-/// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims` y
-/// has x's rank and layout and size 1 along the axes; without, it is row-major and lacks these
-/// dimensions.
-TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x,
-                const Shape& axes, bool keep_dims);
+/// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims` y has x's rank and
+/// layout and size 1 along the axes; without, it is row-major and lacks these dimensions.
+TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x, const Shape& axes,
+                bool keep_dims);
 
 }  // namespace poprun::layers

@@ -9,10 +9,8 @@
 namespace poprun::layers {
 namespace {
 
-TensorId weight(Builder& builder, const std::string& name, Shape shape,
-                const Initialiser& initialiser) {
-  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
-                          Role::kParameter, initialiser);
+TensorId weight(Builder& builder, const std::string& name, Shape shape, const Initialiser& initialiser) {
+  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor}, Role::kParameter, initialiser);
 }
 
 /// The last dimension; 1 if there is none, so that a shape face refuses x later.
@@ -38,53 +36,45 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
     return tokens;
   }
   if (sizes.hidden % sizes.heads != 0) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}",
-                                        sizes.heads, sizes.hidden)});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("model.heads = {} does not divide model.hidden = {}", sizes.heads, sizes.hidden)});
   }
   const TensorType& type = builder.type(tokens);
   if (type.data != DataType::kI32 || type.shape.size() != 2) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs tokens i32[B,T], but the dataset has {}",
-                     to_text(type))});
+         fmt::format("data.source: the model needs tokens i32[B,T], but the dataset has {}", to_text(type))});
   } else if (type.shape[1] > sizes.sequence_length) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format(
-             "data.source: the dataset has sequences of {0} tokens, but the model has positions "
-             "for {1}; set model.sequence-length = {0} or shorten the sequences "
-             "(data.sequence-length)",
-             type.shape[1], sizes.sequence_length)});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the dataset has sequences of {0} tokens, but the model has positions "
+                                "for {1}; set model.sequence-length = {0} or shorten the sequences "
+                                "(data.sequence-length)",
+                                type.shape[1], sizes.sequence_length)});
   }
   if (inputs.classes > sizes.vocabulary) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the dataset has tokens up to {}, but the model's "
-                                "vocabulary is {}; set model.vocabulary = {} or more",
-                                inputs.classes - 1, sizes.vocabulary, inputs.classes)});
+    builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the dataset has tokens up to {}, but the model's "
+                                                   "vocabulary is {}; set model.vocabulary = {} or more",
+                                                   inputs.classes - 1, sizes.vocabulary, inputs.classes)});
   }
   return tokens;
 }
 
-std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
-                                       TensorId tokens) {
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   if (!inputs.has("attention_mask") || !builder.status()) {
     return std::nullopt;
   }
   const TensorId kept = inputs.find(builder, "attention_mask");
   if (builder.type(kept) != builder.type(tokens)) {
     builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs attention_mask {}, one per token, but the "
-                     "dataset has {}",
-                     to_text(builder.type(tokens)), to_text(builder.type(kept)))});
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs attention_mask {}, one per token, but the "
+                                        "dataset has {}",
+                                        to_text(builder.type(tokens)), to_text(builder.type(kept)))});
     return std::nullopt;
   }
   return builder.add_one("attention_mask", {kept}, {}, "attention_mask.scores");
 }
 
-TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
-                         std::int64_t features) {
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features) {
   return weight(builder, name, {rows, features},
                 {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
 }
@@ -98,9 +88,7 @@ TensorId embed(Builder& builder, const std::string& name, TensorId table, Tensor
 }
 
 TensorId positions(Builder& builder, const std::string& name, TensorId table, std::int64_t T) {
-  return builder.add_one("slice", {table},
-                         {{"axis", std::int64_t{0}}, {"begin", std::int64_t{0}}, {"count", T}},
-                         name);
+  return builder.add_one("slice", {table}, {{"axis", std::int64_t{0}}, {"begin", std::int64_t{0}}, {"count", T}}, name);
 }
 
 TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon) {
@@ -110,8 +98,7 @@ TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, doubl
   const std::int64_t features = features_of(builder, x);
   const TensorId w = weight(builder, name + ".weight", {features}, {.value = 1});
   const TensorId b = weight(builder, name + ".bias", {features}, {});
-  return builder.add("layer_norm", {x, w, b}, {{"epsilon", epsilon}},
-                     {name, name + ".mean", name + ".variance"})[0];
+  return builder.add("layer_norm", {x, w, b}, {{"epsilon", epsilon}}, {name, name + ".mean", name + ".variance"})[0];
 }
 
 TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options) {
@@ -120,12 +107,10 @@ TensorId dense(Builder& builder, const std::string& name, TensorId x, const Dens
   }
   const std::int64_t in = features_of(builder, x);
   const std::int64_t out = options.features;
-  const TensorId w =
-      weight(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
-             {.distribution = Distribution::kNormal, .value = options.deviation});
+  const TensorId w = weight(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
+                            {.distribution = Distribution::kNormal, .value = options.deviation});
   const TensorId b = weight(builder, name + ".bias", {out}, {});
-  return builder.add_one("linear", {x, w, b},
-                         {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
+  return builder.add_one("linear", {x, w, b}, {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
 }
 
 TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads) {
@@ -144,8 +129,7 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
   const Shape s = builder.type(inputs.query).shape;
   TensorId scores = builder.add_one(
       "matmul", {inputs.query, inputs.key},
-      {{"transpose_b", std::int64_t{1}}, {"scale", 1.0 / std::sqrt(static_cast<double>(s.back()))}},
-      name + ".scores");
+      {{"transpose_b", std::int64_t{1}}, {"scale", 1.0 / std::sqrt(static_cast<double>(s.back()))}}, name + ".scores");
   if (inputs.causal) {
     const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
     scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");

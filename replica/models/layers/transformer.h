@@ -7,9 +7,8 @@
 #include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
-/// Layers of transformers. Parameters are called NAME.weight and NAME.bias. Unless stated
-/// otherwise, initial weights are normal with deviation 0.02, as in GPT-2 and BERT, and biases are
-/// 0.
+/// Layers of transformers. Parameters are called NAME.weight and NAME.bias. Unless stated otherwise, initial weights
+/// are normal with deviation 0.02, as in GPT-2 and BERT, and biases are 0.
 ///
 ///   B  sequences    T  tokens    H  features    h  heads of d = H / h features
 namespace poprun::layers {
@@ -27,21 +26,17 @@ struct TransformerSizes {
 };
 TransformerSizes transformer_sizes(const ModelInputs& inputs);
 
-/// The dataset's "tokens". Makes the builder refuse (kUsage) a number of heads that does not divide
-/// the features, tokens that are not i32[B,T] with T <= sequence_length, and ids outside the
-/// vocabulary.
+/// The dataset's "tokens". Makes the builder refuse (kUsage) a number of heads that does not divide the features,
+/// tokens that are not i32[B,T] with T <= sequence_length, and ids outside the vocabulary.
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
-/// The mask to add to attention scores so that tokens are hidden where the dataset's
-/// "attention_mask" i32[B,T] is 0, such as padding after the text, as in Hugging Face's models.
-/// Nothing if the dataset has no mask. Makes the builder refuse (kUsage) a mask that differs in
-/// type from the tokens.
-std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
-                                       TensorId tokens);
+/// The mask to add to attention scores so that tokens are hidden where the dataset's "attention_mask" i32[B,T] is 0,
+/// such as padding after the text, as in Hugging Face's models. Nothing if the dataset has no mask. Makes the builder
+/// refuse (kUsage) a mask that differs in type from the tokens.
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
 /// Parameter NAME [rows, features].
-TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
-                         std::int64_t features);
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features);
 
 /// x with elements dropped at random; x itself if the rate is 0.
 TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate);

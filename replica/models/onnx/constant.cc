@@ -36,8 +36,7 @@ float brain_value(std::uint16_t bits) {
 
 /// Appends raw little-endian elements of type T, converted.
 template <typename T, typename To, typename Convert>
-bool append_raw(const std::string& raw, std::int64_t elements, std::vector<To>& to,
-                Convert convert) {
+bool append_raw(const std::string& raw, std::int64_t elements, std::vector<To>& to, Convert convert) {
   if (raw.size() != static_cast<std::size_t>(elements) * sizeof(T)) {
     return false;
   }
@@ -109,13 +108,11 @@ bool read_field(const Proto& tensor, std::int64_t elements, Constant& to) {
     case Proto::DOUBLE:
       return append_field(tensor.double_data(), elements, to.reals, kCast<float>);
     case Proto::FLOAT16:
-      return append_field(tensor.int32_data(), elements, to.reals, [](std::int32_t bits) {
-        return half_value(static_cast<std::uint16_t>(bits));
-      });
+      return append_field(tensor.int32_data(), elements, to.reals,
+                          [](std::int32_t bits) { return half_value(static_cast<std::uint16_t>(bits)); });
     case Proto::BFLOAT16:
-      return append_field(tensor.int32_data(), elements, to.reals, [](std::int32_t bits) {
-        return brain_value(static_cast<std::uint16_t>(bits));
-      });
+      return append_field(tensor.int32_data(), elements, to.reals,
+                          [](std::int32_t bits) { return brain_value(static_cast<std::uint16_t>(bits)); });
     case Proto::INT64:
       return append_field(tensor.int64_data(), elements, to.integers, kCast<std::int64_t>);
     case Proto::UINT32:
@@ -131,9 +128,8 @@ Status append_as(const Constant& constant, std::string& bytes) {
   for (std::int64_t i = 0; i < constant.elements(); ++i) {
     const std::int64_t value = constant.integer_at(i);
     if (value < std::numeric_limits<To>::min() || value > std::numeric_limits<To>::max()) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{} {} does not fit the device's {} bits",
-                              element_name(constant.element), value, sizeof(To) * 8));
+      return fail(ErrorCode::kData, fmt::format("{} {} does not fit the device's {} bits",
+                                                element_name(constant.element), value, sizeof(To) * 8));
     }
     const To narrow = static_cast<To>(value);
     bytes.append(reinterpret_cast<const char*>(&narrow), sizeof(To));  // NOLINT: its bytes.
@@ -184,23 +180,20 @@ std::string element_name(Element element) {
 }
 
 bool is_real(Element element) {
-  return element == Proto::FLOAT || element == Proto::DOUBLE || element == Proto::FLOAT16 ||
-         element == Proto::BFLOAT16;
+  return element == Proto::FLOAT || element == Proto::DOUBLE || element == Proto::FLOAT16 || element == Proto::BFLOAT16;
 }
 
 bool is_integer(Element element) {
-  return element == Proto::INT64 || element == Proto::INT32 || element == Proto::INT16 ||
-         element == Proto::INT8 || element == Proto::UINT8 || element == Proto::UINT16 ||
-         element == Proto::UINT32 || element == Proto::UINT64;
+  return element == Proto::INT64 || element == Proto::INT32 || element == Proto::INT16 || element == Proto::INT8 ||
+         element == Proto::UINT8 || element == Proto::UINT16 || element == Proto::UINT32 || element == Proto::UINT64;
 }
 
 Result<std::int64_t> checked_elements(const Shape& shape) {
   std::int64_t product = 1;
   for (const std::int64_t d : shape) {
     if (d < 0 || (d > 0 && product > kMostElements / d)) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("a dimension of {} in a tensor of at most {} elements", d, kMostElements));
+      return fail(ErrorCode::kData,
+                  fmt::format("a dimension of {} in a tensor of at most {} elements", d, kMostElements));
     }
     product *= d;
   }
@@ -225,17 +218,11 @@ std::vector<std::int64_t> Constant::all_integers() const {
 }
 
 Constant Constant::of_integers(std::vector<std::int64_t> values, Shape shape) {
-  return {.element = Proto::INT64,
-          .shape = std::move(shape),
-          .reals = {},
-          .integers = std::move(values)};
+  return {.element = Proto::INT64, .shape = std::move(shape), .reals = {}, .integers = std::move(values)};
 }
 
 Constant Constant::of_reals(std::vector<float> values, Shape shape) {
-  return {.element = Proto::FLOAT,
-          .shape = std::move(shape),
-          .reals = std::move(values),
-          .integers = {}};
+  return {.element = Proto::FLOAT, .shape = std::move(shape), .reals = std::move(values), .integers = {}};
 }
 
 Result<Constant> read_tensor(const Proto& tensor) {
@@ -249,19 +236,17 @@ Result<Constant> read_tensor(const Proto& tensor) {
   constant.element = tensor.data_type();
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   if (!constant.real() && !is_integer(constant.element) && constant.element != Proto::BOOL) {
-    return bad(fmt::format(
-        "elements of type {}; available: float, double, float16, bfloat16, integers, bool",
-        element_name(constant.element)));
+    return bad(fmt::format("elements of type {}; available: float, double, float16, bfloat16, integers, bool",
+                           element_name(constant.element)));
   }
   const auto elements = checked_elements(constant.shape);
   if (!elements) {
     return bad(elements.error().message);
   }
-  const bool read = tensor.has_raw_data() ? read_raw(tensor, *elements, constant)
-                                          : read_field(tensor, *elements, constant);
+  const bool read =
+      tensor.has_raw_data() ? read_raw(tensor, *elements, constant) : read_field(tensor, *elements, constant);
   if (!read) {
-    return bad(fmt::format("its data are not {} elements of {}", *elements,
-                           element_name(constant.element)));
+    return bad(fmt::format("its data are not {} elements of {}", *elements, element_name(constant.element)));
   }
   return constant;
 }
@@ -273,8 +258,7 @@ Result<std::string> device_bytes(const Constant& constant, DataType data) {
   if (data == DataType::kF32) {
     for (std::size_t i = 0; i < elements; ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      const float value =
-          constant.real() ? constant.real_at(at) : static_cast<float>(constant.integer_at(at));
+      const float value = constant.real() ? constant.real_at(at) : static_cast<float>(constant.integer_at(at));
       bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));  // NOLINT: its bytes.
     }
     return bytes;
@@ -285,8 +269,7 @@ Result<std::string> device_bytes(const Constant& constant, DataType data) {
   return bytes;
 }
 
-Constant picked(const Constant& x, Shape shape,
-                const std::function<std::int64_t(std::int64_t)>& source) {
+Constant picked(const Constant& x, Shape shape, const std::function<std::int64_t(std::int64_t)>& source) {
   Constant y{.element = x.element, .shape = std::move(shape), .reals = {}, .integers = {}};
   const std::int64_t n = y.elements();
   POPRUN_CHECK(n <= kMostFolded);
@@ -316,8 +299,7 @@ Constant transposed(const Constant& x, const std::vector<std::int64_t>& perm) {
   return picked(x, shape, [&](std::int64_t i) { return offset_of(i, shape, strides); });
 }
 
-Constant sliced(const Constant& x, std::size_t axis, std::int64_t begin, std::int64_t count,
-                std::int64_t step) {
+Constant sliced(const Constant& x, std::size_t axis, std::int64_t begin, std::int64_t count, std::int64_t step) {
   Shape strides = strides_of(x.shape);
   Shape shape = x.shape;
   shape[axis] = count;
@@ -332,8 +314,8 @@ Constant concatenated(const std::vector<const Constant*>& parts, std::size_t axi
   for (const Constant* part : parts) {
     y.shape[axis] += part->shape[axis];
   }
-  const auto outer = std::accumulate(y.shape.begin(), y.shape.begin() + static_cast<long>(axis),
-                                     std::int64_t{1}, std::multiplies<>{});
+  const auto outer =
+      std::accumulate(y.shape.begin(), y.shape.begin() + static_cast<long>(axis), std::int64_t{1}, std::multiplies<>{});
   for (std::int64_t o = 0; o < outer; ++o) {
     for (const Constant* part : parts) {
       const std::int64_t run = part->elements() / outer;
@@ -379,9 +361,7 @@ Constant cast(const Constant& x, Element element) {
       y.integers.push_back(x.real() ? value != 0 : x.integers[i] != 0);
     } else if (x.real()) {
       constexpr double kLargest = 9.2e18;  // What is beyond has no defined value in int64.
-      y.integers.push_back(std::isnan(value)
-                               ? 0
-                               : static_cast<std::int64_t>(std::clamp(value, -kLargest, kLargest)));
+      y.integers.push_back(std::isnan(value) ? 0 : static_cast<std::int64_t>(std::clamp(value, -kLargest, kLargest)));
     } else {
       y.integers.push_back(x.integers[i]);
     }

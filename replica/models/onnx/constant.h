@@ -10,10 +10,10 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// ONNX values that are known while a model is imported: initialisers, constants, shapes and what
-/// is computed from them.
-/// What is computed while a model is imported: the shape arithmetic around Reshape, Expand and the
-/// like. Requires operands and results of at most kMostFolded elements.
+/// ONNX values that are known while a model is imported: initialisers, constants, shapes and what is computed from
+/// them.
+/// What is computed while a model is imported: the shape arithmetic around Reshape, Expand and the like. Requires
+/// operands and results of at most kMostFolded elements.
 namespace poprun::onnx_import {
 
 /// onnx::TensorProto::DataType, as the files have it.
@@ -31,12 +31,12 @@ inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;
 /// Most elements of any tensor: 2^31 - 1, the bound of device addresses.
 inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;
 
-/// The number of elements, or nothing (kData) where a dimension is negative or there are more than
-/// kMostElements. A shape of rank 0 has one.
+/// The number of elements, or nothing (kData) where a dimension is negative or there are more than kMostElements. A
+/// shape of rank 0 has one.
 Result<std::int64_t> checked_elements(const Shape& shape);
 
-/// A tensor on the host. Real elements are kept as float32, integers and bools as int64. A tensor
-/// of equal elements may keep one for all.
+/// A tensor on the host. Real elements are kept as float32, integers and bools as int64. A tensor of equal elements may
+/// keep one for all.
 struct Constant {
   Element element = ::onnx::TensorProto::FLOAT;
   Shape shape;
@@ -61,24 +61,21 @@ struct Constant {
   static Constant of_reals(std::vector<float> values, Shape shape);
 };
 
-/// Reads a stored tensor. Errors: kData, its name and what is wrong: type, sizes, data in another
-/// file.
+/// Reads a stored tensor. Errors: kData, its name and what is wrong: type, sizes, data in another file.
 Result<Constant> read_tensor(const ::onnx::TensorProto& tensor);
 
-/// The elements as a device tensor of type `data` holds them, row-major: f32 of any type, i32 and
-/// u8 of integers and bools. Errors: kData, an integer does not fit.
+/// The elements as a device tensor of type `data` holds them, row-major: f32 of any type, i32 and u8 of integers and
+/// bools. Errors: kData, an integer does not fit.
 Result<std::string> device_bytes(const Constant& constant, DataType data);
 
 /// A constant of `shape` whose element i is `x`'s element source(i).
-Constant picked(const Constant& x, Shape shape,
-                const std::function<std::int64_t(std::int64_t)>& source);
+Constant picked(const Constant& x, Shape shape, const std::function<std::int64_t(std::int64_t)>& source);
 
 Constant reshaped(Constant x, Shape shape);
 Constant transposed(const Constant& x, const std::vector<std::int64_t>& perm);
 
 /// x's elements begin, begin + step, ... along an axis.
-Constant sliced(const Constant& x, std::size_t axis, std::int64_t begin, std::int64_t count,
-                std::int64_t step);
+Constant sliced(const Constant& x, std::size_t axis, std::int64_t begin, std::int64_t count, std::int64_t step);
 
 /// Constants side by side. Requires shapes that differ along the axis only.
 Constant concatenated(const std::vector<const Constant*>& parts, std::size_t axis);
@@ -92,8 +89,8 @@ Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 /// x with elements of another type: fractions are cut off, bools are 0 or 1.
 Constant cast(const Constant& x, Element element);
 
-/// A function of integers or of reals, element by element, with broadcasting. The result has the
-/// type `element`. Null where one is not defined. Errors: kData, shapes that do not broadcast.
+/// A function of integers or of reals, element by element, with broadcasting. The result has the type `element`. Null
+/// where one is not defined. Errors: kData, shapes that do not broadcast.
 struct Binary {
   std::int64_t (*integers)(std::int64_t, std::int64_t) = nullptr;
   float (*reals)(float, float) = nullptr;

@@ -62,8 +62,8 @@ std::vector<std::size_t> widths(const ImportedOperations& imported) {
     for (const Life& life : alive) {
       largest = std::max(largest, life.bytes);
     }
-    widths.push_back(static_cast<std::size_t>(std::ranges::count_if(
-        alive, [largest](const Life& life) { return life.bytes >= largest / kSmall; })));
+    widths.push_back(static_cast<std::size_t>(
+        std::ranges::count_if(alive, [largest](const Life& life) { return life.bytes >= largest / kSmall; })));
   }
   return widths;
 }
@@ -74,8 +74,8 @@ bool is_product(const Graph& graph, const Operation& operation) {
 }
 
 /// The first operation of each piece, if at most `width` activations may cross between pieces.
-std::vector<std::size_t> begins_of(const ImportedOperations& imported,
-                                   const std::vector<std::size_t>& widths, std::size_t width) {
+std::vector<std::size_t> begins_of(const ImportedOperations& imported, const std::vector<std::size_t>& widths,
+                                   std::size_t width) {
   std::vector<std::size_t> begins = {0};
   std::size_t section = 0;  // It begins at the last place that is narrow enough.
   bool has_product = false;
@@ -125,8 +125,8 @@ std::string without_blanks(std::string_view text) {
 }
 
 /// A name for operations [begin, end) that is not among `taken`, and joins them.
-std::string name_of(const ImportedOperations& imported, const ::onnx::GraphProto& file,
-                    std::size_t begin, std::size_t end, std::set<std::string>& taken) {
+std::string name_of(const ImportedOperations& imported, const ::onnx::GraphProto& file, std::size_t begin,
+                    std::size_t end, std::set<std::string>& taken) {
   const auto node = [&](std::size_t k) -> const ::onnx::NodeProto& {
     return file.node(static_cast<int>(imported.node[k]));
   };
@@ -150,8 +150,7 @@ std::string name_of(const ImportedOperations& imported, const ::onnx::GraphProto
 
 }  // namespace
 
-std::vector<Piece> narrowest_cuts(const ImportedOperations& imported,
-                                  const ::onnx::GraphProto& file) {
+std::vector<Piece> narrowest_cuts(const ImportedOperations& imported, const ::onnx::GraphProto& file) {
   if (imported.operations.empty()) {
     return {};
   }
@@ -164,8 +163,7 @@ std::vector<Piece> narrowest_cuts(const ImportedOperations& imported,
   std::set<std::string> taken;
   for (std::size_t p = 0; p < begins.size(); ++p) {
     const std::size_t end = p + 1 < begins.size() ? begins[p + 1] : imported.operations.size();
-    pieces.push_back(
-        {p == 0 ? 0 : imported.node[begins[p]], name_of(imported, file, begins[p], end, taken)});
+    pieces.push_back({p == 0 ? 0 : imported.node[begins[p]], name_of(imported, file, begins[p], end, taken)});
   }
   return pieces;
 }

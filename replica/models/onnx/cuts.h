@@ -25,21 +25,20 @@ struct ImportedOperations {
   std::span<const TensorId> outputs;  ///< The file's.
 };
 
-/// The layers of an imported model: pieces between the narrowest places of its graph, each with at
-/// least one product (a convolution, a matrix product ...) and what follows it.
+/// The layers of an imported model: pieces between the narrowest places of its graph, each with at least one product (a
+/// convolution, a matrix product ...) and what follows it.
 ///
 ///   conv  relu | conv  relu  conv  add  relu | pool  gemm        one tensor crosses at each |
 ///               '------------------^                             none at which two do
 ///
-/// A place is as narrow as few activations cross it; those far smaller than the largest do not
-/// count, as masks do not. It takes the narrowest places, and wider ones only while these leave
-/// fewer than four pieces. So a residual block is one piece.
+/// A place is as narrow as few activations cross it; those far smaller than the largest do not count, as masks do not.
+/// It takes the narrowest places, and wider ones only while these leave fewer than four pieces. So a residual block is
+/// one piece.
 ///
-/// A piece is called by the folders that the names of its nodes share ("encoder/layer.0"), else by
-/// what its first product writes. The first piece begins at node 0.
+/// A piece is called by the folders that the names of its nodes share ("encoder/layer.0"), else by what its first
+/// product writes. The first piece begins at node 0.
 ///
 /// Deterministic. Cost: O(operations * tensors alive).
-std::vector<Piece> narrowest_cuts(const ImportedOperations& imported,
-                                  const ::onnx::GraphProto& file);
+std::vector<Piece> narrowest_cuts(const ImportedOperations& imported, const ::onnx::GraphProto& file);
 
 }  // namespace poprun::onnx_import

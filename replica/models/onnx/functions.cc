@@ -92,10 +92,9 @@ Status check_known(const FunctionProto& function) {
     const std::string what = number == kAttributeDefaults ? "defaults of attributes"
                              : number == kOverload        ? "an overload"
                                                           : fmt::format("field {}", number);
-    return fail(ErrorCode::kUsage,
-                fmt::format("function '{}': not supported: {}; export the model with its functions "
-                            "inlined",
-                            function.name(), what));
+    return fail(ErrorCode::kUsage, fmt::format("function '{}': not supported: {}; export the model with its functions "
+                                               "inlined",
+                                               function.name(), what));
   }
   return {};
 }
@@ -118,13 +117,11 @@ class Expansion {
         POPRUN_TRY(inline_call(copy, *found->second, to));
         continue;
       }
-      if (call.opset != opset_ && copy.domain().empty() &&
-          since(copy, call.opset) != since(copy, opset_)) {
-        return fail(
-            ErrorCode::kUsage,
-            fmt::format("{} '{}': not supported: a function of opset {} in a model of "
-                        "opset {}, which has a different {}; export both with the same opset",
-                        copy.op_type(), copy.name(), call.opset, opset_, copy.op_type()));
+      if (call.opset != opset_ && copy.domain().empty() && since(copy, call.opset) != since(copy, opset_)) {
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{} '{}': not supported: a function of opset {} in a model of "
+                                "opset {}, which has a different {}; export both with the same opset",
+                                copy.op_type(), copy.name(), call.opset, opset_, copy.op_type()));
       }
       *to.Add() = std::move(copy);
     }
@@ -135,10 +132,9 @@ class Expansion {
   /// A node that is made, or a call: calls multiply even where functions have no nodes.
   Status count_one() {
     if (++nodes_ > kMostNodes) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("its functions expand to more than {} nodes and calls, the most that "
-                              "is supported",
-                              kMostNodes));
+      return fail(ErrorCode::kUsage, fmt::format("its functions expand to more than {} nodes and calls, the most that "
+                                                 "is supported",
+                                                 kMostNodes));
     }
     return {};
   }
@@ -165,8 +161,7 @@ class Expansion {
   /// One that refers to an attribute which the call lacks is left out: its default holds.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
-      if (const auto given = call.attributes.find(attribute.ref_attr_name());
-          given != call.attributes.end()) {
+      if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {
         AttributeProto& added = *node.add_attribute();
         added = given->second;
         added.set_name(attribute.name());
@@ -198,15 +193,13 @@ class Expansion {
     }
     if (under_way_.size() > kDeepest) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("function '{}' is nested more than {} functions deep",
-                              function.name(), kDeepest));
+                  fmt::format("function '{}' is nested more than {} functions deep", function.name(), kDeepest));
     }
     if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("function '{}' has {} and {}, but a call has {} and {}", function.name(),
-                      inputs(function.input_size()), outputs(function.output_size()),
-                      inputs(node.input_size()), outputs(node.output_size())));
+      return fail(ErrorCode::kData,
+                  fmt::format("function '{}' has {} and {}, but a call has {} and {}", function.name(),
+                              inputs(function.input_size()), outputs(function.output_size()), inputs(node.input_size()),
+                              outputs(node.output_size())));
     }
     const Call call = call_of(node, function);
     POPRUN_TRY(expand(call, function.node(), to));
@@ -235,8 +228,7 @@ class Expansion {
   }
 
   /// Outputs of the function that are its inputs: no node of it makes them.
-  Status add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call,
-                       Nodes& to) {
+  Status add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call, Nodes& to) {
     const std::set<std::string> inputs(function.input().begin(), function.input().end());
     for (int k = 0; k < node.output_size(); ++k) {
       if (inputs.contains(function.output(k)) && !node.output(k).empty()) {
@@ -282,8 +274,7 @@ Status expand_functions(ModelProto& model) {
     POPRUN_TRY(check_known(function));
   }
   Nodes nodes;
-  const Call graph{
-      .opset = opset_of(model.opset_import()), .prefix = {}, .names = {}, .attributes = {}};
+  const Call graph{.opset = opset_of(model.opset_import()), .prefix = {}, .names = {}, .attributes = {}};
   POPRUN_TRY(Expansion(model).expand(graph, model.graph().node(), nodes));
   model.mutable_graph()->mutable_node()->Swap(&nodes);
   model.clear_functions();

@@ -9,8 +9,8 @@ namespace poprun::onnx_import {
 /// Most nodes that a model may have once its functions are expanded, with the calls.
 inline constexpr int kMostNodes = 1 << 18;
 
-/// Replaces every call of one of the model's own functions, in the graph and in the branches of its
-/// nodes, by the function's nodes, and removes the functions. A function may call others.
+/// Replaces every call of one of the model's own functions, in the graph and in the branches of its nodes, by the
+/// function's nodes, and removes the functions. A function may call others.
 ///
 ///   y = Block<alpha=0.1>(x)            t'1 = Gemm(x, w')           names that a function makes get
 ///   Block(a) => (b) {           ->     y   = LeakyRelu<0.1>(t'1)   the call's name in front

@@ -18,11 +18,8 @@
 namespace poprun::onnx_import {
 namespace {
 
-using ::onnx::GraphProto;
-using ::onnx::ModelProto;
-using ::onnx::NodeProto;
+using ::onnx::GraphProto, ::onnx::ModelProto, ::onnx::NodeProto;
 
-/// The first line of a text.
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -35,8 +32,7 @@ Error on_one_line(Error error) {
 }
 
 std::string where(const NodeProto& node) {
-  const std::string& name =
-      node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+  const std::string& name = node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
   return fmt::format("{} '{}'", node.op_type(), name);
 }
 
@@ -61,11 +57,10 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
     }
   }
   if (opset > kNewestOpset) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("opset {} is newer than {}, the newest supported; export the model "
-                            "with that opset: torch.onnx.export(..., dynamo=False, "
-                            "opset_version={}), or tf2onnx --opset {}",
-                            opset, kNewestOpset, kNewestOpset, kNewestOpset));
+    return fail(ErrorCode::kUsage, fmt::format("opset {} is newer than {}, the newest supported; export the model "
+                                               "with that opset: torch.onnx.export(..., dynamo=False, "
+                                               "opset_version={}), or tf2onnx --opset {}",
+                                               opset, kNewestOpset, kNewestOpset, kNewestOpset));
   }
   return opset;
 }
@@ -78,15 +73,13 @@ Status check_operators(const GraphProto& graph) {
   for (const NodeProto& node : graph.node()) {
     if (!is_default_domain(node.domain())) {
       missing.insert(node.domain() + "." + node.op_type());
-    } else if (std::ranges::find(kOwn, node.op_type()) == kOwn.end() &&
-               find_translator(node.op_type()) == nullptr) {
+    } else if (std::ranges::find(kOwn, node.op_type()) == kOwn.end() && find_translator(node.op_type()) == nullptr) {
       missing.insert(node.op_type());
     }
   }
   if (!missing.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("operators that are not supported: {}; available: {}",
-                            fmt::join(missing, ", "), fmt::join(supported_operators(), ", ")));
+    return fail(ErrorCode::kUsage, fmt::format("operators that are not supported: {}; available: {}",
+                                               fmt::join(missing, ", "), fmt::join(supported_operators(), ", ")));
   }
   return {};
 }
@@ -194,8 +187,7 @@ Status check_names(const ModelProto& model) {
   for (const std::string& name : names) {
     if (!google::protobuf::internal::IsStructurallyValidUTF8(name)) {
       return fail(ErrorCode::kData,
-                  fmt::format("a name of {} B in it, '{}', is not UTF-8; rename it", name.size(),
-                              printable(name)));
+                  fmt::format("a name of {} B in it, '{}', is not UTF-8; rename it", name.size(), printable(name)));
     }
   }
   return {};
@@ -222,8 +214,7 @@ Status translate_branch(Node& node) {
   if (condition->real() || condition->elements() != 1) {
     return node.wrong("needs a condition of one bool");
   }
-  const GraphProto& branch =
-      node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
+  const GraphProto& branch = node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
   if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
     return node.wrong(fmt::format("a branch with {} outputs", branch.output_size()));
   }
@@ -245,8 +236,8 @@ Status translate(Node& node) {
   }
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.has(i) && !node.scope().values.contains(node.proto().input(static_cast<int>(i)))) {
-      return node.wrong(fmt::format("'{}' is not produced by any earlier node",
-                                    node.proto().input(static_cast<int>(i))));
+      return node.wrong(
+          fmt::format("'{}' is not produced by any earlier node", node.proto().input(static_cast<int>(i))));
     }
   }
   if (node.op() == "Constant") {
@@ -321,10 +312,9 @@ Status check_trained(const GraphProto& graph, const Storage& storage, const std:
   if (std::ranges::any_of(constants, [&](const auto& name) { return storage.forces(name); })) {
     return {};
   }
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("model.trained-constants = {} matches none of the file's constants{}", trained,
-                  constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
+  return fail(ErrorCode::kUsage,
+              fmt::format("model.trained-constants = {} matches none of the file's constants{}", trained,
+                          constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
 }
 
 /// Leaves the last Softmax out where the loss brings it. False where it stays.
@@ -337,15 +327,14 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   }
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
-    scope.notes.push_back(fmt::format(
-        "the last {} is kept, because {}: the loss takes what it puts out as logits, and is that "
-        "of a softmax of a softmax; export the model without it",
-        where(proto), *reason));
+    scope.notes.push_back(
+        fmt::format("the last {} is kept, because {}: the loss takes what it puts out as logits, and is that "
+                    "of a softmax of a softmax; export the model without it",
+                    where(proto), *reason));
     return false;
   }
   node.pass(0, 0);
-  scope.notes.push_back(
-      fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
+  scope.notes.push_back(fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
   return true;
 }
 
@@ -366,8 +355,7 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   NodeProto reader;
   for (const auto& output : graph.output()) {
     if (!scope.values.contains(output.name())) {
-      return fail(ErrorCode::kData,
-                  fmt::format("output '{}' is not produced by any node", output.name()));
+      return fail(ErrorCode::kData, fmt::format("output '{}' is not produced by any node", output.name()));
     }
     reader.Clear();
     reader.add_input(output.name());
@@ -379,8 +367,7 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   return {};
 }
 
-Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
-                              const ImportOptions& options) {
+Result<Imported> import_graph(Builder& builder, const OnnxModel& model, const ImportOptions& options) {
   Scope scope;
   scope.builder = &builder;
   scope.constants = model.constants();
@@ -398,17 +385,15 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
   Imported imported;
   const std::size_t first = builder.operations().size();
   const auto operations_are_of = [&](int node) {
-    imported.node_of_operation.resize(builder.operations().size() - first,
-                                      static_cast<std::size_t>(node));
+    imported.node_of_operation.resize(builder.operations().size() - first, static_cast<std::size_t>(node));
   };
   for (int k = 0; k < graph.node_size(); ++k) {
     const NodeProto& proto = graph.node(k);
     if (&proto == last.node && leave_out(scope, last, options, graph.output(0))) {
       continue;
     }
-    POPRUN_TRY(translate(scope, proto).map_error([&](Error error) {
-      return with_batch_of_file(scope, std::move(error));
-    }));
+    POPRUN_TRY(
+        translate(scope, proto).map_error([&](Error error) { return with_batch_of_file(scope, std::move(error)); }));
     operations_are_of(k);
   }
   POPRUN_TRY(take_outputs(graph, scope, imported));
@@ -434,14 +419,12 @@ std::vector<std::string> supported_operators() {
 Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   auto proto = std::make_shared<ModelProto>();
   if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !proto->has_graph()) {
-    return fail(ErrorCode::kData,
-                fmt::format("not an ONNX model, or a damaged one ({} B)", bytes.size()));
+    return fail(ErrorCode::kData, fmt::format("not an ONNX model, or a damaged one ({} B)", bytes.size()));
   }
   OnnxModel model;
   POPRUN_ASSIGN(model.opset_, opset_of(*proto));
   if (proto->graph().output().empty()) {
-    return fail(ErrorCode::kData,
-                "its graph has no outputs; export the model with at least one output");
+    return fail(ErrorCode::kData, "its graph has no outputs; export the model with at least one output");
   }
   // The checker takes functions and unknown operators for experiments, and warns on its own.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
@@ -460,8 +443,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   return model;
 }
 
-Result<Imported> import_model(Builder& builder, const OnnxModel& model,
-                              const ImportOptions& options) {
+Result<Imported> import_model(Builder& builder, const OnnxModel& model, const ImportOptions& options) {
   return import_graph(builder, model, options).map_error(on_one_line);
 }
 

@@ -24,9 +24,8 @@
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///
-/// What was learnt becomes parameters under the file's names, so that it trains, see learnt.h;
-/// other constants are part of the Program's constants. Integers, shapes and what is computed from
-/// them are known at import.
+/// What was learnt becomes parameters under the file's names, so that it trains, see learnt.h; other constants are part
+/// of the Program's constants. Integers, shapes and what is computed from them are known at import.
 namespace poprun::onnx_import {
 
 inline constexpr std::int64_t kNewestOpset = 17;
@@ -43,16 +42,16 @@ struct GraphInput {
 /// A parsed and checked file.
 class OnnxModel {
  public:
-  /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs;
-  /// kUsage, an opset newer than kNewestOpset, or operators that are not supported, with those that
-  /// are; those of expand_functions; kData, a name that is not UTF-8.
+  /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs; kUsage, an opset
+  /// newer than kNewestOpset, or operators that are not supported, with those that are; those of expand_functions;
+  /// kData, a name that is not UTF-8.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
 
-  /// What the file calls the values that are stored in it or that nodes make, and the names of
-  /// those that become constants.
+  /// What the file calls the values that are stored in it or that nodes make, and the names of those that become
+  /// constants.
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
   /// What the names of constants begin with, and no name in the file does.
@@ -70,15 +69,15 @@ class OnnxModel {
 struct ImportOptions {
   std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
 
-  /// Elements of inputs that are known, by name: what a node must know at import, as Reshape its
-  /// shape, it may then take from there. Nothing else is computed from them.
+  /// Elements of inputs that are known, by name: what a node must know at import, as Reshape its shape, it may then
+  /// take from there. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
 
   /// Batch normalisation with the statistics of the batch, dropout drops.
   bool training = false;
 
-  /// Nodes that the file has in training mode run in it outside of training too, as a test case
-  /// wants them. A job trains and evaluates whatever mode its file was exported in.
+  /// Nodes that the file has in training mode run in it outside of training too, as a test case wants them. A job
+  /// trains and evaluates whatever mode its file was exported in.
   bool as_written = false;
 
   /// Constants beyond float16's range become its largest number, for a job in half precision.
@@ -106,15 +105,13 @@ struct Imported {
   std::vector<std::string> notes;
   Surprises surprises;
 
-  /// By operation that the import appended, the node it comes from: an index into GraphProto::node,
-  /// which never falls.
+  /// By operation that the import appended, the node it comes from: an index into GraphProto::node, which never falls.
   std::vector<std::size_t> node_of_operation;
 };
 
-/// Appends the model to `builder`. Errors: kUsage, something that is not supported; kData, a model
-/// that contradicts itself. Both name the node.
-Result<Imported> import_model(Builder& builder, const OnnxModel& model,
-                              const ImportOptions& options);
+/// Appends the model to `builder`. Errors: kUsage, something that is not supported; kData, a model that contradicts
+/// itself. Both name the node.
+Result<Imported> import_model(Builder& builder, const OnnxModel& model, const ImportOptions& options);
 
 /// Supported ONNX operators, sorted.
 std::vector<std::string> supported_operators();

@@ -43,15 +43,13 @@ bool fits(const Shape& wanted, const Shape& given) {
 }
 
 bool names_batch(std::string symbol) {
-  std::ranges::transform(symbol, symbol.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(symbol, symbol.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// The dimension that the file says is the batch's, where that is not the first: it is called so,
-/// or it is open like the first one of the output, and the input's first one is not.
-std::optional<std::size_t> other_batch_axis(const GraphInput& input,
-                                            const ::onnx::ValueInfoProto& output) {
+/// The dimension that the file says is the batch's, where that is not the first: it is called so, or it is open like
+/// the first one of the output, and the input's first one is not.
+std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {
     return std::nullopt;
   }
@@ -64,8 +62,7 @@ std::optional<std::size_t> other_batch_axis(const GraphInput& input,
     const std::string& symbol = input.symbols[d];
     const bool as_output =
         output_is_open && input.dims[0] >= 0 &&
-        (symbol.empty() || out[0].dim_param().empty() ? input.dims[0] > 1
-                                                      : symbol == out[0].dim_param());
+        (symbol.empty() || out[0].dim_param().empty() ? input.dims[0] > 1 : symbol == out[0].dim_param());
     if (names_batch(symbol) || as_output) {
       return d;
     }
@@ -84,10 +81,9 @@ Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& o
                    : input.symbols[d].empty() ? "?"
                                               : input.symbols[d]);
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("the model takes '{}' [{}], whose batch is axis {}; it must be axis 0: "
-                          "export the model with the batch first (batch_first=True in PyTorch)",
-                          input.name, fmt::join(dims, ","), *axis));
+  return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' [{}], whose batch is axis {}; it must be axis 0: "
+                                             "export the model with the batch first (batch_first=True in PyTorch)",
+                                             input.name, fmt::join(dims, ","), *axis));
 }
 
 /// What datasets call an input of that name.
@@ -131,15 +127,14 @@ TensorId with_classes_last(Builder& builder, const std::string& name, TensorId l
   return builder.add_one("transpose", {rows}, {{"perm", perm}}, name + ".logits");
 }
 
-Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
-                                   TensorId labels, std::int64_t classes) {
+Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output, TensorId labels,
+                                   std::int64_t classes) {
   if (builder.type(labels).data != DataType::kI32) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as "
-                    "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
-                    "model.loss = {}",
-                    kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as "
+                            "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
+                            "model.loss = {}",
+                            kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
   }
   Shape shape = builder.type(output).shape;
   TensorId logits = output;
@@ -151,11 +146,10 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
     logits = output = reshape(builder, name + ".logits", output, shape);
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
-    return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, but the dataset has {}",
-                                               shape.back(), classes));
+    return fail(ErrorCode::kUsage,
+                fmt::format("the model gives {} classes, but the dataset has {}", shape.back(), classes));
   }
-  const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {},
-                             {name, name + ".correct", name + ".count"});
+  const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {}, {name, name + ".correct", name + ".count"});
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
 }
 
@@ -166,27 +160,25 @@ struct Targets {
   std::optional<TensorId> correct = {};  ///< f32 [N]: 1 where the largest element is the class.
 };
 
-Targets classes_as_targets(Builder& builder, const std::string& name, TensorId output,
-                           TensorId labels, std::int64_t N, std::int64_t D) {
-  const TensorId reals =
-      builder.add_one("cast", {labels}, {{"to", std::string{"f32"}}}, name + ".labels");
+Targets classes_as_targets(Builder& builder, const std::string& name, TensorId output, TensorId labels, std::int64_t N,
+                           std::int64_t D) {
+  const TensorId reals = builder.add_one("cast", {labels}, {{"to", std::string{"f32"}}}, name + ".labels");
   const TensorId zero = fill(builder, name + ".zero", 0);
   const TensorId counts = builder.add_one("greater_equal", {reals, zero}, {}, name + ".counts");
   if (D == 1) {
     return {reshape(builder, name + ".targets", reals, {N, 1}), counts, {}};
   }
-  const TensorId values = builder.add_one(
-      "one_hot", {labels}, {{"depth", D}, {"on", 1.0}, {"off", 0.0}}, name + ".targets");
-  const TensorId best = builder.add_one(
-      "arg_max", {output}, {{"axis", std::int64_t{1}}, {"last", std::int64_t{0}}}, name + ".best");
+  const TensorId values =
+      builder.add_one("one_hot", {labels}, {{"depth", D}, {"on", 1.0}, {"off", 0.0}}, name + ".targets");
+  const TensorId best =
+      builder.add_one("arg_max", {output}, {{"axis", std::int64_t{1}}, {"last", std::int64_t{0}}}, name + ".best");
   const TensorId rows = reshape(builder, name + ".best-of-row", best, {N});
   const TensorId equal = builder.add_one("equal", {rows, labels}, {}, name + ".hits");
   return {values, counts, equal};
 }
 
 /// A row of NaN is padding (hostio/streams/wire.h) and does not count.
-Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels,
-                           std::int64_t N, std::int64_t D) {
+Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels, std::int64_t N, std::int64_t D) {
   const TensorId given = reshape(builder, name + ".labels", labels, {N, D});
   const TensorId known = builder.add_one("equal", {given, given}, {}, name + ".known");
   const TensorId zero = fill(builder, name + ".zero", 0);
@@ -202,10 +194,9 @@ void keep_as_metrics(Graph& graph, std::size_t first) {
   }
 }
 
-/// sum over rows that count of mean((y - target)^2), by their number. The others are not read,
-/// since no factor makes a NaN or an infinity 0.
-Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output,
-                                        TensorId labels) {
+/// sum over rows that count of mean((y - target)^2), by their number. The others are not read, since no factor makes a
+/// NaN or an infinity 0.
+Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
   const Shape shape = builder.type(output).shape;
   const TensorType given = builder.type(labels);
   const std::int64_t N = shape.empty() ? 1 : shape[0];
@@ -218,29 +209,24 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   } else if (given == TensorType{DataType::kI32, {N}, {}}) {
     targets = classes_as_targets(builder, name, y, labels, N, D);
   } else {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
-                            kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
+    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
+                                               kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
   const TensorId mask = reshape(builder, name + ".mask", targets.counts, {N, 1});
   const TensorId every = builder.add_one("sub", {y, targets.values}, {}, name + ".every");
-  const TensorId difference = builder.add_one(
-      "where", {mask, every, fill(builder, name + ".none", 0)}, {}, name + ".difference");
+  const TensorId difference =
+      builder.add_one("where", {mask, every, fill(builder, name + ".none", 0)}, {}, name + ".difference");
   const TensorId squares = builder.add_one("mul", {difference, difference}, {}, name + ".squares");
-  const TensorId rows =
-      layers::reduce(builder, name + ".rows", Reduction::kMean, squares, {1}, false);
+  const TensorId rows = layers::reduce(builder, name + ".rows", Reduction::kMean, squares, {1}, false);
   const TensorId total = layers::reduce(builder, name + ".sum", Reduction::kSum, rows, {0}, false);
-  const TensorId count =
-      layers::reduce(builder, name + ".count", Reduction::kSum, targets.counts, {0}, false);
+  const TensorId count = layers::reduce(builder, name + ".count", Reduction::kSum, targets.counts, {0}, false);
   const TensorId one = fill(builder, name + ".one", 1);
   const TensorId divisor = builder.add_one("max", {count, one}, {}, name + ".divisor");
   const TensorId loss = builder.add_one("div", {total, divisor}, {}, name);
   const TensorId correct =
-      targets.correct ? layers::reduce(builder, name + ".correct", Reduction::kSum,
-                                       *targets.correct, {0}, false)
-                      : builder.add_one("sub", {fill(builder, name + ".nothing", 0), count}, {},
-                                        name + ".correct");
+      targets.correct ? layers::reduce(builder, name + ".correct", Reduction::kSum, *targets.correct, {0}, false)
+                      : builder.add_one("sub", {fill(builder, name + ".nothing", 0), count}, {}, name + ".correct");
   keep_as_metrics(builder.graph(), first);
   return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
 }
@@ -248,11 +234,10 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
 }  // namespace
 
 Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes,
-                                                  const std::string& loss,
-                                                  const std::string& trained_constants) {
+                                                  const std::string& loss, const std::string& trained_constants) {
   if (loss != kCrossEntropy && loss != kMeanSquaredError) {
-    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}; available: {}, {}", loss,
-                                               kCrossEntropy, kMeanSquaredError));
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.loss = {}; available: {}, {}", loss, kCrossEntropy, kMeanSquaredError));
   }
   auto model = OnnxModel::parse(bytes);
   if (!model) {
@@ -261,42 +246,36 @@ Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::
   return std::shared_ptr<JobModel>(new JobModel(file, std::move(*model), loss, trained_constants));
 }
 
-Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
-                                    const ModelInputs& given) const {
+Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, const ModelInputs& given) const {
   const auto stream = stream_for(input, given, model_.inputs().size() == 1);
   if (!stream) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset gives {}",
-                                               input.name, fmt::join(given.names, ", ")));
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset gives {}", input.name,
+                                               fmt::join(given.names, ", ")));
   }
   POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
   TensorType type = builder.type(*stream);
   // Datasets have two dimensions in an image without channels, models of sequences have [N,C,L].
-  const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 &&
-                        type.shape[1] == 1 && type.data == DataType::kF32;
+  const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 && type.shape[1] == 1 &&
+                        type.data == DataType::kF32;
   if (sequence) {
     type.shape.erase(type.shape.begin() + 1);
   }
   if (input.has_shape && !fits(input.dims, type.shape)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("the model takes '{}' {}, but the dataset gives {}", input.name,
-                            shape_text(input.dims), shape_text(type.shape)));
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' {}, but the dataset gives {}", input.name,
+                                               shape_text(input.dims), shape_text(type.shape)));
   }
   const bool image = type.data == DataType::kU8 && type.shape.size() == 4;
   if (is_real(input.element) != (image || type.data == DataType::kF32)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
-                            element_name(input.element), to_text(type)));
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
+                                               element_name(input.element), to_text(type)));
   }
-  return image ? builder.add_one("normalize", {*stream},
-                                 {{"mean", given.mean}, {"deviation", given.deviation}},
-                                 free_name(builder, input.name + ".normalized"))
-         : sequence
-             ? reshape(builder, free_name(builder, input.name + ".sequence"), *stream, type.shape)
-             : *stream;
+  return image      ? builder.add_one("normalize", {*stream}, {{"mean", given.mean}, {"deviation", given.deviation}},
+                                      free_name(builder, input.name + ".normalized"))
+         : sequence ? reshape(builder, free_name(builder, input.name + ".sequence"), *stream, type.shape)
+                    : *stream;
 }
 
-void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
-                           const Imported& imported) {
+void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported) {
   const std::vector<std::size_t>& nodes = imported.node_of_operation;
   if (layers_.empty()) {
     std::vector<TensorId> outputs;
@@ -309,13 +288,11 @@ void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t firs
   }
   for (const Piece& layer : layers_) {
     const auto begin = std::ranges::lower_bound(nodes, layer.node) - nodes.begin();
-    builder.layer_from(layer.node == 0 ? first : first_imported + static_cast<std::size_t>(begin),
-                       layer.name);
+    builder.layer_from(layer.node == 0 ? first : first_imported + static_cast<std::size_t>(begin), layer.name);
   }
 }
 
-Status JobModel::check_first_output(const Builder& builder, const Imported& imported,
-                                    const ModelInputs& inputs) const {
+Status JobModel::check_first_output(const Builder& builder, const Imported& imported, const ModelInputs& inputs) const {
   const ImportedOutput& output = imported.outputs.at(0);
   const TensorType& type = builder.type(output.tensor);
   const std::int64_t N = inputs.tensors.empty() ? 1 : builder.type(inputs.tensors[0]).shape.at(0);
@@ -324,15 +301,14 @@ Status JobModel::check_first_output(const Builder& builder, const Imported& impo
   }
   std::vector<std::string> others;
   for (std::size_t k = 1; k < imported.outputs.size(); ++k) {
-    others.push_back(fmt::format("'{}' {}", imported.outputs[k].name,
-                                 to_text(builder.type(imported.outputs[k].tensor))));
+    others.push_back(
+        fmt::format("'{}' {}", imported.outputs[k].name, to_text(builder.type(imported.outputs[k].tensor))));
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("the first output '{}' is a single number, but it must be the {}, with a "
-                          "row for each of {} samples; export the model with that output first "
-                          "(other outputs: {})",
-                          output.name, loss_ == kCrossEntropy ? "logits" : "predictions", N,
-                          others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
+  return fail(ErrorCode::kUsage, fmt::format("the first output '{}' is a single number, but it must be the {}, with a "
+                                             "row for each of {} samples; export the model with that output first "
+                                             "(other outputs: {})",
+                                             output.name, loss_ == kCrossEntropy ? "logits" : "predictions", N,
+                                             others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
 }
 
 Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
@@ -376,8 +352,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     std::string note = fmt::format(
         "the classes of the output [{}] may be axis 1 or the last one, by labels [{}]; taken: {}",
         fmt::join(logits, ","), fmt::join(labelled, ","),
-        classes_come_second(logits, labelled) ? "axis 1, as PyTorch has those of pixels"
-                                              : "the last, as for tokens");
+        classes_come_second(logits, labelled) ? "axis 1, as PyTorch has those of pixels" : "the last, as for tokens");
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(std::move(note));
     }
@@ -390,8 +365,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {
   const auto outputs = try_build(builder, inputs);
   if (!outputs) {
-    builder.restate(
-        {outputs.error().code, fmt::format("model.onnx {}: {}", file_, outputs.error().message)});
+    builder.restate({outputs.error().code, fmt::format("model.onnx {}: {}", file_, outputs.error().message)});
     return {};
   }
   return *outputs;
@@ -408,9 +382,7 @@ std::vector<std::string> JobModel::notes() const {
 Result<std::map<std::string, std::string, std::less<>>> JobModel::weights() const {
   std::map<std::string, std::string, std::less<>> all;
   for (const auto& [name, constant] : weights_) {
-    POPRUN_ASSIGN(
-        all[name],
-        device_bytes(*constant, is_integer(constant->element) ? DataType::kI32 : DataType::kF32));
+    POPRUN_ASSIGN(all[name], device_bytes(*constant, is_integer(constant->element) ? DataType::kI32 : DataType::kF32));
   }
   return all;
 }

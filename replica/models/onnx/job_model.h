@@ -12,25 +12,23 @@
 
 namespace poprun::onnx_import {
 
-/// An ONNX file in the place of a built-in model: what it computes from the dataset's tensors, with
-/// a loss after its first output. Belongs to one thread.
+/// An ONNX file in the place of a built-in model: what it computes from the dataset's tensors, with a loss after its
+/// first output. Belongs to one thread.
 class JobModel {
  public:
   /// `loss`: "cross-entropy" or "mean-squared-error".
   /// `trained_constants`: names of constants to train, see learnt.h.
   /// Errors: those of OnnxModel::parse; kUsage, no such loss. They name `file`.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
-                                                 const std::string& loss,
-                                                 const std::string& trained_constants = "");
+                                                 const std::string& loss, const std::string& trained_constants = "");
 
   /// Appends the model, and where it is scored its loss.
   ///
-  /// An input takes the dataset's tensor of its name, or, where it is the only one, the first that
-  /// is no label: images as normalised floats, tokens as integers. Its batch dimension is that of
-  /// the data, whatever the file says.
+  /// An input takes the dataset's tensor of its name, or, where it is the only one, the first that is no label: images
+  /// as normalised floats, tokens as integers. Its batch dimension is that of the data, whatever the file says.
   ///
-  /// "input_ids" and "token_type_ids" are what datasets call "tokens" and "segments". Floats
-  /// [N,1,C,L] are a sequence where the input is [N,C,L].
+  /// "input_ids" and "token_type_ids" are what datasets call "tokens" and "segments". Floats [N,1,C,L] are a sequence
+  /// where the input is [N,C,L].
   ///
   ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels"
   ///                       i32[N] or i32[N,...]; a last Softmax is left out, since the loss brings
@@ -52,19 +50,14 @@ class JobModel {
 
  private:
   JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
-      : file_(std::move(file)),
-        model_(std::move(model)),
-        loss_(std::move(loss)),
-        trained_(std::move(trained)) {}
+      : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)), trained_(std::move(trained)) {}
 
   /// Gives the operations from `first` on their layers, those of nodes from `first_imported` on.
-  void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
-                   const Imported& imported);
+  void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
   [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
                                           const ModelInputs& inputs) const;
   Result<ModelOutputs> try_build(Builder& builder, const ModelInputs& inputs);
-  [[nodiscard]] Result<TensorId> input_of(Builder& builder, const GraphInput& input,
-                                          const ModelInputs& given) const;
+  [[nodiscard]] Result<TensorId> input_of(Builder& builder, const GraphInput& input, const ModelInputs& given) const;
 
   std::string file_;
   OnnxModel model_;

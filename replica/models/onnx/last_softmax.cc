@@ -17,10 +17,8 @@ using ::onnx::GraphProto;
 using ::onnx::NodeProto;
 
 constexpr std::array<std::string_view, 2> kSame = {"Identity", "Cast"};
-constexpr std::array<std::string_view, 4> kReshaping = {"Reshape", "Flatten", "Squeeze",
-                                                        "Unsqueeze"};
-constexpr std::array<std::string_view, 5> kMoving = {"Transpose", "Slice", "Gather", "Dropout",
-                                                     "Clip"};
+constexpr std::array<std::string_view, 4> kReshaping = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"};
+constexpr std::array<std::string_view, 5> kMoving = {"Transpose", "Slice", "Gather", "Dropout", "Clip"};
 
 bool is_one_of(std::span<const std::string_view> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
@@ -71,8 +69,7 @@ bool classes_are_ambiguous(const Shape& logits, const Shape& labels) {
 
 bool classes_come_second(const Shape& logits, const Shape& labels) {
   constexpr std::size_t kImages = 4;
-  return fit_behind_classes(logits, labels) &&
-         (!fit_before_classes(logits, labels) || logits.size() >= kImages);
+  return fit_behind_classes(logits, labels) && (!fit_before_classes(logits, labels) || logits.size() >= kImages);
 }
 
 Shape without_pixels(Shape shape) {
@@ -122,8 +119,7 @@ LastSoftmax last_softmax(const GraphProto& graph) {
 }
 
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
-                                          const std::optional<Shape>& labels,
-                                          const ::onnx::ValueInfoProto& output) {
+                                          const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output) {
   if (last.behind != nullptr) {
     return fmt::format("a {} follows it", last.behind->op_type());
   }
@@ -149,8 +145,8 @@ std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& 
       ++axis;
     }
   }
-  const bool fits = labels ? axis == static_cast<std::int64_t>(classes_axis(x, *labels))
-                           : axis == rank - 1 || axis == 1;
+  const bool fits =
+      labels ? axis == static_cast<std::int64_t>(classes_axis(x, *labels)) : axis == rank - 1 || axis == 1;
   return fits ? std::nullopt : std::optional(over);
 }
 

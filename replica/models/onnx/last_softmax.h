@@ -18,24 +18,20 @@ struct LastSoftmax {
   bool reshaped = false;  ///< Something behind it changes the shape, and the order of no element.
 };
 
-/// The Softmax whose results are the graph's first output, as they are or moved; `node` is null
-/// where there is none.
+/// The Softmax whose results are the graph's first output, as they are or moved; `node` is null where there is none.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
-/// Why the loss must be that of its results: it is not over the classes. Nothing where the loss of
-/// its input `x` is that of the model. `joined`: the Softmax takes all dimensions from its axis on
-/// as one. `labels`: their shape, if there are any.
+/// Why the loss must be that of its results: it is not over the classes. Nothing where the loss of its input `x` is
+/// that of the model. `joined`: the Softmax takes all dimensions from its axis on as one. `labels`: their shape, if
+/// there are any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
-                                          const std::optional<Shape>& labels,
-                                          const ::onnx::ValueInfoProto& output);
+                                          const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
 
-/// Which dimension of logits are the classes: the last of [N,K] and [N,...,K], the second of
-/// [N,K,...] and [N,K,1,1].
+/// Which dimension of logits are the classes: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
 std::size_t classes_axis(const Shape& logits, const Shape& labels);
 
-/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels. Where the
-/// classes may as well be last (logits [N,2,2,2]), they come second in images, and last in
-/// sequences [N,T,K].
+/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels. Where the classes may as well be
+/// last (logits [N,2,2,2]), they come second in images, and last in sequences [N,T,K].
 bool classes_come_second(const Shape& logits, const Shape& labels);
 
 /// Whether the classes of logits may come second or last, to judge by the labels.

@@ -15,8 +15,7 @@ using ::onnx::GraphProto;
 using ::onnx::TensorProto;
 
 bool holds_weights(const TensorProto& tensor) {
-  return is_real(tensor.data_type()) &&
-         std::ranges::any_of(tensor.dims(), [](std::int64_t d) { return d > 1; }) &&
+  return is_real(tensor.data_type()) && std::ranges::any_of(tensor.dims(), [](std::int64_t d) { return d > 1; }) &&
          std::ranges::all_of(tensor.dims(), [](std::int64_t d) { return d > 0; });
 }
 
@@ -25,15 +24,14 @@ bool weights_in_nodes(const GraphProto& graph) {
     return false;
   }
   return std::ranges::any_of(graph.node(), [](const auto& node) {
-    return node.op_type() == "Constant" &&
-           std::ranges::any_of(node.attribute(), [](const auto& attribute) {
+    return node.op_type() == "Constant" && std::ranges::any_of(node.attribute(), [](const auto& attribute) {
              return attribute.has_t() && holds_weights(attribute.t());
            });
   });
 }
 
-/// Names that PyTorch makes for what the program does not name: "/gelu/Constant_output_0",
-/// "onnx::Mul_12", "12", "val_12".
+/// Names that PyTorch makes for what the program does not name: "/gelu/Constant_output_0", "onnx::Mul_12", "12",
+/// "val_12".
 bool is_made_by_pytorch(const std::string& name) {
   static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
   return std::regex_match(name, made);
@@ -80,9 +78,7 @@ bool is_triangle(const Constant& x) {
 /// 0 of a sine or the 1 of a cosine.
 bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   constexpr double kError = 2e-3;
-  const auto at = [&](std::int64_t p, std::int64_t d) {
-    return static_cast<double>(x.real_at(p * D + d));
-  };
+  const auto at = [&](std::int64_t p, std::int64_t d) { return static_cast<double>(x.real_at(p * D + d)); };
   for (std::int64_t d = 0; d < D; ++d) {
     if (at(0, d) != 0 && at(0, d) != 1) {
       return false;
@@ -109,15 +105,13 @@ bool is_sinusoid(const Constant& x) {
   std::erase(shape, 1);
   return shape.size() == 2 && shape[0] >= 4 && !are_alike(x) &&
          std::ranges::all_of(x.reals, [](float v) { return std::abs(v) <= 1.001F; }) &&
-         std::ranges::any_of(x.reals, [](float v) { return std::abs(v) > 0.8F; }) &&
-         oscillates(x, shape[0], shape[1]);
+         std::ranges::any_of(x.reals, [](float v) { return std::abs(v) > 0.8F; }) && oscillates(x, shape[0], shape[1]);
 }
 
 /// 1, r, r^2, ... falling: RoPE's frequencies.
 bool is_geometric(const Constant& x) {
   constexpr float kError = 1e-3F;
-  if (x.shape.size() != 1 || x.reals.size() < 4 || x.reals[0] != 1 || x.reals[1] >= 1 ||
-      x.reals[1] <= 0) {
+  if (x.shape.size() != 1 || x.reals.size() < 4 || x.reals[0] != 1 || x.reals[1] >= 1 || x.reals[1] <= 0) {
     return false;
   }
   for (std::size_t i = 1; i < x.reals.size(); ++i) {
@@ -147,8 +141,7 @@ std::string listed(std::vector<std::string> names) {
   constexpr std::size_t kShown = 8;
   const std::size_t more = names.size() - std::min(names.size(), kShown);
   names.resize(names.size() - more);
-  return fmt::format("{}{}", fmt::join(names, ", "),
-                     more > 0 ? fmt::format(" and {} more", more) : "");
+  return fmt::format("{}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace
@@ -216,8 +209,7 @@ std::string Surprises::note(const std::string& frozen) const {
     parts.emplace_back("trained: tensors in Constant nodes, since no initialiser holds weights");
   }
   if (!trained.empty()) {
-    parts.push_back(fmt::format("trained, as single numbers that may be weights: {}",
-                                listed(std::move(trained))));
+    parts.push_back(fmt::format("trained, as single numbers that may be weights: {}", listed(std::move(trained))));
   }
   if (!kept.empty()) {
     parts.push_back(fmt::format("not trained: {}", listed(std::move(kept))));
@@ -229,8 +221,7 @@ std::string Surprises::note(const std::string& frozen) const {
                              fmt::join(parts, "; "));
 }
 
-Verdict judge(const Storage& storage, const std::string& name, const Constant& constant,
-              bool node) {
+Verdict judge(const Storage& storage, const std::string& name, const Constant& constant, bool node) {
   if (!constant.real() || constant.elements() == 0) {
     return {};
   }

@@ -12,9 +12,9 @@
 
 /// Which of a file's real tensors a job trains.
 ///
-/// Exporters store what was learnt as initialisers, and write numbers of the program as Constant
-/// nodes. Where a tensor is used says nothing: a norm without weights of its own gets ones and
-/// zeros, and a fixed filter is a convolution's operand like any other. So
+/// Exporters store what was learnt as initialisers, and write numbers of the program as Constant nodes. Where a tensor
+/// is used says nothing: a norm without weights of its own gets ones and zeros, and a fixed filter is a convolution's
+/// operand like any other. So
 ///
 ///   initialisers         are trained
 ///   Constant nodes       are not, unless no initialiser holds a tensor of several reals
@@ -44,9 +44,7 @@ class Storage {
   [[nodiscard]] bool names_variable(const std::string& name) const;
 
   /// PyTorch writes Identity where an initialiser equals another one, under whose name it is kept.
-  [[nodiscard]] bool copies_weight(const std::string& output) const {
-    return pytorch_ && names_variable(output);
-  }
+  [[nodiscard]] bool copies_weight(const std::string& output) const { return pytorch_ && names_variable(output); }
 
   /// Whether the user wants `name` to be trained.
   [[nodiscard]] bool forces(const std::string& name) const;
@@ -73,8 +71,7 @@ struct Surprises {
 
   void add(const Surprises& others);
 
-  /// As one note, without what `frozen` (a regular expression or "") matches; "" where there are
-  /// none.
+  /// As one note, without what `frozen` (a regular expression or "") matches; "" where there are none.
   [[nodiscard]] std::string note(const std::string& frozen) const;
 };
 

@@ -24,8 +24,7 @@ bool all_equal(const Constant& constant) {
 
 /// Whether elements differ: ones and zeros, as norms without weights have them, are no surprise.
 bool has_content(const Constant& constant) {
-  return constant.real() &&
-         std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
+  return constant.real() && std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
 }
 
 /// Finite elements beyond float16's range become its largest number. Infinities stay.
@@ -48,8 +47,7 @@ Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
   const auto n = static_cast<std::int64_t>(rank);
   if (axis < -n || axis >= n) {
     return fail(ErrorCode::kData,
-                fmt::format("axis {} is out of range for a tensor of rank {}; needed {} to {}",
-                            axis, rank, -n, n - 1));
+                fmt::format("axis {} is out of range for a tensor of rank {}; needed {} to {}", axis, rank, -n, n - 1));
   }
   return static_cast<std::size_t>(axis < 0 ? axis + n : axis);
 }
@@ -64,9 +62,8 @@ std::string Scope::free_name(const std::string& name) const {
   return free;
 }
 
-Result<std::vector<TensorId>> Scope::add(const std::string& name, const std::string& kind,
-                                         std::vector<TensorId> inputs, Attributes attributes,
-                                         std::size_t outputs) {
+Result<std::vector<TensorId>> Scope::add(const std::string& name, const std::string& kind, std::vector<TensorId> inputs,
+                                         Attributes attributes, std::size_t outputs) {
   if (find_operator(kind) == nullptr) {
     return fail(ErrorCode::kUsage, fmt::format("operator '{}' is not supported", kind));
   }
@@ -105,10 +102,8 @@ Shape Node::shape(std::size_t i) const {
 
 bool Node::folds() const {
   for (std::size_t i = 0; i < inputs(); ++i) {
-    if (has(i) &&
-        (value(i).constant == nullptr || value(i).sample ||
-         (value(i).stored && value(i).constant->real()) ||
-         value(i).constant->elements() > kMostFolded || value(i).constant->elements() == 0)) {
+    if (has(i) && (value(i).constant == nullptr || value(i).sample || (value(i).stored && value(i).constant->real()) ||
+                   value(i).constant->elements() > kMostFolded || value(i).constant->elements() == 0)) {
       return false;
     }
   }
@@ -117,8 +112,8 @@ bool Node::folds() const {
 
 Result<std::shared_ptr<const Constant>> Node::constant(std::size_t i) {
   if (value(i).constant == nullptr) {
-    return unsupported(fmt::format("input '{}' must be known when the model is imported",
-                                   proto_.input(static_cast<int>(i))));
+    return unsupported(
+        fmt::format("input '{}' must be known when the model is imported", proto_.input(static_cast<int>(i))));
   }
   return value(i).constant;
 }
@@ -225,8 +220,7 @@ Result<TensorId> Node::constant_tensor(Value v) {
     }
   }
   if (all_equal(*v.constant) && v.constant->elements() > 0) {
-    const float element =
-        v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
+    const float element = v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
     return fill(v.constant->shape, static_cast<double>(element));
   }
   return variable(scope_.constants + v.name, v, Role::kConstant);
@@ -268,9 +262,8 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   std::string name = v.name;
   if (name == "__metadata__") {
     name += "~";
-    scope_.notes.push_back(fmt::format(
-        "the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name,
-        name));
+    scope_.notes.push_back(
+        fmt::format("the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name, name));
   }
   POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;
@@ -278,8 +271,8 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
 
 const ::onnx::AttributeProto* Node::attribute(const std::string& name) const {
   const auto& all = proto_.attribute();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const auto& attribute) { return attribute.name() == name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& attribute) { return attribute.name() == name; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -310,8 +303,7 @@ std::vector<std::int64_t> Node::integers(const std::string& name) const {
 
 std::vector<float> Node::reals(const std::string& name) const {
   const auto* found = attribute(name);
-  return found != nullptr ? std::vector<float>(found->floats().begin(), found->floats().end())
-                          : std::vector<float>{};
+  return found != nullptr ? std::vector<float>(found->floats().begin(), found->floats().end()) : std::vector<float>{};
 }
 
 const Proto* Node::tensor_attribute(const std::string& name) const {
@@ -319,21 +311,19 @@ const Proto* Node::tensor_attribute(const std::string& name) const {
   return found != nullptr && found->has_t() ? &found->t() : nullptr;
 }
 
-Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size_t count,
-                                              std::int64_t least, std::int64_t otherwise) const {
+Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size_t count, std::int64_t least,
+                                              std::int64_t otherwise) const {
   if (!has_attribute(name)) {
     return std::vector<std::int64_t>(count, otherwise);
   }
   auto values = integers(name);
-  if (values.size() != count ||
-      std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
+  if (values.size() != count || std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
     return wrong(fmt::format("{} must be {} numbers of {} or more", name, count, least));
   }
   return values;
 }
 
-Result<std::optional<std::vector<std::int64_t>>> Node::integers_from(const std::string& attribute,
-                                                                     std::size_t i) {
+Result<std::optional<std::vector<std::int64_t>>> Node::integers_from(const std::string& attribute, std::size_t i) {
   if (has_attribute(attribute)) {
     return integers(attribute);
   }
@@ -344,8 +334,7 @@ Result<std::optional<std::vector<std::int64_t>>> Node::integers_from(const std::
   return values;
 }
 
-Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs,
-                           Attributes attributes) {
+Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes) {
   POPRUN_ASSIGN(const auto added, add_many(kind, std::move(inputs), std::move(attributes), 1));
   return added[0];
 }
@@ -361,8 +350,7 @@ Result<TensorId> Node::to_integers(TensorId y) {
   return add("cast", {y}, {{"to", std::string{"i32"}}});
 }
 
-Result<TensorId> Node::on_reals(TensorId x,
-                                const std::function<Result<TensorId>(TensorId)>& compute) {
+Result<TensorId> Node::on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute) {
   if (type(x).data != DataType::kI32) {
     return compute(x);
   }
@@ -371,8 +359,7 @@ Result<TensorId> Node::on_reals(TensorId x,
   return to_integers(y);
 }
 
-Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
-                                    Attributes attributes) {
+Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes) {
   bool integers = false;
   for (TensorId& input : inputs) {
     if (type(input).data == DataType::kI32) {

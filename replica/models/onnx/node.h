@@ -49,9 +49,8 @@ struct Scope {
   Surprises surprises;
 
   /// Adds an operation; its outputs are called `name`, with something appended where that is taken.
-  Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind,
-                                    std::vector<TensorId> inputs, Attributes attributes,
-                                    std::size_t outputs);
+  Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind, std::vector<TensorId> inputs,
+                                    Attributes attributes, std::size_t outputs);
 
   /// `name`, which the file gives, with a number appended where it is taken.
   [[nodiscard]] std::string free_name(const std::string& name) const;
@@ -77,9 +76,7 @@ class Node {
   /// Inputs that are listed, and whether input i is given. Requires has(i) for all that take an i.
   [[nodiscard]] std::size_t inputs() const { return static_cast<std::size_t>(proto_.input_size()); }
   [[nodiscard]] bool has(std::size_t i) const;
-  [[nodiscard]] std::size_t outputs() const {
-    return static_cast<std::size_t>(proto_.output_size());
-  }
+  [[nodiscard]] std::size_t outputs() const { return static_cast<std::size_t>(proto_.output_size()); }
   /// Whether output k is listed and anything reads it.
   [[nodiscard]] bool wants_output(std::size_t k) const;
 
@@ -114,32 +111,27 @@ class Node {
   [[nodiscard]] const ::onnx::GraphProto& graph_attribute(const std::string& name) const;
 
   /// An attribute of `count` sizes, each in [least, 2^31). All `otherwise` where left out.
-  [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count,
-                                                        std::int64_t least,
+  [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
-  /// Attribute or input `i` (ONNX moved several from the one to the other): a list of integers, or
-  /// nothing where neither is there.
-  Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute,
-                                                                 std::size_t i);
+  /// Attribute or input `i` (ONNX moved several from the one to the other): a list of integers, or nothing where
+  /// neither is there.
+  Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
   /// Adds an operation of ours.
-  Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs,
-                       Attributes attributes = {});
-  /// For operators that know real numbers only: 32-bit integers as float32 in any precision,
-  /// exactly up to 2^24, and what was computed from them cut to integers again.
+  Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});
+  /// For operators that know real numbers only: 32-bit integers as float32 in any precision, exactly up to 2^24, and
+  /// what was computed from them cut to integers again.
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
 
-  /// What `compute` makes of x. Where x is of integers, it is given reals, and its result becomes
-  /// one of integers.
+  /// What `compute` makes of x. Where x is of integers, it is given reals, and its result becomes one of integers.
   Result<TensorId> on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute);
 
   /// `add`, around which integers become reals and the result becomes an integer.
-  Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
-                                Attributes attributes = {});
-  Result<std::vector<TensorId>> add_many(const std::string& kind, std::vector<TensorId> inputs,
-                                         Attributes attributes, std::size_t outputs);
+  Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});
+  Result<std::vector<TensorId>> add_many(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes,
+                                         std::size_t outputs);
   Result<TensorId> reshape(TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);

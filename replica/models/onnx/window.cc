@@ -90,14 +90,12 @@ Result<Window> window_of(Node& node, Shape kernel) {
       const std::int64_t size = node.shape(0)[d + 2];
       const std::int64_t reach = (w.kernel[d] - 1) * w.dilation[d] + 1;
       const std::int64_t windows = (size + w.stride[d] - 1) / w.stride[d];
-      const std::int64_t total =
-          std::max<std::int64_t>((windows - 1) * w.stride[d] + reach - size, 0);
+      const std::int64_t total = std::max<std::int64_t>((windows - 1) * w.stride[d] + reach - size, 0);
       w.pad[d] = automatic == "SAME_LOWER" ? total - total / 2 : total / 2;
       w.pad[d + dims] = total - w.pad[d];
     }
   } else if (automatic != "NOTSET") {
-    return node.wrong(
-        fmt::format("auto_pad = {}; available: NOTSET, VALID, SAME_UPPER, SAME_LOWER", automatic));
+    return node.wrong(fmt::format("auto_pad = {}; available: NOTSET, VALID, SAME_UPPER, SAME_LOWER", automatic));
   }
   return w;
 }

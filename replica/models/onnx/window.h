@@ -2,8 +2,8 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Checks of indices, input 1 of the nodes that select elements of input 0. Indices that are known
-/// at import are checked here; those that only the data tells, as they are used (replica/ops).
+/// Checks of indices, input 1 of the nodes that select elements of input 0. Indices that are known at import are
+/// checked here; those that only the data tells, as they are used (replica/ops).
 ///
 /// Errors of all: kData, an index is out of range: names it, its place and the range.
 /// What convolutions and poolings have in common: images, and windows that move over them.
@@ -30,8 +30,8 @@ struct Window {
   Shape pad;  ///< Before each dimension, then after each.
 };
 
-/// ONNX's attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires one
-/// entry of the kernel for each dimension.
+/// ONNX's attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires one entry of the kernel
+/// for each dimension.
 Result<Window> window_of(Node& node, Shape kernel);
 
 /// The same on an image: a sequence's is one row high.

@@ -8,33 +8,30 @@
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 
-/// NumPy's broadcasting: shapes are aligned at their last dimension, and a dimension that is 1 or
-/// missing is repeated (numpy.org/doc/stable/user/basics.broadcasting.html).
+/// NumPy's broadcasting: shapes are aligned at their last dimension, and a dimension that is 1 or missing is repeated
+/// (numpy.org/doc/stable/user/basics.broadcasting.html).
 namespace poprun {
 
 /// The shape that both broadcast to; nothing if they are incompatible.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
-/// The result type of an elementwise operator: the shape that all operands broadcast to,
-/// channels-last if any operand is, with the first operand's element type. Nothing if the shapes
-/// are incompatible.
+/// The result type of an elementwise operator: the shape that all operands broadcast to, channels-last if any operand
+/// is, with the first operand's element type. Nothing if the shapes are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sets the gradient of a broadcast input: `gradient`, which has the result's type, summed over the
-/// repeated dimensions.
+/// Sets the gradient of a broadcast input: `gradient`, which has the result's type, summed over the repeated
+/// dimensions.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
-/// Nested loops over all elements of a tensor in memory order, together with the corresponding
-/// elements of other tensors.
+/// Nested loops over all elements of a tensor in memory order, together with the corresponding elements of other
+/// tensors.
 struct BroadcastLoops {
   Shape sizes;                 ///< Outermost first; never empty; the last one is the innermost row.
   std::vector<Shape> strides;  ///< By operand: stride of each loop in elements, 0 to repeat.
 
   /// Elements per row, and number of rows.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
-  [[nodiscard]] std::int64_t row_stride(std::size_t operand) const {
-    return strides[operand].back();
-  }
+  [[nodiscard]] std::int64_t row_stride(std::size_t operand) const { return strides[operand].back(); }
 
   /// Calls visit(offset of the row in the whole, offsets by operand) for the rows in order.
   template <typename Visit>
@@ -55,8 +52,8 @@ struct BroadcastLoops {
   void step(Shape& index, Shape& offsets) const;
 };
 
-/// Loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout.
-/// Merges loops that are contiguous in all tensors, so that equal types give a single row.
+/// Loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout. Merges loops that are
+/// contiguous in all tensors, so that equal types give a single row.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

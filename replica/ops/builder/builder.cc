@@ -70,10 +70,8 @@ void Builder::blame(const std::string& name, const std::string& what) {
   refuse({ErrorCode::kBug, fmt::format("{}: {}", name, what)});
 }
 
-std::optional<std::vector<TensorType>> Builder::checked(const std::string& kind,
-                                                        const std::vector<TensorId>& inputs,
-                                                        const Attributes& attributes,
-                                                        const std::string& name) {
+std::optional<std::vector<TensorType>> Builder::checked(const std::string& kind, const std::vector<TensorId>& inputs,
+                                                        const Attributes& attributes, const std::string& name) {
   if (!status_) {
     return std::nullopt;
   }
@@ -94,8 +92,8 @@ std::optional<std::vector<TensorType>> Builder::checked(const std::string& kind,
   return std::move(*types);
 }
 
-std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> inputs,
-                                   Attributes attributes, const std::vector<std::string>& names) {
+std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
+                                   const std::vector<std::string>& names) {
   std::vector<TensorId> outputs(names.size(), TensorId{0});
   const auto types = checked(kind, inputs, attributes, prefix_ + names.front());
   if (!types) {
@@ -127,27 +125,24 @@ void Builder::update(std::string kind, std::vector<TensorId> inputs, Attributes 
                      std::vector<TensorId> updated) {
   const std::string name = status_ ? graph_.tensor(updated.front()).name : "";
   if (checked(kind, inputs, attributes, name)) {
-    append(
-        {std::move(kind), std::move(inputs), std::move(updated), std::move(attributes), origin_});
+    append({std::move(kind), std::move(inputs), std::move(updated), std::move(attributes), origin_});
   }
 }
 
-std::optional<TensorId> Builder::existing(const std::string& name, const TensorType& type,
-                                          Role role) {
+std::optional<TensorId> Builder::existing(const std::string& name, const TensorType& type, Role role) {
   if (!graph_.has(name)) {
     return std::nullopt;
   }
   const TensorId id = graph_.find(name);
   const Tensor& had = graph_.tensor(id);
   if (had.type != type || had.role != role) {
-    blame(name, fmt::format("is {} {} already, and would be {} {}", to_text(had.type),
-                            to_text(had.role), to_text(type), to_text(role)));
+    blame(name, fmt::format("is {} {} already, and would be {} {}", to_text(had.type), to_text(had.role), to_text(type),
+                            to_text(role)));
   }
   return id;
 }
 
-TensorId Builder::variable(const std::string& name, TensorType type, Role role,
-                           Initialiser initialiser) {
+TensorId Builder::variable(const std::string& name, TensorType type, Role role, Initialiser initialiser) {
   if (!status_) {
     return TensorId{0};
   }
@@ -179,8 +174,7 @@ void Builder::keep_f32(TensorId id) {
   }
 }
 
-std::vector<TensorId> Builder::stream_in(const std::string& stream,
-                                         const std::vector<std::string>& names,
+std::vector<TensorId> Builder::stream_in(const std::string& stream, const std::vector<std::string>& names,
                                          const std::vector<TensorType>& types) {
   std::vector<TensorId> outputs;
   for (std::size_t k = 0; k < names.size(); ++k) {

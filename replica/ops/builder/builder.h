@@ -19,8 +19,8 @@ enum class Naming : std::uint8_t {
 
 /// Appends operations to one region of a graph, with output types from the operators' shape faces.
 ///
-/// The first error sticks: later calls do nothing and return an arbitrary id, and `status` returns
-/// the error. So models read like the network they describe and are checked once, at the end.
+/// The first error sticks: later calls do nothing and return an arbitrary id, and `status` returns the error. So models
+/// read like the network they describe and are checked once, at the end.
 ///
 /// Errors; all name the tensor
 ///   as the operator's shape face   the operands do not fit
@@ -29,13 +29,12 @@ enum class Naming : std::uint8_t {
 ///                                  another tensor has
 class Builder {
  public:
-  /// Appends at `place`. Names of new tensors get `prefix`, and give way to those that are reserved
-  /// (Graph::reserve).
+  /// Appends at `place`. Names of new tensors get `prefix`, and give way to those that are reserved (Graph::reserve).
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Operations added from here on belong to the model's layer with that name (no prefix): the
-  /// existing one, or a new one after the others. So a model names its layers in the order of its
-  /// forward pass, and its evaluation has the same ones.
+  /// Operations added from here on belong to the model's layer with that name (no prefix): the existing one, or a new
+  /// one after the others. So a model names its layers in the order of its forward pass, and its evaluation has the
+  /// same ones.
   void layer(const std::string& name, bool counted = true);
 
   /// `layer`, for the operations of this region from `first` on too (an index into `operations()`).
@@ -49,24 +48,21 @@ class Builder {
                             const std::vector<std::string>& names);
 
   /// `add` for operators with one output.
-  TensorId add_one(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
-                   const std::string& name);
+  TensorId add_one(std::string kind, std::vector<TensorId> inputs, Attributes attributes, const std::string& name);
 
   /// Adds an operation that updates tensors in place: its outputs are `updated`, among its inputs.
-  void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
-              std::vector<TensorId> updated);
+  void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes, std::vector<TensorId> updated);
 
-  /// A variable that outlives the function, by its full name (no prefix): the existing one, or a
-  /// new one that the function "load" initialises. An existing one must have that type and role.
+  /// A variable that outlives the function, by its full name (no prefix): the existing one, or a new one that the
+  /// function "load" initialises. An existing one must have that type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// A constant f32 tensor with row-major `values`, by its full name: the existing one, or a new
-  /// one that the function "load" computes. It is float32 even in half precision.
+  /// A constant f32 tensor with row-major `values`, by its full name: the existing one, or a new one that the function
+  /// "load" computes. It is float32 even in half precision.
   /// Cost: the Program holds the values as text, some ten bytes each.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
-  /// Keeps a tensor of the model in float32 in half precision; what is computed from it is not
-  /// kept.
+  /// Keeps a tensor of the model in float32 in half precision; what is computed from it is not kept.
   void keep_f32(TensorId id);
 
   /// Tensors that the host writes from `stream` at this point.
@@ -89,17 +85,13 @@ class Builder {
   /// Sets the sticky error; for models that cannot be built from their input.
   void refuse(Error error);
 
-  /// Sets the sticky error even if there is one: the same error, as seen by a caller who knows more
-  /// about its cause.
+  /// Sets the sticky error even if there is one: the same error, as seen by a caller who knows more about its cause.
   void restate(Error error);
 
  private:
-  /// The output types of one use of an operator, which errors call `name`; nothing if it is
-  /// refused.
-  std::optional<std::vector<TensorType>> checked(const std::string& kind,
-                                                 const std::vector<TensorId>& inputs,
-                                                 const Attributes& attributes,
-                                                 const std::string& name);
+  /// The output types of one use of an operator, which errors call `name`; nothing if it is refused.
+  std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
+                                                 const Attributes& attributes, const std::string& name);
 
   /// Sets a sticky kBug.
   void blame(const std::string& name, const std::string& what);

@@ -15,15 +15,14 @@ struct LossTerm {
   std::string labels = "labels";  ///< The dataset's tensor that they are in.
 };
 
-/// The results of a model's forward pass: scalars over the micro-batch, and the outputs of
-/// inference.
+/// The results of a model's forward pass: scalars over the micro-batch, and the outputs of inference.
 struct ModelOutputs {
-  TensorId loss{};     ///< Mean over `count` items, or the sum of `terms`; training minimises it.
-  TensorId correct{};  ///< Correctly answered items; -`count` if the loss has no accuracy.
-  TensorId count{};    ///< Items that count, that is, without padding.
+  TensorId loss{};                          ///< Mean over `count` items, or the sum of `terms`; training minimises it.
+  TensorId correct{};                       ///< Correctly answered items; -`count` if the loss has no accuracy.
+  TensorId count{};                         ///< Items that count, that is, without padding.
   std::optional<TensorId> prediction = {};  ///< [micro-batch, ...]; logits for classifiers.
   std::vector<LossTerm> terms = {};         ///< Of a loss with several.
-  bool scored = true;  ///< False: there are no scalars, only a prediction. Never in training.
+  bool scored = true;                       ///< False: there are no scalars, only a prediction. Never in training.
 };
 
 }  // namespace poprun

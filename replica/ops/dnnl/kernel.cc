@@ -32,8 +32,7 @@ const dnnl::engine& dnnl_cpu() {
 
 std::string numerics_library_version() {
   const dnnl_version_t& version = *dnnl_version();
-  return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-         std::to_string(version.patch);
+  return std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch);
 }
 
 dnnl::primitive_attr dnnl_attributes() {
@@ -72,8 +71,7 @@ DnnlKernel::DnnlKernel(dnnl::primitive primitive, const dnnl::memory::desc& scra
     if (argument.stored != argument.wanted) {
       slot.wanted = dnnl::memory(argument.wanted, dnnl_cpu(), nullptr);
       slot.scratch_offset = reserve(argument.wanted).count();
-      slot.reorder = slot.output ? dnnl::reorder(slot.wanted, slot.stored)
-                                 : dnnl::reorder(slot.stored, slot.wanted);
+      slot.reorder = slot.output ? dnnl::reorder(slot.wanted, slot.stored) : dnnl::reorder(slot.stored, slot.wanted);
     }
     arguments_.emplace(argument.dnnl_argument, slot.wanted);
     slots_.push_back(std::move(slot));

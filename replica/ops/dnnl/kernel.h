@@ -18,8 +18,8 @@ dnnl::memory::desc dnnl_desc(const TensorType& type);
 /// The same tensor, with the layout left for oneDNN to choose.
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// One oneDNN primitive between device tensors. Arguments that the primitive wants in a different
-/// layout are reordered through scratch, before or after.
+/// One oneDNN primitive between device tensors. Arguments that the primitive wants in a different layout are reordered
+/// through scratch, before or after.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {
@@ -31,8 +31,7 @@ class DnnlKernel final : public Kernel {
   };
 
   /// `scratchpad` is the primitive's own need (scratchpad_mode::user).
-  DnnlKernel(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
-             const std::vector<Argument>& arguments);
+  DnnlKernel(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad, const std::vector<Argument>& arguments);
 
   void run(const Operands& operands) override;
   [[nodiscard]] Bytes scratch() const override { return scratch_; }

@@ -22,8 +22,8 @@ DnnlMatrix DnnlMatrix::transposed() const {
   return other;
 }
 
-std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c,
-                                      bool with_bias, float scale) {
+std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
+                                      float scale) {
   dnnl::memory::dims bias_dims(c.dims.size(), 1);
   bias_dims.back() = c.dims.back();
   const dnnl::memory::desc bias = DnnlMatrix::plain(bias_dims).desc();

@@ -25,9 +25,7 @@ constexpr std::pair<const char*, Isa> kIsas[] = {{"sse41", Isa::sse41},
 
 std::uint64_t libm_digest() {
   std::uint64_t digest = 0;
-  const auto add = [&](double value) {
-    digest = digest * 0x9E3779B97F4A7C15 + std::bit_cast<std::uint64_t>(value);
-  };
+  const auto add = [&](double value) { digest = digest * 0x9E3779B97F4A7C15 + std::bit_cast<std::uint64_t>(value); };
   volatile double step = 0.0123456789;  // Not known to the compiler, which would compute it itself.
   for (int i = 1; i <= 1000; ++i) {
     const double x = step * i;

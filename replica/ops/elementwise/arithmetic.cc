@@ -20,10 +20,9 @@
 ///                              of a multiple of 4096, a whole number up to 2048 and a fraction, so
 ///                              that counts up to 2^36 are exact, those of 4096 replicas, too
 ///
-/// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is
-/// finite even in half precision, where the lowest number is -65,504. If a token may see none at
-/// all, the tokens that only the attention mask hides are weighted by their scores, as with the
-/// -10,000 of BERT's first implementation.
+/// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is finite even in half
+/// precision, where the lowest number is -65,504. If a token may see none at all, the tokens that only the attention
+/// mask hides are weighted by their scores, as with the -10,000 of BERT's first implementation.
 namespace poprun::ops::arithmetic {
 namespace {
 
@@ -40,8 +39,7 @@ POPRUN_SIMD void sum(const float* a, const float* b, float* y, std::int64_t n) {
   }
 }
 
-POPRUN_SIMD void approach(const float* mean, const float* x, float share, float* y,
-                          std::int64_t n) {
+POPRUN_SIMD void approach(const float* mean, const float* x, float share, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     y[i] = mean[i] + (x[i] - mean[i]) * share;
   }
@@ -54,9 +52,8 @@ std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
       approach(t.input_f32(0), t.input_f32(1), share, t.output_f32(0), n);
     });
   }
-  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
-    sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
-  });
+  return make_kernel(
+      [n = s.inputs[0].elements()](const Operands& t) { sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n); });
 }
 
 Work one_flop(const Signature& s) {
@@ -75,10 +72,8 @@ Result<std::vector<TensorType>> fill_shape(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> fill_numerics(const Signature& s) {
-  return make_kernel([n = s.outputs[0].elements(),
-                      value = static_cast<float>(s.attributes.real("value"))](const Operands& t) {
-    std::fill_n(t.output_f32(0), n, value);
-  });
+  return make_kernel([n = s.outputs[0].elements(), value = static_cast<float>(s.attributes.real("value"))](
+                         const Operands& t) { std::fill_n(t.output_f32(0), n, value); });
 }
 
 Result<std::vector<TensorType>> constant_shape(const Signature& s) {
@@ -123,8 +118,8 @@ std::unique_ptr<Kernel> causal_mask_numerics(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 ||
-      s.inputs[0].layout != Layout::kRowMajor || s.inputs[0].shape.size() != 2) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 || s.inputs[0].layout != Layout::kRowMajor ||
+      s.inputs[0].shape.size() != 2) {
     return shape_error("attention_mask", s, "i32[B,T]");
   }
   const Shape& kept = s.inputs[0].shape;
@@ -134,16 +129,15 @@ Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
 std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
   return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
     const auto* kept = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32 tensor.
-    std::transform(kept, kept + n, t.output_f32(0),
-                   [](std::int32_t one) { return one != 0 ? 0.0F : kUnseen; });
+    std::transform(kept, kept + n, t.output_f32(0), [](std::int32_t one) { return one != 0 ? 0.0F : kUnseen; });
   });
 }
 
 const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
 Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
-  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3, 3}, {}} ||
-      s.inputs[1] != kScalar || s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
+  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3, 3}, {}} || s.inputs[1] != kScalar ||
+      s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
     return shape_error("accumulate_metrics", s, "total f32[3,3], loss, correct and count f32[]");
   }
   return std::vector{s.inputs[0]};
@@ -152,11 +146,10 @@ Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
 /// Adds to a number in three parts.
 void add_to_parts(double value, float* parts) {
   constexpr double kCoarse = 4096;
-  const double sum = static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
-                     static_cast<double>(parts[2]) + value;
+  const double sum =
+      static_cast<double>(parts[0]) + static_cast<double>(parts[1]) + static_cast<double>(parts[2]) + value;
   const double coarse = std::isfinite(sum) ? std::round(sum / kCoarse) * kCoarse : sum;
-  const double rest =
-      std::isfinite(sum) ? sum - static_cast<double>(static_cast<float>(coarse)) : 0;
+  const double rest = std::isfinite(sum) ? sum - static_cast<double>(static_cast<float>(coarse)) : 0;
   parts[0] = static_cast<float>(coarse);
   parts[1] = static_cast<float>(std::round(rest));
   parts[2] = static_cast<float>(rest - std::round(rest));

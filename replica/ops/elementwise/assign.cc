@@ -15,9 +15,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
-    std::copy_n(t.input_f32(1), n, t.output_f32(0));
-  });
+  return make_kernel(
+      [n = s.inputs[0].elements()](const Operands& t) { std::copy_n(t.input_f32(1), n, t.output_f32(0)); });
 }
 
 Work work(const Signature& s) {

@@ -10,9 +10,9 @@
 ///   one_hot(indices i32[...]) depth=. on=. off=.
 ///       ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Real numbers are truncated; values that a type cannot hold become the nearest one that it can,
-/// and NaN becomes 0. Integers beyond 2^24 are rounded in f32. A negative index counts from the
-/// end; one outside [-depth, depth) gives `off` everywhere. No gradient passes through either.
+/// Real numbers are truncated; values that a type cannot hold become the nearest one that it can, and NaN becomes 0.
+/// Integers beyond 2^24 are rounded in f32. A negative index counts from the end; one outside [-depth, depth) gives
+/// `off` everywhere. No gradient passes through either.
 namespace poprun::ops::cast {
 namespace {
 
@@ -84,9 +84,9 @@ Work one_flop(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> one_hot_shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 ||
-      s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("depth") ||
-      s.attributes.integer("depth") < 1 || !s.attributes.has("on") || !s.attributes.has("off")) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 || s.inputs[0].layout != Layout::kRowMajor ||
+      !s.attributes.has("depth") || s.attributes.integer("depth") < 1 || !s.attributes.has("on") ||
+      !s.attributes.has("off")) {
     return shape_error("one_hot", s, "indices i32[...], depth >= 1, on and off");
   }
   TensorType y{DataType::kF32, s.inputs[0].shape, {}};

@@ -3,14 +3,13 @@
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
 
-/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0
-/// elsewhere: "and" is mul, "or" is max, "not" is subtraction from 1.
+/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0 elsewhere: "and" is mul, "or"
+/// is max, "not" is subtraction from 1.
 ///
 ///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask; two f32 or two i32 tensors
 ///   where(mask, a, b)  ->  mask != 0 ? a : b, all f32
 ///
-/// Shapes broadcast and layouts mix as in add. Comparisons with NaN are false. No gradient passes
-/// through a comparison.
+/// Shapes broadcast and layouts mix as in add. Comparisons with NaN are false. No gradient passes through a comparison.
 namespace poprun::ops::choose {
 namespace {
 
@@ -56,8 +55,7 @@ std::unique_ptr<Kernel> compare(const Signature& s) {
     float* y = t.output_f32(0);
     loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
       for (std::int64_t i = 0; i < loops.row(); ++i) {
-        y[at + i] = Comparison::holds(a[offsets[0] + i * loops.row_stride(0)],
-                                      b[offsets[1] + i * loops.row_stride(1)])
+        y[at + i] = Comparison::holds(a[offsets[0] + i * loops.row_stride(0)], b[offsets[1] + i * loops.row_stride(1)])
                         ? 1.0F
                         : 0.0F;
       }
@@ -74,8 +72,8 @@ std::unique_ptr<Kernel> compare_numerics(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> where_shape(const Signature& s) {
-  if (s.inputs.size() == 3 && s.inputs[0].data == DataType::kF32 &&
-      s.inputs[1].data == DataType::kF32 && s.inputs[2].data == DataType::kF32) {
+  if (s.inputs.size() == 3 && s.inputs[0].data == DataType::kF32 && s.inputs[1].data == DataType::kF32 &&
+      s.inputs[2].data == DataType::kF32) {
     if (const auto y = broadcast_type(s.inputs)) {
       return std::vector{*y};
     }
@@ -91,8 +89,7 @@ std::unique_ptr<Kernel> where_numerics(const Signature& s) {
       const float* b = t.input_f32(2) + offsets[2];
       float* y = t.output_f32(0) + at;
       for (std::int64_t i = 0; i < loops.row(); ++i) {
-        y[i] = mask[i * loops.row_stride(0)] != 0.0F ? a[i * loops.row_stride(1)]
-                                                     : b[i * loops.row_stride(2)];
+        y[i] = mask[i * loops.row_stride(0)] != 0.0F ? a[i * loops.row_stride(1)] : b[i * loops.row_stride(2)];
       }
     });
   });
@@ -105,8 +102,7 @@ void where_gradient(Differentiator& d) {
   for (const std::size_t input : {1U, 2U}) {
     if (d.wants(input)) {
       const TensorId zero = d.add("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, {input})[0];
-      const std::vector<TensorId> chosen =
-          input == 1 ? std::vector{mask, dy, zero} : std::vector{mask, zero, dy};
+      const std::vector<TensorId> chosen = input == 1 ? std::vector{mask, dy, zero} : std::vector{mask, zero, dy};
       set_broadcast_gradient(d, input, d.add("where", chosen, {}, {input})[0]);
     }
   }
@@ -121,11 +117,8 @@ Work one_flop(const Signature& s) {
 std::vector<Operator> operators() {
   return {
       in_place({"equal", compare_shape<Equal>, flat, one_flop, compare_numerics<Equal>}, {0, 1}),
-      in_place({"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>},
-               {0, 1}),
-      in_place({"greater_equal", compare_shape<GreaterEqual>, flat, one_flop,
-                compare_numerics<GreaterEqual>},
-               {0, 1}),
+      in_place({"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>}, {0, 1}),
+      in_place({"greater_equal", compare_shape<GreaterEqual>, flat, one_flop, compare_numerics<GreaterEqual>}, {0, 1}),
       in_place({"where", where_shape, where_gradient, one_flop, where_numerics}, {0, 1, 2})};
 }
 

@@ -9,10 +9,10 @@
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
 /// rate, otherwise x divided by the probability to stay.
 ///
-/// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica,
-/// storage position of the element). It does not depend on execution order, and the gradient, the
-/// same operator with the same key applied to dy, recomputes it instead of storing it. An element
-/// takes 16 random bits where these give it its probability to stay to 1 part in 10,000 (all up
+/// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
+/// the element). It does not depend on execution order, and the gradient, the same operator with the same key applied
+/// to dy, recomputes it instead of storing it. An element takes 16 random bits where these give it its probability to
+/// stay to 1 part in 10,000 (all up
 /// to 0.92), else 32, so that the mean over the draws is that of x at any rate.
 namespace poprun::ops::dropout {
 namespace {
@@ -21,8 +21,7 @@ constexpr std::int64_t kBlock = 1024;
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !s.attributes.has("rate") ||
-      !s.attributes.has("key") || !(s.attributes.real("rate") >= 0) ||
-      !(s.attributes.real("rate") < 1)) {
+      !s.attributes.has("key") || !(s.attributes.real("rate") >= 0) || !(s.attributes.real("rate") < 1)) {
     return shape_error("dropout", s, "one f32 tensor, 0 <= rate < 1 and a key");
   }
   return std::vector{s.inputs[0]};
@@ -75,8 +74,8 @@ void fill_draws(std::uint64_t key, std::int64_t begin, std::uint32_t* draws, std
 }
 
 template <typename Draw>
-POPRUN_SIMD void keep(const float* x, const Draw* __restrict draw, Draw threshold, float factor,
-                      float* y, std::int64_t n) {
+POPRUN_SIMD void keep(const float* x, const Draw* __restrict draw, Draw threshold, float factor, float* y,
+                      std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     y[i] = draw[i] < threshold ? 0.0F : x[i] * factor;
   }
@@ -85,8 +84,7 @@ POPRUN_SIMD void keep(const float* x, const Draw* __restrict draw, Draw threshol
 template <typename Draw>
 std::unique_ptr<Kernel> numerics_with(const Signature& s, float factor) {
   return make_kernel([n = s.inputs[0].elements(), key = RandomName(s.attributes.values().at("key")),
-                      threshold = Drops<Draw>(s.attributes.real("rate")).threshold,
-                      factor](const Operands& t) {
+                      threshold = Drops<Draw>(s.attributes.real("rate")).threshold, factor](const Operands& t) {
     const std::uint64_t now = key_of(*t.moment, key.at(*t.moment));
     Draw draws[kBlock];
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
@@ -111,8 +109,7 @@ Work work(const Signature& s) {
 }
 
 void gradient(Differentiator& d) {
-  d.set_input_gradient(0,
-                       d.add("dropout", {d.output_gradient(0)}, d.operation().attributes, {0})[0]);
+  d.set_input_gradient(0, d.add("dropout", {d.output_gradient(0)}, d.operation().attributes, {0})[0]);
 }
 
 }  // namespace

@@ -13,12 +13,11 @@
 ///   mod(a, b), fmod(a, b)       the remainder of a / b, with the sign of b (Python's %), of a (C's
 ///                               fmod); exact
 ///
-/// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand of
-/// its rank is, else row-major. Gradients are summed over repeated dimensions; where a = b, max and
-/// min pass theirs to a. KIND_by_0 and KIND_by_1 are the derivatives of max, min, pow and prelu
-/// with respect to a and b. The derivative of a^b with respect to a is 0 where b = 0, and with
-/// respect to b is 0 where a = 0 and b >= 0. The derivative of a remainder a - n b, n an integer,
-/// with respect to b is -n.
+/// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand of its rank is, else
+/// row-major. Gradients are summed over repeated dimensions; where a = b, max and min pass theirs to a. KIND_by_0 and
+/// KIND_by_1 are the derivatives of max, min, pow and prelu with respect to a and b. The derivative of a^b with respect
+/// to a is 0 where b = 0, and with respect to b is 0 where a = 0 and b >= 0. The derivative of a remainder a - n b, n
+/// an integer, with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {
 
@@ -68,9 +67,7 @@ struct PowerBy0 {
 };
 struct PowerBy1 {
   static constexpr const char* kKind = "pow_by_1";
-  static float of(float a, float b) {
-    return a == 0.0F && b >= 0.0F ? 0.0F : std::pow(a, b) * std::log(a);
-  }
+  static float of(float a, float b) { return a == 0.0F && b >= 0.0F ? 0.0F : std::pow(a, b) * std::log(a); }
 };
 struct Modulo {
   static constexpr const char* kKind = "mod";
@@ -138,8 +135,7 @@ POPRUN_SIMD void divide_row(const Row& row) {
 }
 
 Result<std::vector<TensorType>> shape_of(std::string_view kind, const Signature& s) {
-  if (s.inputs.size() == 2 && s.inputs[0].data == DataType::kF32 &&
-      s.inputs[1].data == DataType::kF32) {
+  if (s.inputs.size() == 2 && s.inputs[0].data == DataType::kF32 && s.inputs[1].data == DataType::kF32) {
     if (const auto y = broadcast_type(s.inputs)) {
       return std::vector{*y};
     }
@@ -148,17 +144,16 @@ Result<std::vector<TensorType>> shape_of(std::string_view kind, const Signature&
 }
 
 std::unique_ptr<Kernel> numerics_of(const Signature& s, void (*compute_row)(const Row&)) {
-  return make_kernel(
-      [loops = broadcast_loops(s.outputs[0], s.inputs), compute_row](const Operands& t) {
-        loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
-          compute_row({.a = t.input_f32(0) + offsets[0],
-                       .a_stride = loops.row_stride(0),
-                       .b = t.input_f32(1) + offsets[1],
-                       .b_stride = loops.row_stride(1),
-                       .y = t.output_f32(0) + at,
-                       .n = loops.row()});
-        });
-      });
+  return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs), compute_row](const Operands& t) {
+    loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
+      compute_row({.a = t.input_f32(0) + offsets[0],
+                   .a_stride = loops.row_stride(0),
+                   .b = t.input_f32(1) + offsets[1],
+                   .b_stride = loops.row_stride(1),
+                   .y = t.output_f32(0) + at,
+                   .n = loops.row()});
+    });
+  });
 }
 
 Work one_flop(const Signature& s) {
@@ -255,36 +250,35 @@ void row_of<Power>(const Row& r) {
 
 template <typename Function>
 Operator function_of(void (*gradient)(Differentiator&), Work (*work)(const Signature&)) {
-  return {Function::kKind, [](const Signature& s) { return shape_of(Function::kKind, s); },
-          gradient, work, [](const Signature& s) { return numerics_of(s, row_of<Function>); }};
+  return {Function::kKind, [](const Signature& s) { return shape_of(Function::kKind, s); }, gradient, work,
+          [](const Signature& s) { return numerics_of(s, row_of<Function>); }};
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  std::vector<Operator> all = {
-      {"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
-       [](const Signature& s) { return numerics_of(s, add_row); }},
-      {"sub", [](const Signature& s) { return shape_of("sub", s); }, sub_gradient, one_flop,
-       [](const Signature& s) { return numerics_of(s, subtract_row); }},
-      {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
-       [](const Signature& s) { return numerics_of(s, multiply_row); }},
-      {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
-       [](const Signature& s) { return numerics_of(s, divide_row); }},
-      function_of<Maximum>(gradient_by_partials, one_flop),
-      function_of<MaximumBy0>(nullptr, one_flop),
-      function_of<MaximumBy1>(nullptr, one_flop),
-      function_of<Minimum>(gradient_by_partials, one_flop),
-      function_of<MinimumBy0>(nullptr, one_flop),
-      function_of<MinimumBy1>(nullptr, one_flop),
-      function_of<Power>(gradient_by_partials, sixteen_flops),
-      function_of<PowerBy0>(nullptr, sixteen_flops),
-      function_of<PowerBy1>(nullptr, sixteen_flops),
-      function_of<Modulo>(remainder_gradient, one_flop),
-      function_of<TruncatedModulo>(remainder_gradient, one_flop),
-      function_of<Prelu>(gradient_by_partials, one_flop),
-      function_of<PreluBy0>(nullptr, one_flop),
-      function_of<PreluBy1>(nullptr, one_flop)};
+  std::vector<Operator> all = {{"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
+                                [](const Signature& s) { return numerics_of(s, add_row); }},
+                               {"sub", [](const Signature& s) { return shape_of("sub", s); }, sub_gradient, one_flop,
+                                [](const Signature& s) { return numerics_of(s, subtract_row); }},
+                               {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
+                                [](const Signature& s) { return numerics_of(s, multiply_row); }},
+                               {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
+                                [](const Signature& s) { return numerics_of(s, divide_row); }},
+                               function_of<Maximum>(gradient_by_partials, one_flop),
+                               function_of<MaximumBy0>(nullptr, one_flop),
+                               function_of<MaximumBy1>(nullptr, one_flop),
+                               function_of<Minimum>(gradient_by_partials, one_flop),
+                               function_of<MinimumBy0>(nullptr, one_flop),
+                               function_of<MinimumBy1>(nullptr, one_flop),
+                               function_of<Power>(gradient_by_partials, sixteen_flops),
+                               function_of<PowerBy0>(nullptr, sixteen_flops),
+                               function_of<PowerBy1>(nullptr, sixteen_flops),
+                               function_of<Modulo>(remainder_gradient, one_flop),
+                               function_of<TruncatedModulo>(remainder_gradient, one_flop),
+                               function_of<Prelu>(gradient_by_partials, one_flop),
+                               function_of<PreluBy0>(nullptr, one_flop),
+                               function_of<PreluBy1>(nullptr, one_flop)};
   for (Operator& op : all) {
     op.in_place = {0, 1};
   }

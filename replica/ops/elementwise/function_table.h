@@ -7,8 +7,8 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape
-/// and layout, from a constexpr table. A row has at least
+/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape and layout, from a
+/// constexpr table. A row has at least
 ///
 ///   const char* kind;
 ///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
@@ -42,8 +42,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
 
 inline void gradient(Differentiator& d) {
   const Operation& op = d.operation();
-  d.set_input_gradient(
-      0, d.add(op.kind + "_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
+  d.set_input_gradient(0, d.add(op.kind + "_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
 }
 
 template <const auto& table, std::size_t row>
@@ -54,12 +53,11 @@ Work work(const Signature& s) {
 template <const auto& table, typename Numerics, std::size_t... rows>
 std::vector<Operator> operators_of(std::index_sequence<rows...> /*all*/) {
   std::vector<Operator> all;
-  (all.push_back(in_place({table[rows].kind, shape<table, rows>, gradient, work<table, rows>,
-                           Numerics::template forward<rows>},
-                          {0})),
+  (all.push_back(in_place(
+       {table[rows].kind, shape<table, rows>, gradient, work<table, rows>, Numerics::template forward<rows>}, {0})),
    ...);
-  (all.push_back(in_place({std::string{table[rows].kind} + "_gradient", gradient_shape<table, rows>,
-                           nullptr, work<table, rows>, Numerics::template backward<rows>},
+  (all.push_back(in_place({std::string{table[rows].kind} + "_gradient", gradient_shape<table, rows>, nullptr,
+                           work<table, rows>, Numerics::template backward<rows>},
                           Numerics::backward_in_place())),
    ...);
   return all;

@@ -6,8 +6,8 @@
 
 /// Functions of one element (function_table.h) that oneDNN lacks or does not compute exactly.
 ///
-/// Computed by the C library unless stated otherwise. Step functions (sign, floor, ceil, round)
-/// have the gradient 0. NaN stays NaN.
+/// Computed by the C library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient 0.
+/// NaN stays NaN.
 namespace poprun::ops::functions {
 namespace {
 
@@ -33,10 +33,9 @@ float zero(float /*x*/, float /*a*/, float /*b*/) {
   return 0;
 }
 
-/// erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of
-/// polynomials of degree 5 that is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in
-/// float. Unlike the C library's it vectorises, which matters because exported models spell gelu
-/// with erf.
+/// erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of polynomials of degree 5 that
+/// is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in float. Unlike the C library's it vectorises, which
+/// matters because exported models spell gelu with erf.
 float error_function(float x, float /*a*/, float /*b*/) {
   // One bound at a time: g++ does not vectorise nested conditionals.
   const float above = x < -3.85F ? -3.85F : x;
@@ -62,18 +61,15 @@ float error_function(float x, float /*a*/, float /*b*/) {
 constexpr std::array kFunctions = {
     Function{"sign", [](float x, float, float) { return x > 0   ? 1.0F
                                                         : x < 0 ? -1.0F
-                                                                : x; }, zero,
-             2},
+                                                                : x; }, zero, 2},
     Function{"floor", [](float x, float, float) { return std::floor(x); }, zero, 1},
     Function{"ceil", [](float x, float, float) { return std::ceil(x); }, zero, 1},
     // To the nearest integer, ties to even.
     Function{"round", [](float x, float, float) { return std::nearbyint(x); }, zero, 1},
     Function{"reciprocal", [](float x, float, float) { return 1 / x; },
              [](float x, float, float) { return -1 / (x * x); }, 4},
-    Function{"log", [](float x, float, float) { return std::log(x); },
-             [](float x, float, float) { return 1 / x; }, 8},
-    Function{"erf", error_function,
-             [](float x, float, float) { return kTwoOverRootPi * std::exp(-x * x); }, 8},
+    Function{"log", [](float x, float, float) { return std::log(x); }, [](float x, float, float) { return 1 / x; }, 8},
+    Function{"erf", error_function, [](float x, float, float) { return kTwoOverRootPi * std::exp(-x * x); }, 8},
     Function{"sin", [](float x, float, float) { return std::sin(x); },
              [](float x, float, float) { return std::cos(x); }, 8},
     Function{"cos", [](float x, float, float) { return std::cos(x); },
@@ -100,10 +96,7 @@ constexpr std::array kFunctions = {
     Function{"softsign", [](float x, float, float) { return x / (1 + std::abs(x)); },
              [](float x, float, float) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); }, 6},
     // ln(1 + exp(x))
-    Function{"softplus",
-             [](float x, float, float) {
-               return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x)));
-             },
+    Function{"softplus", [](float x, float, float) { return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x))); },
              [](float x, float, float) { return 1 / (1 + std::exp(-x)); }, 16},
     // x limited to [min, max]; derivative 1 there, bounds included; max if min > max
     Function{"clip",
@@ -129,22 +122,19 @@ constexpr std::array kFunctions = {
              {"alpha", 0.2F},
              {"beta", 0.5F}},
     // x / 6 times (x + 3 limited to [0, 6])
-    Function{"hard_swish",
-             [](float x, float, float) { return x < -3  ? 0.0F
-                                                : x > 3 ? x
-                                                        : x * (x + 3) / 6; },
+    Function{"hard_swish", [](float x, float, float) { return x < -3  ? 0.0F
+                                                              : x > 3 ? x
+                                                                      : x * (x + 3) / 6; },
              [](float x, float, float) { return x < -3  ? 0.0F
                                                 : x > 3 ? 1.0F
-                                                        : (2 * x + 3) / 6; },
-             4},
+                                                        : (2 * x + 3) / 6; }, 4},
     // x > alpha ? x : 0
     Function{"thresholded_relu",
              [](float x, float a, float) { return x <= a ? 0.0F : x; },
              [](float x, float a, float) { return x > a ? 1.0F : 0.0F; },
              1,
              {"alpha", 1}},
-    // x > 0 ? x : alpha (exp(x / alpha) - 1): Barron, "Continuously differentiable exponential
-    // linear units", 2017
+    // x > 0 ? x : alpha (exp(x / alpha) - 1): Barron, "Continuously differentiable exponential linear units", 2017
     Function{"celu",
              [](float x, float a, float) { return x > 0 ? x : a * std::expm1(x / a); },
              [](float x, float a, float) { return x > 0 ? 1.0F : std::exp(x / a); },
@@ -152,9 +142,9 @@ constexpr std::array kFunctions = {
              {"alpha", 1}},
     // x moved by bias towards 0 where |x| > lambd; 0 elsewhere
     Function{"shrink",
-             [](float x, float bias, float lambd) {
-               return x < -lambd ? x + bias : x > lambd ? x - bias : x * 0;
-             },
+             [](float x, float bias, float lambd) { return x < -lambd  ? x + bias
+                                                           : x > lambd ? x - bias
+                                                                       : x * 0; },
              [](float x, float, float lambd) { return x < -lambd || x > lambd ? 1.0F : 0.0F; },
              3,
              {"bias", 0},

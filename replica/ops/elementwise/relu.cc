@@ -20,9 +20,7 @@ POPRUN_SIMD void forward(const float* x, float* y, std::int64_t n) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
-    forward(t.input_f32(0), t.output_f32(0), n);
-  });
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) { forward(t.input_f32(0), t.output_f32(0), n); });
 }
 
 Work work(const Signature& s) {

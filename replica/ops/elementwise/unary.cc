@@ -4,9 +4,8 @@
 #include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/face/simd.h"
 
-/// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's
-/// algorithm, alpha and beta, vectorised. Its exp, tanh and erf are polynomials with a relative
-/// error of some 1e-6.
+/// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's algorithm, alpha and
+/// beta, vectorised. Its exp, tanh and erf are polynomials with a relative error of some 1e-6.
 namespace poprun::ops::unary {
 namespace {
 
@@ -61,8 +60,7 @@ dnnl::memory::desc row_of(const TensorType& type) {
 }
 
 float alpha_of(const Function& f, const Signature& s) {
-  return f.takes_alpha && s.attributes.has("alpha") ? static_cast<float>(s.attributes.real("alpha"))
-                                                    : f.alpha;
+  return f.takes_alpha && s.attributes.has("alpha") ? static_cast<float>(s.attributes.real("alpha")) : f.alpha;
 }
 
 POPRUN_SIMD void multiply(float* y, std::int64_t n, float factor) {
@@ -88,8 +86,7 @@ std::unique_ptr<Kernel> scaled(const Function& f, std::unique_ptr<Kernel> kernel
     std::int64_t n_;
     float factor_;
   };
-  return f.scale == 1.0F ? std::move(kernel)
-                         : std::make_unique<Scaled>(std::move(kernel), n, f.scale);
+  return f.scale == 1.0F ? std::move(kernel) : std::make_unique<Scaled>(std::move(kernel), n, f.scale);
 }
 
 dnnl::eltwise_forward::primitive_desc plan_forward(const Function& f, const Signature& s) {
@@ -107,10 +104,9 @@ struct Numerics {
     const auto plan = plan_forward(kFunctions[row], s);
     const auto desc = row_of(s.inputs[0]);
     return scaled(kFunctions[row],
-                  std::make_unique<DnnlKernel>(
-                      dnnl::eltwise_forward(plan), plan.scratchpad_desc(),
-                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
-                                                        {DNNL_ARG_DST, true, 0, desc, desc}}),
+                  std::make_unique<DnnlKernel>(dnnl::eltwise_forward(plan), plan.scratchpad_desc(),
+                                               std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
+                                                                                 {DNNL_ARG_DST, true, 0, desc, desc}}),
                   s.inputs[0].elements());
   }
 
@@ -118,16 +114,15 @@ struct Numerics {
   static std::unique_ptr<Kernel> backward(const Signature& s) {
     const Function& f = kFunctions[row];
     const auto desc = row_of(s.inputs[0]);
-    const dnnl::eltwise_backward::primitive_desc plan({f.way, desc, desc, alpha_of(f, s), f.beta},
-                                                      dnnl_attributes(), dnnl_cpu(),
-                                                      plan_forward(f, s));
-    return scaled(f,
-                  std::make_unique<DnnlKernel>(
-                      dnnl::eltwise_backward(plan), plan.scratchpad_desc(),
-                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
-                                                        {DNNL_ARG_DIFF_DST, false, 1, desc, desc},
-                                                        {DNNL_ARG_DIFF_SRC, true, 0, desc, desc}}),
-                  s.inputs[0].elements());
+    const dnnl::eltwise_backward::primitive_desc plan({f.way, desc, desc, alpha_of(f, s), f.beta}, dnnl_attributes(),
+                                                      dnnl_cpu(), plan_forward(f, s));
+    return scaled(
+        f,
+        std::make_unique<DnnlKernel>(dnnl::eltwise_backward(plan), plan.scratchpad_desc(),
+                                     std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
+                                                                       {DNNL_ARG_DIFF_DST, false, 1, desc, desc},
+                                                                       {DNNL_ARG_DIFF_SRC, true, 0, desc, desc}}),
+        s.inputs[0].elements());
   }
 };
 

@@ -13,13 +13,11 @@ namespace poprun {
 
 /// f32[N,C,H,W]{nhwc}.
 inline bool is_image(const TensorType& type) {
-  return type.data == DataType::kF32 && type.shape.size() == 4 &&
-         type.layout == Layout::kChannelsLast;
+  return type.data == DataType::kF32 && type.shape.size() == 4 && type.layout == Layout::kChannelsLast;
 }
 
 /// True if the attribute exists and has `count` integers, none below `least`.
-inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
-                         std::int64_t least) {
+inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count, std::int64_t least) {
   return attributes.has(name) && attributes.integers(name).size() == count &&
          std::ranges::min(attributes.integers(name)) >= least;
 }

@@ -29,21 +29,18 @@ Operator in_place(Operator op, std::vector<std::size_t> inputs) {
 }
 
 bool may_take(const Operator& op, const Signature& signature, std::size_t input) {
-  return std::ranges::find(op.in_place, input) != op.in_place.end() &&
-         signature.inputs[input] == signature.outputs[0];
+  return std::ranges::find(op.in_place, input) != op.in_place.end() && signature.inputs[input] == signature.outputs[0];
 }
 
 bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
              std::span<const std::int64_t> outputs) {
-  const std::vector<Overlay> overlays =
-      op.view != nullptr ? op.view(signature) : std::vector<Overlay>{};
+  const std::vector<Overlay> overlays = op.view != nullptr ? op.view(signature) : std::vector<Overlay>{};
   return !overlays.empty() && std::ranges::all_of(overlays, [&](const Overlay& overlay) {
     return outputs[overlay.output] - inputs[overlay.input] == overlay.distance.count();
   });
 }
 
-tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
-                                  std::string_view needed) {
+tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed) {
   std::string had;
   for (const TensorType& input : signature.inputs) {
     had += (had.empty() ? "" : ", ") + to_text(input);

@@ -17,8 +17,8 @@
 #include "replica/graph/graph.h"
 #include "replica/graph/types.h"
 
-/// Operators with their faces: shape, gradient, work, numerics and, for sums of products, product.
-/// Each file below this folder is one family of operators; to add one, add a file.
+/// Operators with their faces: shape, gradient, work, numerics and, for sums of products, product. Each file below this
+/// folder is one family of operators; to add one, add a file.
 namespace poprun {
 
 /// The types and attributes of one use of an operator.
@@ -47,8 +47,7 @@ struct StrayIndex {
   std::int64_t element = 0;  ///< Its place in the tensor of indices.
 };
 
-/// The addresses of one use's tensors, at multiples of 64 bytes. They stay the same for the life of
-/// an engine.
+/// The addresses of one use's tensors, at multiples of 64 bytes. They stay the same for the life of an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
@@ -71,8 +70,8 @@ struct Operands {
 
 /// The numerics of one use, prepared once and run every step.
 ///
-/// Deterministic: the same operand bytes give the same result bytes at any address. (Some of
-/// oneDNN's sums depend on addresses modulo 64, which is always 0.) Single-threaded.
+/// Deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums depend on
+/// addresses modulo 64, which is always 0.) Single-threaded.
 class Kernel {
  public:
   Kernel() = default;
@@ -82,8 +81,7 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Host bytes that `run` needs besides the operands. Not device memory, but a CPU library's
-  /// workspace.
+  /// Host bytes that `run` needs besides the operands. Not device memory, but a CPU library's workspace.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
@@ -110,11 +108,10 @@ struct Overlay {
   Bytes distance;  ///< From the input's first byte to the output's; may be negative.
 };
 
-/// How an operator works on shards: the first `inputs` inputs are cut, and so are the first
-/// `outputs` outputs. Element i of these depends only on elements i of what is cut and on the other
-/// inputs, which are whole; a shard that is filled up with zeros makes no other elements. Further
-/// outputs are exact sums over the elements (square_sum.h), to which zeros add nothing: those of
-/// the shards, added up, are the whole's.
+/// How an operator works on shards: the first `inputs` inputs are cut, and so are the first `outputs` outputs. Element
+/// i of these depends only on elements i of what is cut and on the other inputs, which are whole; a shard that is
+/// filled up with zeros makes no other elements. Further outputs are exact sums over the elements (square_sum.h), to
+/// which zeros add nothing: those of the shards, added up, are the whole's.
 struct Cut {
   std::uint8_t inputs = 0;  ///< 0: it needs the whole of all operands.
   std::uint8_t outputs = 0;
@@ -125,27 +122,24 @@ struct Cut {
 struct Operator {
   std::string kind;
 
-  /// The output types, or why the inputs and attributes do not fit (kUsage; names the operator,
-  /// what it needs and what it got).
+  /// The output types, or why the inputs and attributes do not fit (kUsage; names the operator, what it needs and what
+  /// it got).
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
-  /// Adds the backward operations through the Differentiator. `flat`: there are none. Null: not
-  /// differentiable.
+  /// Adds the backward operations through the Differentiator. `flat`: there are none. Null: not differentiable.
   void (*gradient)(Differentiator&) = nullptr;
 
   Work (*work)(const Signature&) = nullptr;
 
-  /// Computes in float32. float16 tensors are widened before and rounded after: prepare_kernel in
-  /// half/half_kernel.h.
+  /// Computes in float32. float16 tensors are widened before and rounded after: prepare_kernel in half/half_kernel.h.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
-  /// For sums of products over one dimension: the axis of each input that the sum runs over, or
-  /// kNoAxis for an input that is added once (an optional bias). Empty if this use cannot be cut
-  /// along it. Null: never.
+  /// For sums of products over one dimension: the axis of each input that the sum runs over, or kNoAxis for an input
+  /// that is added once (an optional bias). Empty if this use cannot be cut along it. Null: never.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
-  /// For sums of products: what the convolution planner spreads over the tiles. The stored types of
-  /// the signature decide the arithmetic. Null: the matrix units have no part in it.
+  /// For sums of products: what the convolution planner spreads over the tiles. The stored types of the signature
+  /// decide the arithmetic. Null: the matrix units have no part in it.
   Product (*product)(const Signature&) = nullptr;
 
   /// Set with `product`: how the first two inputs and the first output lie in memory.
@@ -154,21 +148,19 @@ struct Operator {
   /// Outputs from this one on are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
-  /// Whether the numerics read Operands::moment: then equal operands in different micro-batches do
-  /// not give equal results.
+  /// Whether the numerics read Operands::moment: then equal operands in different micro-batches do not give equal
+  /// results.
   bool reads_moment = false;
 
-  /// Inputs whose bytes output 0 may take where both are of one type: its element i depends only on
-  /// their elements i, or the kernel has read all that it needs of them by then. The result is the
-  /// same to the last bit.
+  /// Inputs whose bytes output 0 may take where both are of one type: its element i depends only on their elements i,
+  /// or the kernel has read all that it needs of them by then. The result is the same to the last bit.
   std::vector<std::size_t> in_place = {};
 
-  /// How it works on shards, if it can. Its author claims it, and shards_test.cc tries every
-  /// operator that has it.
+  /// How it works on shards, if it can. Its author claims it, and shards_test.cc tries every operator that has it.
   Cut on_shards = {};
 
-  /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs'
-  /// and the other way round. Empty: this use moves or computes something. Null: any use does.
+  /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs' and the other way
+  /// round. Empty: this use moves or computes something. Null: any use does.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -216,14 +208,13 @@ class Differentiator {
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
-  /// The gradient that other uses of input i have contributed so far, or nothing; nothing for a
-  /// parameter, whose uses have separate gradients. For an operator that adds its own contribution
-  /// to it: the value is removed, so the operator must set the sum.
+  /// The gradient that other uses of input i have contributed so far, or nothing; nothing for a parameter, whose uses
+  /// have separate gradients. For an operator that adds its own contribution to it: the value is removed, so the
+  /// operator must set the sum.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
   /// Adds an operation. Output k is the gradient of this operation's input of_input[k].
-  virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs,
-                                    Attributes attributes,
+  virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                                     const std::vector<std::size_t>& of_input) = 0;
 };
 
@@ -231,11 +222,10 @@ class Differentiator {
 std::string numerics_library_version();
 
 /// `{kind}: {what}` as a kUsage error, for shape faces.
-tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
-                                  std::string_view needed);
+tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// What one use computes in: float16 where all tensors but scalars and statistics are stored so,
-/// that is, the first input and the first output; with the attribute `partials` its sums too.
+/// What one use computes in: float16 where all tensors but scalars and statistics are stored so, that is, the first
+/// input and the first output; with the attribute `partials` its sums too.
 Arithmetic arithmetic_of(const Signature& signature);
 
 /// Work of an elementwise operator: every operand is moved once, with `flops` per output element.

@@ -16,8 +16,7 @@ constexpr std::int64_t kAlignment = 64;
 
 /// One draw serves eight elements: each takes 16 bits, of which 13 count.
 /// `first`: the number of from[0].
-void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n,
-                     std::uint64_t key) {
+void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n, std::uint64_t key) {
   const std::int64_t end = first + n;
   for (std::int64_t i = first; i < end;) {
     const auto words = philox(key, static_cast<std::uint64_t>(i / 8), 0);
@@ -67,8 +66,8 @@ bool is_half(const TensorType& type) {
   return type.data == DataType::kF16;
 }
 
-/// A range of one dimension of a tensor in storage order: `outer` times, `length` of `size` rows of
-/// `inner` elements, from row `begin` on. The whole tensor is 1, 1, 0, 1, elements.
+/// A range of one dimension of a tensor in storage order: `outer` times, `length` of `size` rows of `inner` elements,
+/// from row `begin` on. The whole tensor is 1, 1, 0, 1, elements.
 struct Slice {
   std::int64_t outer = 1;
   std::int64_t size = 1;
@@ -147,8 +146,7 @@ class HalfKernel final : public Kernel {
     if (op.contraction != nullptr && signature_.attributes.has("partials")) {
       axes = op.contraction(signature_);
     }
-    const auto contracted =
-        std::ranges::find_if(axes, [](std::int64_t axis) { return axis != kNoAxis; });
+    const auto contracted = std::ranges::find_if(axes, [](std::int64_t axis) { return axis != kNoAxis; });
     std::int64_t size = 1;
     std::int64_t count = 1;
     if (contracted != axes.end()) {
@@ -161,8 +159,8 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  Piece piece(const Operator& op, const std::vector<std::int64_t>& axes, std::int64_t begin,
-              std::int64_t end, bool first) {
+  Piece piece(const Operator& op, const std::vector<std::int64_t>& axes, std::int64_t begin, std::int64_t end,
+              bool first) {
     Piece piece;
     Signature own{{}, {}, signature_.attributes};
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
@@ -216,8 +214,7 @@ class HalfKernel final : public Kernel {
       own.inputs.push_back(wide);
     }
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
-      own.outputs.push_back(outputs_[k] == kInPlace ? operands.outputs[k]
-                                                    : wide_output(operands, own, k));
+      own.outputs.push_back(outputs_[k] == kInPlace ? operands.outputs[k] : wide_output(operands, own, k));
     }
     pieces_[0].kernel->run(own);
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
@@ -252,8 +249,7 @@ class HalfKernel final : public Kernel {
       }
       piece.kernel->run(own);
       for (std::size_t k = 0; k < outputs_.size(); ++k) {
-        add_rounded(floats(own.outputs[k]), floats(operands.scratch + sums_[k]),
-                    signature_.outputs[k].elements());
+        add_rounded(floats(own.outputs[k]), floats(operands.scratch + sums_[k]), signature_.outputs[k].elements());
       }
     }
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
@@ -293,7 +289,7 @@ class HalfKernel final : public Kernel {
 
   Signature signature_;
   std::optional<RandomName> stochastic_;  ///< Nothing: round to nearest.
-  std::int64_t shards_ = 0;  ///< Of the tensors that the operands are shards of; 0: they are none.
+  std::int64_t shards_ = 0;               ///< Of the tensors that the operands are shards of; 0: they are none.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
   std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.
@@ -309,8 +305,7 @@ bool reads_moment(const Operator& op, const Attributes& attributes) {
 }
 
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature) {
-  const bool half = std::ranges::any_of(signature.inputs, is_half) ||
-                    std::ranges::any_of(signature.outputs, is_half);
+  const bool half = std::ranges::any_of(signature.inputs, is_half) || std::ranges::any_of(signature.outputs, is_half);
   return half ? std::make_unique<HalfKernel>(op, signature) : op.numerics(signature);
 }
 

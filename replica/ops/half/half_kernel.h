@@ -8,8 +8,8 @@ namespace poprun {
 
 /// The numerics of one use of `op`, whatever the precision of its tensors.
 ///
-/// float16 inputs are widened to float32 in scratch, the operator's float32 numerics run, and
-/// float16 outputs are rounded on store: to nearest even, or according to the attributes
+/// float16 inputs are widened to float32 in scratch, the operator's float32 numerics run, and float16 outputs are
+/// rounded on store: to nearest even, or according to the attributes
 ///
 ///   stochastic="NAME"   at random: a pure function of (job seed, NAME, output, step, micro-batch,
 ///                       element), the same on every replica, so that equal weights stay equal

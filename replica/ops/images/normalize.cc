@@ -11,16 +11,16 @@ namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kU8 || s.inputs[0].shape.size() != 4 ||
-      s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("mean") ||
-      !s.attributes.has("deviation") || !(s.attributes.real("deviation") > 0)) {
+      s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("mean") || !s.attributes.has("deviation") ||
+      !(s.attributes.real("deviation") > 0)) {
     return shape_error("normalize", s, "x u8[N,C,H,W], mean and deviation > 0");
   }
   return std::vector{TensorType{DataType::kF32, s.inputs[0].shape, Layout::kChannelsLast}};
 }
 
 /// Writes one plane [H, W] of a channel to pixels that are `step` floats apart.
-POPRUN_SIMD void plane(const std::uint8_t* __restrict x, float* __restrict y, std::int64_t pixels,
-                       std::int64_t step, float scale, float offset) {
+POPRUN_SIMD void plane(const std::uint8_t* __restrict x, float* __restrict y, std::int64_t pixels, std::int64_t step,
+                       float scale, float offset) {
   for (std::int64_t i = 0; i < pixels; ++i) {
     y[i * step] = static_cast<float>(x[i]) * scale + offset;
   }
@@ -35,8 +35,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
     const auto* x = reinterpret_cast<const std::uint8_t*>(t.inputs[0]);  // NOLINT: u8 tensor.
     for (std::int64_t n = 0; n < N; ++n) {
       for (std::int64_t c = 0; c < C; ++c) {
-        plane(x + (n * C + c) * pixels, t.output_f32(0) + n * C * pixels + c, pixels, C, scale,
-              offset);
+        plane(x + (n * C + c) * pixels, t.output_f32(0) + n * C * pixels + c, pixels, C, scale, offset);
       }
     }
   });

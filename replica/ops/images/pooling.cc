@@ -17,14 +17,12 @@
 ///       window's elements inside the image, or with count_pad=1 inside the zero-padded image. Of
 ///       more than 1024 elements it is taken in double, since their rounding would show
 ///
-/// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1)
-/// d + 1 pixels. Y = (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded
-/// up, but without a last window that would begin after the image: the rule of PyTorch and ONNX.
-/// Global pooling uses a window as large as the image.
+/// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1) d + 1 pixels. Y =
+/// (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded up, but without a last window that
+/// would begin after the image: the rule of PyTorch and ONNX. Global pooling uses a window as large as the image.
 ///
-/// The gradient of a maximum goes to the first element of the window, in row-major order, that
-/// equals it. Like Graphcore's popnn, the operator finds that element again from x and y instead of
-/// storing indices.
+/// The gradient of a maximum goes to the first element of the window, in row-major order, that equals it. Like
+/// Graphcore's popnn, the operator finds that element again from x and y instead of storing indices.
 namespace poprun::ops::pooling {
 namespace {
 
@@ -49,8 +47,7 @@ constexpr std::string_view kNeeded =
     "ceil=0|1";
 
 /// Output size along dimension d of the image, or nothing if the window does not fit.
-std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size,
-                                        std::size_t d) {
+std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size, std::size_t d) {
   const std::int64_t window = reach_of(attributes, d);
   const std::int64_t stride = attributes.integers("stride")[d];
   const std::int64_t before = attributes.integers("pad")[d];
@@ -66,8 +63,7 @@ std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64
   return (windows - 1) * stride >= size + before ? windows - 1 : windows;
 }
 
-Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s,
-                                       std::string_view needed) {
+Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s, std::string_view needed) {
   if (s.inputs.size() != 1 || !is_image(s.inputs[0]) || !has_geometry(s.attributes)) {
     return shape_error(kind, s, needed);
   }
@@ -141,8 +137,7 @@ void for_each_window(const Pooling& p, Visit visit) {
 
 /// Calls visit(input offset) for every element of a window inside the image, row by row.
 template <typename Visit>
-void for_each_element(const Pooling& p, const Range& rows, const Range& columns, std::int64_t n,
-                      Visit visit) {
+void for_each_element(const Pooling& p, const Range& rows, const Range& columns, std::int64_t n, Visit visit) {
   for (std::int64_t h = rows.begin; h < rows.end; h += rows.step) {
     for (std::int64_t w = columns.begin; w < columns.end; w += columns.step) {
       visit(p.in(n, h, w));
@@ -163,8 +158,7 @@ POPRUN_SIMD void take_larger(const float* __restrict x, float* __restrict y, std
 void max_forward(const Pooling& p, const float* x, float* y) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
     std::fill_n(y + o, p.C, -std::numeric_limits<float>::infinity());
-    for_each_element(p, rows, columns, n,
-                     [&](std::int64_t pixel) { take_larger(x + pixel, y + o, p.C); });
+    for_each_element(p, rows, columns, n, [&](std::int64_t pixel) { take_larger(x + pixel, y + o, p.C); });
   });
 }
 
@@ -188,18 +182,16 @@ Work work(const Signature& s) {
 
 /// maxpool2d_gradient(x, y, dy) and maxpool2d's attributes  ->  dx
 Result<std::vector<TensorType>> max_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 3 || !is_image(s.inputs[0]) || s.inputs[1] != s.inputs[2] ||
-      !has_geometry(s.attributes)) {
+  if (s.inputs.size() != 3 || !is_image(s.inputs[0]) || s.inputs[1] != s.inputs[2] || !has_geometry(s.attributes)) {
     return shape_error("maxpool2d_gradient", s, "x, y, dy and maxpool2d's attributes");
   }
   return std::vector{s.inputs[0]};
 }
 
-/// Passes the gradient to the channels whose maximum is this pixel and no earlier one. `open` is
-/// all ones for channels whose maximum has not been found in the window yet.
-POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restrict y,
-                                 const float* __restrict dy, float* __restrict dx,
-                                 std::uint32_t* __restrict open, std::int64_t C) {
+/// Passes the gradient to the channels whose maximum is this pixel and no earlier one. `open` is all ones for channels
+/// whose maximum has not been found in the window yet.
+POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restrict y, const float* __restrict dy,
+                                 float* __restrict dx, std::uint32_t* __restrict open, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {
     const std::uint32_t here = x[c] == y[c] ? open[c] : 0;
     dx[c] += here != 0 ? dy[c] : 0.0F;
@@ -207,14 +199,12 @@ POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restr
   }
 }
 
-void max_backward(const Pooling& p, const float* x, const float* y, const float* dy, float* dx,
-                  std::uint32_t* open) {
+void max_backward(const Pooling& p, const float* x, const float* y, const float* dy, float* dx, std::uint32_t* open) {
   std::fill_n(dx, p.N * p.H * p.W * p.C, 0.0F);
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
     std::fill_n(open, p.C, ~std::uint32_t{0});
-    for_each_element(p, rows, columns, n, [&](std::int64_t pixel) {
-      give_to_maximum(x + pixel, y + o, dy + o, dx + pixel, open, p.C);
-    });
+    for_each_element(p, rows, columns, n,
+                     [&](std::int64_t pixel) { give_to_maximum(x + pixel, y + o, dy + o, dx + pixel, open, p.C); });
   });
 }
 
@@ -223,8 +213,7 @@ std::unique_ptr<Kernel> max_gradient_numerics(const Signature& s) {
    public:
     explicit Gradient(Pooling p) : p_(std::move(p)), open_(static_cast<std::size_t>(p_.C)) {}
     void run(const Operands& t) override {
-      max_backward(p_, t.input_f32(0), t.input_f32(1), t.input_f32(2), t.output_f32(0),
-                   open_.data());
+      max_backward(p_, t.input_f32(0), t.input_f32(1), t.input_f32(2), t.output_f32(0), open_.data());
     }
 
    private:
@@ -241,8 +230,7 @@ Work max_gradient_work(const Signature& s) {
 void max_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   d.set_input_gradient(
-      0, d.add("maxpool2d_gradient", {op.inputs[0], op.outputs[0], d.output_gradient(0)},
-               op.attributes, {0})[0]);
+      0, d.add("maxpool2d_gradient", {op.inputs[0], op.outputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
 }
 
 Result<std::vector<TensorType>> average_shape(const Signature& s) {
@@ -255,12 +243,11 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
 
 /// How many elements a window's mean is divided by.
 std::int64_t elements_of_mean(const Range& rows, const Range& columns, bool count_pad) {
-  return count_pad ? rows.padded * columns.padded
-                   : (rows.end - rows.begin) * (columns.end - columns.begin);
+  return count_pad ? rows.padded * columns.padded : (rows.end - rows.begin) * (columns.end - columns.begin);
 }
 
-/// Calls visit(input offset, output offset, 1 / number of elements that count in the window's mean)
-/// for every element of every window.
+/// Calls visit(input offset, output offset, 1 / number of elements that count in the window's mean) for every element
+/// of every window.
 template <typename Visit>
 void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
@@ -270,8 +257,7 @@ void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
 }
 
 /// y += scale * x.
-POPRUN_SIMD void add_scaled(const float* __restrict x, float scale, float* __restrict y,
-                            std::int64_t C) {
+POPRUN_SIMD void add_scaled(const float* __restrict x, float scale, float* __restrict y, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {
     y[c] += scale * x[c];
   }
@@ -290,15 +276,13 @@ class LongAverages final : public Kernel {
 
   void run(const Operands& t) override {
     auto* sums = reinterpret_cast<double*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
-    for_each_window(
-        p_, [&](std::int64_t out, const Range& rows, const Range& columns, std::int64_t n) {
-          std::fill_n(sums, p_.C, 0.0);
-          for_each_element(p_, rows, columns, n,
-                           [&](std::int64_t pixel) { add(t.input_f32(0) + pixel, sums, p_.C); });
-          const auto count = static_cast<double>(elements_of_mean(rows, columns, count_pad_));
-          std::transform(sums, sums + p_.C, t.output_f32(0) + out,
-                         [count](double sum) { return static_cast<float>(sum / count); });
-        });
+    for_each_window(p_, [&](std::int64_t out, const Range& rows, const Range& columns, std::int64_t n) {
+      std::fill_n(sums, p_.C, 0.0);
+      for_each_element(p_, rows, columns, n, [&](std::int64_t pixel) { add(t.input_f32(0) + pixel, sums, p_.C); });
+      const auto count = static_cast<double>(elements_of_mean(rows, columns, count_pad_));
+      std::transform(sums, sums + p_.C, t.output_f32(0) + out,
+                     [count](double sum) { return static_cast<float>(sum / count); });
+    });
   }
 
   [[nodiscard]] Bytes scratch() const override { return Bytes{p_.C * 8}; }
@@ -319,21 +303,18 @@ std::unique_ptr<Kernel> average_numerics(const Signature& s) {
     const float* x = t.input_f32(0);
     float* y = t.output_f32(0);
     std::fill_n(y, p.N * p.Y * p.X * p.C, 0.0F);
-    for_each_share(p, count_pad, [&](std::int64_t in, std::int64_t out, float share) {
-      add_scaled(x + in, share, y + out, p.C);
-    });
+    for_each_share(p, count_pad,
+                   [&](std::int64_t in, std::int64_t out, float share) { add_scaled(x + in, share, y + out, p.C); });
   });
 }
 
 /// avgpool2d_gradient(dy) input_shape=[N,C,H,W] and avgpool2d's attributes  ->  dx
 Result<std::vector<TensorType>> average_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 1 || !is_image(s.inputs[0]) || !has_geometry(s.attributes) ||
-      !s.attributes.has("count_pad") || !are_integers(s.attributes, "input_shape", 4, 1)) {
-    return shape_error("avgpool2d_gradient", s,
-                       "dy, input_shape=[N,C,H,W], avgpool2d's attributes");
+  if (s.inputs.size() != 1 || !is_image(s.inputs[0]) || !has_geometry(s.attributes) || !s.attributes.has("count_pad") ||
+      !are_integers(s.attributes, "input_shape", 4, 1)) {
+    return shape_error("avgpool2d_gradient", s, "dy, input_shape=[N,C,H,W], avgpool2d's attributes");
   }
-  return std::vector{
-      TensorType{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast}};
+  return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast}};
 }
 
 std::unique_ptr<Kernel> average_gradient_numerics(const Signature& s) {
@@ -342,9 +323,8 @@ std::unique_ptr<Kernel> average_gradient_numerics(const Signature& s) {
     const float* dy = t.input_f32(0);
     float* dx = t.output_f32(0);
     std::fill_n(dx, p.N * p.H * p.W * p.C, 0.0F);
-    for_each_share(p, count_pad, [&](std::int64_t in, std::int64_t out, float share) {
-      add_scaled(dy + out, share, dx + in, p.C);
-    });
+    for_each_share(p, count_pad,
+                   [&](std::int64_t in, std::int64_t out, float share) { add_scaled(dy + out, share, dx + in, p.C); });
   });
 }
 
@@ -355,19 +335,16 @@ Work average_gradient_work(const Signature& s) {
 void average_gradient(Differentiator& d) {
   Attributes attributes = d.operation().attributes;
   attributes.set("input_shape", d.type(d.operation().inputs[0]).shape);
-  d.set_input_gradient(
-      0, d.add("avgpool2d_gradient", {d.output_gradient(0)}, std::move(attributes), {0})[0]);
+  d.set_input_gradient(0, d.add("avgpool2d_gradient", {d.output_gradient(0)}, std::move(attributes), {0})[0]);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {
-      {"maxpool2d", max_shape, max_gradient, work, max_numerics},
-      {"maxpool2d_gradient", max_gradient_shape, nullptr, max_gradient_work, max_gradient_numerics},
-      {"avgpool2d", average_shape, average_gradient, work, average_numerics},
-      {"avgpool2d_gradient", average_gradient_shape, nullptr, average_gradient_work,
-       average_gradient_numerics}};
+  return {{"maxpool2d", max_shape, max_gradient, work, max_numerics},
+          {"maxpool2d_gradient", max_gradient_shape, nullptr, max_gradient_work, max_gradient_numerics},
+          {"avgpool2d", average_shape, average_gradient, work, average_numerics},
+          {"avgpool2d_gradient", average_gradient_shape, nullptr, average_gradient_work, average_gradient_numerics}};
 }
 
 }  // namespace poprun::ops::pooling

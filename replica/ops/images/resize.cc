@@ -44,13 +44,12 @@ struct Tap {
 double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attributes& attributes) {
   const std::string& coordinates = attributes.text("coordinates");
   const auto at = static_cast<double>(i);
-  const double scale = attributes.has("scale") ? attributes.real("scale")
-                                               : static_cast<double>(size) / static_cast<double>(A);
+  const double scale =
+      attributes.has("scale") ? attributes.real("scale") : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
     // Not size / A * A, which may differ from size in the last place.
-    const double length = attributes.has("scale")
-                              ? attributes.real("scale") * static_cast<double>(A)
-                              : static_cast<double>(size);
+    const double length =
+        attributes.has("scale") ? attributes.real("scale") * static_cast<double>(A) : static_cast<double>(size);
     return size == 1 || length == 1 ? 0 : at * static_cast<double>(A - 1) / (length - 1);
   }
   if (coordinates == "asymmetric") {
@@ -63,8 +62,7 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
 }
 
 double round_place(double place, const Attributes& attributes) {
-  const std::string rounding =
-      attributes.has("rounding") ? attributes.text("rounding") : "round_prefer_floor";
+  const std::string rounding = attributes.has("rounding") ? attributes.text("rounding") : "round_prefer_floor";
   if (rounding == "floor") {
     return std::floor(place);
   }
@@ -95,8 +93,7 @@ std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   const double a = attributes.has("cubic_a") ? attributes.real("cubic_a") : -0.75;
   std::vector<Tap> taps;
   for (const double weight : cubic_weights(t, a)) {
-    taps.push_back(
-        {below - 1 + static_cast<std::int64_t>(taps.size()), static_cast<float>(weight)});
+    taps.push_back({below - 1 + static_cast<std::int64_t>(taps.size()), static_cast<float>(weight)});
   }
   return taps;
 }
@@ -104,8 +101,7 @@ std::vector<Tap> taps_at(double place, const Attributes& attributes) {
 /// The taps of each element of y; all elements have equally many.
 std::vector<std::vector<Tap>> plan(std::int64_t A, const Attributes& attributes) {
   const std::int64_t size = attributes.integer("size");
-  const bool exclude =
-      attributes.has("exclude_outside") && attributes.integer("exclude_outside") != 0;
+  const bool exclude = attributes.has("exclude_outside") && attributes.integer("exclude_outside") != 0;
   std::vector<std::vector<Tap>> all;
   for (std::int64_t i = 0; i < size; ++i) {
     std::vector<Tap> taps = taps_at(place_of(i, A, size, attributes), attributes);
@@ -123,22 +119,18 @@ std::vector<std::vector<Tap>> plan(std::int64_t A, const Attributes& attributes)
   return all;
 }
 
-bool is_one_of(const Attributes& attributes, const std::string& name,
-               std::initializer_list<std::string_view> texts) {
+bool is_one_of(const Attributes& attributes, const std::string& name, std::initializer_list<std::string_view> texts) {
   return attributes.has(name) && std::ranges::find(texts, attributes.text(name)) != texts.end();
 }
 
 bool fits(const TensorType& x, const Attributes& attributes) {
-  return x.data == DataType::kF32 && x.elements() > 0 && has_axis(x, attributes) &&
-         attributes.has("size") && attributes.integer("size") >= 1 &&
-         (!attributes.has("scale") || attributes.real("scale") > 0) &&
+  return x.data == DataType::kF32 && x.elements() > 0 && has_axis(x, attributes) && attributes.has("size") &&
+         attributes.integer("size") >= 1 && (!attributes.has("scale") || attributes.real("scale") > 0) &&
          is_one_of(attributes, "mode", {"nearest", "linear", "cubic"}) &&
          is_one_of(attributes, "coordinates",
-                   {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric",
-                    "tf_half_pixel_for_nn"}) &&
+                   {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"}) &&
          (!attributes.has("rounding") ||
-          is_one_of(attributes, "rounding",
-                    {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}));
+          is_one_of(attributes, "rounding", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}));
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -147,13 +139,11 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
                        "x f32 and not empty, axis within its rank, size >= 1, scale > 0 or none, "
                        "mode, coordinates and, if any, rounding that are known");
   }
-  return std::vector{
-      resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
+  return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
 
 /// to += weight * from.
-POPRUN_SIMD void add_scaled(const float* __restrict from, float weight, float* __restrict to,
-                            std::int64_t n) {
+POPRUN_SIMD void add_scaled(const float* __restrict from, float weight, float* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     to[i] += weight * from[i];
   }
@@ -175,13 +165,12 @@ void for_each_tap(const AxisView& x, const std::vector<std::vector<Tap>>& all, V
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const AxisView x = view_along(s.inputs[0], s.attributes.integer("axis"));
-  return make_kernel(
-      [x, all = plan(x.A, s.attributes), n = s.outputs[0].elements()](const Operands& t) {
-        std::fill_n(t.output_f32(0), n, 0.0F);
-        for_each_tap(x, all, [&](std::int64_t from, std::int64_t to, float weight) {
-          add_scaled(t.input_f32(0) + from, weight, t.output_f32(0) + to, x.R);
-        });
-      });
+  return make_kernel([x, all = plan(x.A, s.attributes), n = s.outputs[0].elements()](const Operands& t) {
+    std::fill_n(t.output_f32(0), n, 0.0F);
+    for_each_tap(x, all, [&](std::int64_t from, std::int64_t to, float weight) {
+      add_scaled(t.input_f32(0) + from, weight, t.output_f32(0) + to, x.R);
+    });
+  });
 }
 
 Work work(const Signature& s) {
@@ -193,8 +182,8 @@ Work work(const Signature& s) {
 
 /// resize_gradient(dy) input_size=A and resize's attributes  ->  dx
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
-  if (s.inputs.size() == 1 && has_axis(s.inputs[0], s.attributes) &&
-      s.attributes.has("input_size") && s.attributes.integer("input_size") >= 1) {
+  if (s.inputs.size() == 1 && has_axis(s.inputs[0], s.attributes) && s.attributes.has("input_size") &&
+      s.attributes.integer("input_size") >= 1) {
     const std::int64_t axis = s.attributes.integer("axis");
     const TensorType x = resized(s.inputs[0], axis, s.attributes.integer("input_size"));
     if (fits(x, s.attributes) && size_along(s.inputs[0], axis) == s.attributes.integer("size")) {
@@ -206,13 +195,12 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   const AxisView x = view_along(s.outputs[0], s.attributes.integer("axis"));
-  return make_kernel(
-      [x, all = plan(x.A, s.attributes), n = s.outputs[0].elements()](const Operands& t) {
-        std::fill_n(t.output_f32(0), n, 0.0F);
-        for_each_tap(x, all, [&](std::int64_t to, std::int64_t from, float weight) {
-          add_scaled(t.input_f32(0) + from, weight, t.output_f32(0) + to, x.R);
-        });
-      });
+  return make_kernel([x, all = plan(x.A, s.attributes), n = s.outputs[0].elements()](const Operands& t) {
+    std::fill_n(t.output_f32(0), n, 0.0F);
+    for_each_tap(x, all, [&](std::int64_t to, std::int64_t from, float weight) {
+      add_scaled(t.input_f32(0) + from, weight, t.output_f32(0) + to, x.R);
+    });
+  });
 }
 
 Work gradient_work(const Signature& s) {

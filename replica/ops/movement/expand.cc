@@ -15,8 +15,7 @@ namespace {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || broadcast_shape(s.inputs[0].shape, y->shape) != y->shape) {
-    return shape_error(
-        "expand", s, "one tensor, shape=[..] that x's broadcasts to, layout, and rank 4 for nhwc");
+    return shape_error("expand", s, "one tensor, shape=[..] that x's broadcasts to, layout, and rank 4 for nhwc");
   }
   return std::vector{*y};
 }
@@ -44,8 +43,7 @@ std::unique_ptr<Kernel> numerics_of(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return size_of(s.inputs[0].data) == Bytes{1} ? numerics_of<std::uint8_t>(s)
-                                               : numerics_of<std::uint32_t>(s);
+  return size_of(s.inputs[0].data) == Bytes{1} ? numerics_of<std::uint8_t>(s) : numerics_of<std::uint32_t>(s);
 }
 
 Work work(const Signature& s) {
@@ -56,8 +54,7 @@ Work work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  d.set_input_gradient(0,
-                       d.add("sum_to", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
+  d.set_input_gradient(0, d.add("sum_to", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
 }
 
 }  // namespace

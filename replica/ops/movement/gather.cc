@@ -13,10 +13,10 @@
 ///
 ///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
-/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices.
-/// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
-/// reads a row of zeros, receives no gradient, and is reported, which ends the job; with
-/// outside="zeros", for labels that do not count, it is not reported.
+/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices. A negative index
+/// counts from the end, as in NumPy. Indices come from data: one outside [-A, A) reads a row of zeros, receives no
+/// gradient, and is reported, which ends the job; with outside="zeros", for labels that do not count, it is not
+/// reported.
 namespace poprun::ops::gather {
 namespace {
 
@@ -35,8 +35,7 @@ std::int64_t batch_dims_of(const Attributes& attributes) {
 }
 
 std::int64_t product(const Shape& shape, std::int64_t begin, std::int64_t end) {
-  return std::accumulate(shape.begin() + begin, shape.begin() + end, std::int64_t{1},
-                         std::multiplies<>{});
+  return std::accumulate(shape.begin() + begin, shape.begin() + end, std::int64_t{1}, std::multiplies<>{});
 }
 
 Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attributes) {
@@ -51,8 +50,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
 
 /// Sets y's shape if x and the indices fit.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
-  if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor ||
-      !attributes.has("axis")) {
+  if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor || !attributes.has("axis")) {
     return false;
   }
   const std::int64_t axis = axis_of(attributes);
@@ -70,8 +68,7 @@ bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attri
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   Shape y;
-  if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 ||
-      s.inputs[0].layout != Layout::kRowMajor ||
+  if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 || s.inputs[0].layout != Layout::kRowMajor ||
       !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
     return shape_error("gather", s,
                        "x f32, indices i32, axis within x's rank, and batch_dims <= axis "
@@ -142,19 +139,17 @@ bool lies_within(const Attributes& attributes) {
 }
 
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
-/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
-/// holds the contributions of other uses of x, if x is not a parameter. With begin=. whole=. dx is
-/// a piece of the gradient along the axis, which has `whole` elements: those from `begin` on.
+/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it holds the contributions
+/// of other uses of x, if x is not a parameter. With begin=. whole=. dx is a piece of the gradient along the axis,
+/// which has `whole` elements: those from `begin` on.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
       !shape_of(s.attributes.integers("input_shape"), s.inputs[1], s.attributes, y) ||
       s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
-      (s.inputs.size() == 3 &&
-       s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
+      (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
       !lies_within(s.attributes)) {
-    return shape_error("gather_gradient", s,
-                       "dy of gather's shape, indices, base of input_shape=[..] or none");
+    return shape_error("gather_gradient", s, "dy of gather's shape, indices, base of input_shape=[..] or none");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
 }

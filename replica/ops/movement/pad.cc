@@ -6,10 +6,9 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// begin and end count the elements added before and after each dimension; negative numbers cut
-/// elements off. Added elements are `value` (default 0), or x mirrored at its first and last
-/// element, or its first and last element repeated: numpy.pad's modes. Padding wider than x is
-/// mirrored repeatedly.
+/// begin and end count the elements added before and after each dimension; negative numbers cut elements off. Added
+/// elements are `value` (default 0), or x mirrored at its first and last element, or its first and last element
+/// repeated: numpy.pad's modes. Padding wider than x is mirrored repeatedly.
 ///
 /// The gradient of an element of x is the sum over all its copies, in y's order.
 namespace poprun::ops::pad {
@@ -50,8 +49,7 @@ bool has_padding(const Attributes& attributes, std::size_t rank) {
 }
 
 /// y's type, if every dimension keeps at least one element and there is something to copy.
-Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s,
-                                       const TensorType& x) {
+Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s, const TensorType& x) {
   const auto bad = [&] {
     return shape_error(kind, s,
                        "x f32 and not empty; begin=[..] and end=[..], one a dimension, that leave "
@@ -70,8 +68,7 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// For each dimension, in memory order: the offset in x, in elements, of each position of y, or
-/// kOutside.
+/// For each dimension, in memory order: the offset in x, in elements, of each position of y, or kOutside.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {
@@ -85,8 +82,7 @@ class Sources {
       stride /= x.shape[d];
       std::vector<std::int64_t> offsets;
       for (std::int64_t i = 0; i < y.shape[d]; ++i) {
-        const std::int64_t from =
-            source(i - attributes.integers("begin")[d], x.shape[d], mode_of(attributes));
+        const std::int64_t from = source(i - attributes.integers("begin")[d], x.shape[d], mode_of(attributes));
         offsets.push_back(from == kOutside ? kOutside : from * stride);
       }
       offsets_.push_back(std::move(offsets));
@@ -130,8 +126,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
                       outside = static_cast<float>(value)](const Operands& t) {
     const float* x = t.input_f32(0);
     float* y = t.output_f32(0);
-    sources.for_each(
-        [&](std::int64_t to, std::int64_t from) { y[to] = from == kOutside ? outside : x[from]; });
+    sources.for_each([&](std::int64_t to, std::int64_t from) { y[to] = from == kOutside ? outside : x[from]; });
   });
 }
 
@@ -155,16 +150,16 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
-  return make_kernel([sources = Sources(s.outputs[0], s.inputs[0], s.attributes),
-                      n = s.outputs[0].elements()](const Operands& t) {
-    float* dx = t.output_f32(0);
-    std::fill_n(dx, n, 0.0F);
-    sources.for_each([&](std::int64_t from, std::int64_t to) {
-      if (to != kOutside) {
-        dx[to] += t.input_f32(0)[from];
-      }
-    });
-  });
+  return make_kernel(
+      [sources = Sources(s.outputs[0], s.inputs[0], s.attributes), n = s.outputs[0].elements()](const Operands& t) {
+        float* dx = t.output_f32(0);
+        std::fill_n(dx, n, 0.0F);
+        sources.for_each([&](std::int64_t from, std::int64_t to) {
+          if (to != kOutside) {
+            dx[to] += t.input_f32(0)[from];
+          }
+        });
+      });
 }
 
 Work gradient_work(const Signature& s) {

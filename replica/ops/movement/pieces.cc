@@ -4,8 +4,8 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
 
-/// Cuts tensors along one axis and joins them. Any element type and any layout, the same for all
-/// tensors of an operation.
+/// Cuts tensors along one axis and joins them. Any element type and any layout, the same for all tensors of an
+/// operation.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
@@ -111,18 +111,16 @@ Result<std::vector<TensorType>> slice_gradient_shape(const Signature& s) {
       !s.attributes.has("size") || !Steps(s.attributes).within(s.attributes.integer("size"))) {
     return shape_error("slice_gradient", s, "dy, slice's attributes and size");
   }
-  return std::vector{
-      resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
+  return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
 
 std::unique_ptr<Kernel> slice_gradient_numerics(const Signature& s) {
-  return make_kernel(
-      [slice = SliceCopy(s, s.outputs[0]), n = s.outputs[0].bytes().count()](const Operands& t) {
-        std::fill_n(t.outputs[0], n, std::byte{0});
-        slice.each([&](std::int64_t whole, std::int64_t piece, std::size_t bytes) {
-          std::memcpy(t.outputs[0] + whole, t.inputs[0] + piece, bytes);
-        });
-      });
+  return make_kernel([slice = SliceCopy(s, s.outputs[0]), n = s.outputs[0].bytes().count()](const Operands& t) {
+    std::fill_n(t.outputs[0], n, std::byte{0});
+    slice.each([&](std::int64_t whole, std::int64_t piece, std::size_t bytes) {
+      std::memcpy(t.outputs[0] + whole, t.inputs[0] + piece, bytes);
+    });
+  });
 }
 
 void slice_gradient(Differentiator& d) {
@@ -136,15 +134,14 @@ Result<std::vector<TensorType>> insert_shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("insert", s, "x and a piece of it, axis, and begin so that it lies within");
   };
-  if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) ||
-      !has_axis(s.inputs[1], s.attributes) || !s.attributes.has("begin")) {
+  if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) || !has_axis(s.inputs[1], s.attributes) ||
+      !s.attributes.has("begin")) {
     return bad();
   }
   const std::int64_t axis = s.attributes.integer("axis");
   const std::int64_t begin = s.attributes.integer("begin");
   const std::int64_t size = size_along(s.inputs[0], axis);
-  if (resized(s.inputs[1], axis, size) != s.inputs[0] || begin < 0 ||
-      begin + size_along(s.inputs[1], axis) > size) {
+  if (resized(s.inputs[1], axis, size) != s.inputs[0] || begin < 0 || begin + size_along(s.inputs[1], axis) > size) {
     return bad();
   }
   return std::vector{s.inputs[0]};
@@ -154,8 +151,7 @@ std::unique_ptr<Kernel> insert_numerics(const Signature& s) {
   const std::int64_t axis = s.attributes.integer("axis");
   Signature as_slice = s;
   as_slice.attributes.set("count", size_along(s.inputs[1], axis));
-  return make_kernel([slice = SliceCopy(as_slice, s.inputs[0]),
-                      n = s.inputs[0].bytes().count()](const Operands& t) {
+  return make_kernel([slice = SliceCopy(as_slice, s.inputs[0]), n = s.inputs[0].bytes().count()](const Operands& t) {
     if (t.outputs[0] != t.inputs[0]) {
       std::copy_n(t.inputs[0], n, t.outputs[0]);
     }
@@ -174,9 +170,7 @@ Work insert_work(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> split_shape(const Signature& s) {
-  const auto bad = [&] {
-    return shape_error("split", s, "one tensor, axis, and sizes >= 1 that fill the axis");
-  };
+  const auto bad = [&] { return shape_error("split", s, "one tensor, axis, and sizes >= 1 that fill the axis"); };
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("sizes")) {
     return bad();
   }
@@ -198,8 +192,7 @@ struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
 
-  Runs(const std::vector<TensorType>& pieces, std::int64_t axis)
-      : O(view_along(pieces[0], axis).O) {
+  Runs(const std::vector<TensorType>& pieces, std::int64_t axis) : O(view_along(pieces[0], axis).O) {
     for (const TensorType& piece : pieces) {
       const AxisView view = bytes_along(piece, axis);
       bytes.push_back(static_cast<std::size_t>(view.A * view.R));
@@ -228,8 +221,7 @@ std::unique_ptr<Kernel> split_numerics(const Signature& s) {
 }
 
 /// Overlay k is that of piece k, `begin` bytes into the whole.
-std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces,
-                                 std::int64_t axis,
+std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces, std::int64_t axis,
                                  Overlay (*overlay)(std::size_t k, Bytes begin)) {
   std::vector<Overlay> overlays;
   Bytes begin;
@@ -244,10 +236,9 @@ std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<Tens
 }
 
 std::vector<Overlay> split_view(const Signature& s) {
-  return pieces_view(s.inputs[0], s.outputs, s.attributes.integer("axis"),
-                     [](std::size_t k, Bytes begin) {
-                       return Overlay{0, k, begin};
-                     });
+  return pieces_view(s.inputs[0], s.outputs, s.attributes.integer("axis"), [](std::size_t k, Bytes begin) {
+    return Overlay{0, k, begin};
+  });
 }
 
 void split_gradient(Differentiator& d) {
@@ -256,22 +247,18 @@ void split_gradient(Differentiator& d) {
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     pieces.push_back(d.output_gradient(k));
   }
-  d.set_input_gradient(0,
-                       d.add("concat", pieces, {{"axis", op.attributes.integer("axis")}}, {0})[0]);
+  d.set_input_gradient(0, d.add("concat", pieces, {{"axis", op.attributes.integer("axis")}}, {0})[0]);
 }
 
 Result<std::vector<TensorType>> concat_shape(const Signature& s) {
-  const auto bad = [&] {
-    return shape_error("concat", s, "tensors of one layout that differ along the axis only");
-  };
+  const auto bad = [&] { return shape_error("concat", s, "tensors of one layout that differ along the axis only"); };
   if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
     return bad();
   }
   const std::int64_t axis = s.attributes.integer("axis");
   std::int64_t sum = 0;
   for (const TensorType& x : s.inputs) {
-    if (!has_axis(x, s.attributes) ||
-        resized(x, axis, size_along(s.inputs[0], axis)) != s.inputs[0]) {
+    if (!has_axis(x, s.attributes) || resized(x, axis, size_along(s.inputs[0], axis)) != s.inputs[0]) {
       return bad();
     }
     sum += size_along(x, axis);
@@ -288,10 +275,9 @@ std::unique_ptr<Kernel> concat_numerics(const Signature& s) {
 }
 
 std::vector<Overlay> concat_view(const Signature& s) {
-  return pieces_view(s.outputs[0], s.inputs, s.attributes.integer("axis"),
-                     [](std::size_t k, Bytes begin) {
-                       return Overlay{k, 0, Bytes{0} - begin};
-                     });
+  return pieces_view(s.outputs[0], s.inputs, s.attributes.integer("axis"), [](std::size_t k, Bytes begin) {
+    return Overlay{k, 0, Bytes{0} - begin};
+  });
 }
 
 void concat_gradient(Differentiator& d) {
@@ -301,8 +287,8 @@ void concat_gradient(Differentiator& d) {
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     const std::int64_t count = size_along(d.type(op.inputs[k]), axis);
     if (d.wants(k)) {
-      d.set_input_gradient(k, d.add("slice", {d.output_gradient(0)},
-                                    {{"axis", axis}, {"begin", begin}, {"count", count}}, {k})[0]);
+      d.set_input_gradient(
+          k, d.add("slice", {d.output_gradient(0)}, {{"axis", axis}, {"begin", begin}, {"count", count}}, {k})[0]);
     }
     begin += count;
   }

@@ -9,8 +9,7 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
 
-/// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32,
-/// indices i32.
+/// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32, indices i32.
 ///
 ///   gather_elements(x, indices) axis=.  ->  y with the shape of indices: the element of x at y's
 ///       own coordinates, but at `indices` along the axis
@@ -21,10 +20,9 @@
 ///       ->  x, with the elements (rows) that a gather would read replaced by those of updates, or
 ///           increased by them, in the order of updates
 ///
-/// A negative index counts from the end. Indices come from data: a place outside x reads zeros,
-/// updates to it are dropped, and its index is reported, which ends the job. With "none", a place
-/// that is named twice gets the last update, and the gradient treats each of its updates as the
-/// last one.
+/// A negative index counts from the end. Indices come from data: a place outside x reads zeros, updates to it are
+/// dropped, and its index is reported, which ends the job. With "none", a place that is named twice gets the last
+/// update, and the gradient treats each of its updates as the last one.
 namespace poprun::ops::places {
 namespace {
 
@@ -35,20 +33,18 @@ struct Places {
   std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x) for the indices, which are input 1, with a
-  /// negative offset for places outside x.
+  /// Calls visit(row of y or updates, offset in x) for the indices, which are input 1, with a negative offset for
+  /// places outside x.
   template <typename Visit>
   void for_each(const Operands& t, Visit visit) const {
-    const auto* indices =
-        reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
+    const auto* indices = reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
     for (std::size_t p = 0; p < bases.size(); ++p) {
       visit(static_cast<std::int64_t>(p), offset(p, indices, t));
     }
   }
 
  private:
-  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices,
-                                    const Operands& t) const {
+  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices, const Operands& t) const {
     std::int64_t at = bases[p];
     for (std::size_t j = 0; j < sizes.size(); ++j) {
       const std::size_t element = p * sizes.size() + j;
@@ -80,8 +76,7 @@ struct Elements {
       "x f32, indices i32 of x's rank and, but for the axis, no larger than x; axis within the "
       "rank";
 
-  static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices,
-                                       const Attributes& attributes) {
+  static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!has_axis(x, attributes) || indices.shape.size() != x.shape.size()) {
       return std::nullopt;
     }
@@ -94,8 +89,7 @@ struct Elements {
     return indices.shape;
   }
 
-  static Places places(const TensorType& x, const TensorType& indices,
-                       const Attributes& attributes) {
+  static Places places(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     const auto axis = static_cast<std::size_t>(attributes.integer("axis"));
     const Shape strides = strides_of(x.shape);
     Places places{.R = 1, .bases = {}, .sizes = {x.shape[axis]}, .strides = {strides[axis]}};
@@ -120,8 +114,7 @@ struct Coordinates {
       "x f32, indices i32[...,q] with q >= 1, and batch_dims that both share, before the q "
       "dimensions of x";
 
-  static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices,
-                                       const Attributes& attributes) {
+  static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!attributes.has("batch_dims") || indices.shape.empty() || indices.shape.back() < 1) {
       return std::nullopt;
     }
@@ -137,8 +130,7 @@ struct Coordinates {
     return y;
   }
 
-  static Places places(const TensorType& x, const TensorType& indices,
-                       const Attributes& attributes) {
+  static Places places(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     const std::int64_t batch = attributes.integer("batch_dims");
     const std::int64_t q = indices.shape.back();
     const Shape strides = strides_of(x.shape);
@@ -180,17 +172,16 @@ Result<std::vector<TensorType>> gather_shape(const Signature& s) {
 
 template <typename Way>
 std::unique_ptr<Kernel> gather_numerics(const Signature& s) {
-  return make_kernel(
-      [places = Way::places(s.inputs[0], s.inputs[1], s.attributes)](const Operands& t) {
-        places.for_each(t, [&](std::int64_t row, std::int64_t from) {
-          float* y = t.output_f32(0) + row * places.R;
-          if (from < 0) {
-            std::fill_n(y, places.R, 0.0F);
-          } else {
-            std::copy_n(t.input_f32(0) + from, places.R, y);
-          }
-        });
-      });
+  return make_kernel([places = Way::places(s.inputs[0], s.inputs[1], s.attributes)](const Operands& t) {
+    places.for_each(t, [&](std::int64_t row, std::int64_t from) {
+      float* y = t.output_f32(0) + row * places.R;
+      if (from < 0) {
+        std::fill_n(y, places.R, 0.0F);
+      } else {
+        std::copy_n(t.input_f32(0) + from, places.R, y);
+      }
+    });
+  });
 }
 
 Work gather_work(const Signature& s) {
@@ -207,12 +198,10 @@ bool adds(const Attributes& attributes) {
 template <typename Way>
 Result<std::vector<TensorType>> scatter_shape(const Signature& s) {
   const auto updates = gathered<Way>(s);
-  if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates ||
-      !s.attributes.has("reduction") ||
+  if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates || !s.attributes.has("reduction") ||
       (s.attributes.text("reduction") != "none" && !adds(s.attributes))) {
     return shape_error(Way::kScatter, s,
-                       std::string{Way::kNeeded} +
-                           "; updates f32 of what they gather; reduction=\"none\" or \"add\"");
+                       std::string{Way::kNeeded} + "; updates f32 of what they gather; reduction=\"none\" or \"add\"");
   }
   return std::vector{s.inputs[0]};
 }
@@ -255,8 +244,7 @@ void gather_gradient(Differentiator& d) {
   const TensorId none = zeros(d, d.type(op.inputs[0]).shape, 0);
   Attributes attributes = d.operation().attributes;
   attributes.set("reduction", std::string{"add"});
-  d.set_input_gradient(
-      0, d.add(Way::kScatter, {none, indices, d.output_gradient(0)}, attributes, {0})[0]);
+  d.set_input_gradient(0, d.add(Way::kScatter, {none, indices, d.output_gradient(0)}, attributes, {0})[0]);
 }
 
 template <typename Way>
@@ -278,14 +266,13 @@ void scatter_gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"gather_elements", gather_shape<Elements>, gather_gradient<Elements>, gather_work,
-           gather_numerics<Elements>},
-          {"gather_nd", gather_shape<Coordinates>, gather_gradient<Coordinates>, gather_work,
-           gather_numerics<Coordinates>},
-          {"scatter_elements", scatter_shape<Elements>, scatter_gradient<Elements>, scatter_work,
-           scatter_numerics<Elements>},
-          {"scatter_nd", scatter_shape<Coordinates>, scatter_gradient<Coordinates>, scatter_work,
-           scatter_numerics<Coordinates>}};
+  return {
+      {"gather_elements", gather_shape<Elements>, gather_gradient<Elements>, gather_work, gather_numerics<Elements>},
+      {"gather_nd", gather_shape<Coordinates>, gather_gradient<Coordinates>, gather_work, gather_numerics<Coordinates>},
+      {"scatter_elements", scatter_shape<Elements>, scatter_gradient<Elements>, scatter_work,
+       scatter_numerics<Elements>},
+      {"scatter_nd", scatter_shape<Coordinates>, scatter_gradient<Coordinates>, scatter_work,
+       scatter_numerics<Coordinates>}};
 }
 
 }  // namespace poprun::ops::places

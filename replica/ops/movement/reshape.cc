@@ -5,8 +5,8 @@
 #include "replica/ops/face/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
-/// order. Changes the layout in memory if the two differ: flattening an image stored as NHWC gives
-/// features in the C, H, W order that frameworks' weights expect.
+/// order. Changes the layout in memory if the two differ: flattening an image stored as NHWC gives features in the C,
+/// H, W order that frameworks' weights expect.
 namespace poprun::ops::reshape {
 namespace {
 
@@ -28,16 +28,13 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       std::memcpy(t.outputs[0], t.inputs[0], bytes);
     });
   }
-  // One reorder suffices if the shapes agree or one side is row-major: its bytes can be viewed in
-  // the other side's shape.
-  POPRUN_CHECK(x.shape == y.shape || x.layout == Layout::kRowMajor ||
-               y.layout == Layout::kRowMajor);
+  // One reorder suffices if the shapes agree or one side is row-major: its bytes can be viewed in the other side's
+  // shape.
+  POPRUN_CHECK(x.shape == y.shape || x.layout == Layout::kRowMajor || y.layout == Layout::kRowMajor);
   TensorType from = x;
   TensorType to = y;
-  (x.layout == Layout::kRowMajor ? from : to).shape =
-      x.layout == Layout::kRowMajor ? y.shape : x.shape;
-  const dnnl::reorder::primitive_desc plan(dnnl_cpu(), dnnl_desc(from), dnnl_cpu(), dnnl_desc(to),
-                                           dnnl_attributes());
+  (x.layout == Layout::kRowMajor ? from : to).shape = x.layout == Layout::kRowMajor ? y.shape : x.shape;
+  const dnnl::reorder::primitive_desc plan(dnnl_cpu(), dnnl_desc(from), dnnl_cpu(), dnnl_desc(to), dnnl_attributes());
   return std::make_unique<DnnlKernel>(
       dnnl::reorder(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_FROM, false, 0, dnnl_desc(from), dnnl_desc(from)},
@@ -52,8 +49,7 @@ Work work(const Signature& s) {
 
 /// Whether a tensor's elements lie in row-major logical order.
 bool is_in_order(const TensorType& type) {
-  return type.layout == Layout::kRowMajor || type.shape[1] == 1 ||
-         (type.shape[2] == 1 && type.shape[3] == 1);
+  return type.layout == Layout::kRowMajor || type.shape[1] == 1 || (type.shape[2] == 1 && type.shape[3] == 1);
 }
 
 std::vector<Overlay> view(const Signature& s) {
@@ -65,19 +61,13 @@ std::vector<Overlay> view(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  d.set_input_gradient(0,
-                       d.add("reshape", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
+  d.set_input_gradient(0, d.add("reshape", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{.kind = "reshape",
-           .shape = shape,
-           .gradient = gradient,
-           .work = work,
-           .numerics = numerics,
-           .view = view}};
+  return {{.kind = "reshape", .shape = shape, .gradient = gradient, .work = work, .numerics = numerics, .view = view}};
 }
 
 }  // namespace poprun::ops::reshape

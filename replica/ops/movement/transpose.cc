@@ -12,8 +12,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("transpose", s, "one row-major tensor and perm=[..], each dimension once");
   };
-  if (s.inputs.size() != 1 || s.inputs[0].layout != Layout::kRowMajor ||
-      !s.attributes.has("perm") || s.inputs[0].shape.size() > 12) {
+  if (s.inputs.size() != 1 || s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("perm") ||
+      s.inputs[0].shape.size() > 12) {
     return bad();
   }
   const Shape& x = s.inputs[0].shape;
@@ -27,9 +27,9 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
     }
     y.push_back(x[static_cast<std::size_t>(perm[d])]);
   }
-  return perm.size() == x.size() ? Result<std::vector<TensorType>>(std::vector{
-                                       TensorType{s.inputs[0].data, y, Layout::kRowMajor}})
-                                 : bad();
+  return perm.size() == x.size()
+             ? Result<std::vector<TensorType>>(std::vector{TensorType{s.inputs[0].data, y, Layout::kRowMajor}})
+             : bad();
 }
 
 /// x's bytes viewed in y's dimension order.
@@ -49,8 +49,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   const dnnl::reorder::primitive_desc plan(dnnl_cpu(), from, dnnl_cpu(), to, dnnl_attributes());
   return std::make_unique<DnnlKernel>(
       dnnl::reorder(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{{DNNL_ARG_FROM, false, 0, from, from},
-                                        {DNNL_ARG_TO, true, 0, to, to}});
+      std::vector<DnnlKernel::Argument>{{DNNL_ARG_FROM, false, 0, from, from}, {DNNL_ARG_TO, true, 0, to, to}});
 }
 
 Work work(const Signature& s) {
@@ -67,9 +66,8 @@ std::vector<Overlay> view(const Signature& s) {
       moving.push_back(d);
     }
   }
-  return s.inputs[0].data == s.outputs[0].data && std::ranges::is_sorted(moving)
-             ? std::vector<Overlay>{{}}
-             : std::vector<Overlay>{};
+  return s.inputs[0].data == s.outputs[0].data && std::ranges::is_sorted(moving) ? std::vector<Overlay>{{}}
+                                                                                 : std::vector<Overlay>{};
 }
 
 void gradient(Differentiator& d) {
@@ -84,12 +82,8 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{.kind = "transpose",
-           .shape = shape,
-           .gradient = gradient,
-           .work = work,
-           .numerics = numerics,
-           .view = view}};
+  return {
+      {.kind = "transpose", .shape = shape, .gradient = gradient, .work = work, .numerics = numerics, .view = view}};
 }
 
 }  // namespace poprun::ops::transpose

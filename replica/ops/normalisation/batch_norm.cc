@@ -18,9 +18,9 @@
 ///   y = (x - mean) / sqrt(variance + eps) * w + b,  x and y f32[N,C,H,W]{nhwc} or f32[N,C]
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
-/// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and
-/// records the unbiased one. Channel sums are taken row by row, in double. The gradient of the
-/// training form includes mean and variance; that of the inference form does not.
+/// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and records the unbiased
+/// one. Channel sums are taken row by row, in double. The gradient of the training form includes mean and variance;
+/// that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
 
@@ -41,8 +41,7 @@ std::int64_t rows_of(const TensorType& x) {
 
 /// True if x is followed by `count` tensors f32[C] and eps is given.
 bool fits(const Signature& s, std::size_t count) {
-  return s.inputs.size() == count + 1 && has_channels_inside(s.inputs[0]) &&
-         s.inputs[0].elements() > 0 &&
+  return s.inputs.size() == count + 1 && has_channels_inside(s.inputs[0]) && s.inputs[0].elements() > 0 &&
          std::all_of(s.inputs.begin() + 1, s.inputs.end(),
                      [&](const TensorType& t) { return t == channels(s.inputs[0]); }) &&
          s.attributes.has("eps") && s.attributes.real("eps") > 0;
@@ -83,8 +82,8 @@ std::unique_ptr<Kernel> channel_kernel(std::int64_t C, Run run) {
 }
 
 /// sum[c] += x, squares[c] += x^2 over the rows.
-POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int64_t C,
-                             double* __restrict sum, double* __restrict squares) {
+POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int64_t C, double* __restrict sum,
+                             double* __restrict squares) {
   for (std::int64_t m = 0; m < M; ++m) {
     for (std::int64_t c = 0; c < C; ++c) {
       const auto value = static_cast<double>(x[m * C + c]);
@@ -95,9 +94,8 @@ POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int
 }
 
 /// y = (x - centre) * scale + shift.
-POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C,
-                       const float* __restrict centre, const float* __restrict scale,
-                       const float* __restrict shift, float* y) {
+POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C, const float* __restrict centre,
+                       const float* __restrict scale, const float* __restrict shift, float* y) {
   for (std::int64_t m = 0; m < M; ++m) {
     for (std::int64_t c = 0; c < C; ++c) {
       y[m * C + c] = (x[m * C + c] - centre[c]) * scale[c] + shift[c];
@@ -107,36 +105,33 @@ POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C,
 
 Result<std::vector<TensorType>> training_shape(const Signature& s) {
   if (!fits(s, 2)) {
-    return shape_error("batch_norm_training", s,
-                       "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
+    return shape_error("batch_norm_training", s, "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
   }
   if (rows_of(s.inputs[0]) < 2) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("a batch norm needs at least two elements a channel, but {} has one; "
-                            "use a larger data.micro-batch-size, larger images, or "
-                            "model.normalisation = layer",
-                            to_text(s.inputs[0])));
+    return fail(ErrorCode::kUsage, fmt::format("a batch norm needs at least two elements a channel, but {} has one; "
+                                               "use a larger data.micro-batch-size, larger images, or "
+                                               "model.normalisation = layer",
+                                               to_text(s.inputs[0])));
   }
   return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
 }
 
 std::unique_ptr<Kernel> training_numerics(const Signature& s) {
   const std::int64_t C = s.inputs[0].shape[1];
-  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](
-                               const Operands& t, const Channels& k) {
-    const auto count = static_cast<double>(M);
-    std::fill_n(k.sum, 2 * C, 0.0);
-    add_moments(t.input_f32(0), M, C, k.sum, k.products);
-    for (std::int64_t c = 0; c < C; ++c) {
-      const double mean = k.sum[c] / count;
-      const double variance = std::max(0.0, k.products[c] / count - mean * mean);
-      t.output_f32(1)[c] = static_cast<float>(mean);
-      t.output_f32(2)[c] = static_cast<float>(variance);
-      k.scale[c] =
-          static_cast<float>(static_cast<double>(t.input_f32(1)[c]) / std::sqrt(variance + eps));
-    }
-    apply(t.input_f32(0), M, C, t.output_f32(1), k.scale, t.input_f32(2), t.output_f32(0));
-  });
+  return channel_kernel(
+      C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](const Operands& t, const Channels& k) {
+        const auto count = static_cast<double>(M);
+        std::fill_n(k.sum, 2 * C, 0.0);
+        add_moments(t.input_f32(0), M, C, k.sum, k.products);
+        for (std::int64_t c = 0; c < C; ++c) {
+          const double mean = k.sum[c] / count;
+          const double variance = std::max(0.0, k.products[c] / count - mean * mean);
+          t.output_f32(1)[c] = static_cast<float>(mean);
+          t.output_f32(2)[c] = static_cast<float>(variance);
+          k.scale[c] = static_cast<float>(static_cast<double>(t.input_f32(1)[c]) / std::sqrt(variance + eps));
+        }
+        apply(t.input_f32(0), M, C, t.output_f32(1), k.scale, t.input_f32(2), t.output_f32(0));
+      });
 }
 
 /// Reads x twice, with seven operations per element.
@@ -159,14 +154,14 @@ Result<std::vector<TensorType>> inference_shape(const Signature& s) {
 
 std::unique_ptr<Kernel> inference_numerics(const Signature& s) {
   const std::int64_t C = s.inputs[0].shape[1];
-  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](
-                               const Operands& t, const Channels& k) {
-    for (std::int64_t c = 0; c < C; ++c) {
-      k.scale[c] = static_cast<float>(static_cast<double>(t.input_f32(1)[c]) /
-                                      std::sqrt(static_cast<double>(t.input_f32(4)[c]) + eps));
-    }
-    apply(t.input_f32(0), M, C, t.input_f32(3), k.scale, t.input_f32(2), t.output_f32(0));
-  });
+  return channel_kernel(
+      C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](const Operands& t, const Channels& k) {
+        for (std::int64_t c = 0; c < C; ++c) {
+          k.scale[c] = static_cast<float>(static_cast<double>(t.input_f32(1)[c]) /
+                                          std::sqrt(static_cast<double>(t.input_f32(4)[c]) + eps));
+        }
+        apply(t.input_f32(0), M, C, t.input_f32(3), k.scale, t.input_f32(2), t.output_f32(0));
+      });
 }
 
 Work inference_work(const Signature& s) {
@@ -174,9 +169,9 @@ Work inference_work(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> update_shape(const Signature& s) {
-  const bool equal = s.inputs.size() == 4 && s.inputs[0].data == DataType::kF32 &&
-                     std::all_of(s.inputs.begin(), s.inputs.end(),
-                                 [&](const TensorType& t) { return t == s.inputs[0]; });
+  const bool equal =
+      s.inputs.size() == 4 && s.inputs[0].data == DataType::kF32 &&
+      std::all_of(s.inputs.begin(), s.inputs.end(), [&](const TensorType& t) { return t == s.inputs[0]; });
   if (!equal || !s.attributes.has("momentum") || !s.attributes.has("elements") ||
       s.attributes.integer("elements") < 2) {
     return shape_error("batch_norm_update", s,
@@ -189,15 +184,14 @@ Result<std::vector<TensorType>> update_shape(const Signature& s) {
 std::unique_ptr<Kernel> update_numerics(const Signature& s) {
   const auto M = static_cast<double>(s.attributes.integer("elements"));
   const double momentum = s.attributes.real("momentum");
-  return make_kernel(
-      [C = s.inputs[0].elements(), keep = static_cast<float>(1.0 - momentum),
-       take = static_cast<float>(momentum),
-       take_unbiased = static_cast<float>(momentum * M / (M - 1.0))](const Operands& t) {
-        for (std::int64_t c = 0; c < C; ++c) {
-          t.output_f32(0)[c] = keep * t.output_f32(0)[c] + take * t.input_f32(2)[c];
-          t.output_f32(1)[c] = keep * t.output_f32(1)[c] + take_unbiased * t.input_f32(3)[c];
-        }
-      });
+  return make_kernel([C = s.inputs[0].elements(), keep = static_cast<float>(1.0 - momentum),
+                      take = static_cast<float>(momentum),
+                      take_unbiased = static_cast<float>(momentum * M / (M - 1.0))](const Operands& t) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      t.output_f32(0)[c] = keep * t.output_f32(0)[c] + take * t.input_f32(2)[c];
+      t.output_f32(1)[c] = keep * t.output_f32(1)[c] + take_unbiased * t.input_f32(3)[c];
+    }
+  });
 }
 
 Work update_work(const Signature& s) {
@@ -231,9 +225,8 @@ POPRUN_SIMD void add_gradient_moments(const float* __restrict x, const float* __
 }
 
 /// dx = scale * dy + slope * (x - mean) + shift.
-POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy,
-                         const float* __restrict mean, std::int64_t M, std::int64_t C,
-                         const Channels& k, float* __restrict dx) {
+POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy, const float* __restrict mean,
+                         std::int64_t M, std::int64_t C, const Channels& k, float* __restrict dx) {
   const float* __restrict scale = k.scale;
   const float* __restrict shift = k.shift;
   const float* __restrict slope = k.slope;
@@ -248,23 +241,23 @@ POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy,
 /// dx = w r (dy - through * (db + X dw) / M), where through is 1 if mean and variance depend on x.
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s, double through) {
   const std::int64_t C = s.inputs[0].shape[1];
-  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps"), through](
-                               const Operands& t, const Channels& k) {
-    const float* mean = t.input_f32(2);
-    std::fill_n(k.sum, 2 * C, 0.0);
-    add_gradient_moments(t.input_f32(0), t.input_f32(4), mean, M, C, k.sum, k.products);
-    for (std::int64_t c = 0; c < C; ++c) {
-      const double r = 1.0 / std::sqrt(static_cast<double>(t.input_f32(3)[c]) + eps);
-      const double scale = static_cast<double>(t.input_f32(1)[c]) * r;
-      const double share = through * scale / static_cast<double>(M);
-      t.output_f32(1)[c] = static_cast<float>(k.products[c] * r);
-      t.output_f32(2)[c] = static_cast<float>(k.sum[c]);
-      k.scale[c] = static_cast<float>(scale);
-      k.slope[c] = static_cast<float>(-share * r * r * k.products[c]);
-      k.shift[c] = static_cast<float>(-share * k.sum[c]);
-    }
-    combine(t.input_f32(0), t.input_f32(4), mean, M, C, k, t.output_f32(0));
-  });
+  return channel_kernel(
+      C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps"), through](const Operands& t, const Channels& k) {
+        const float* mean = t.input_f32(2);
+        std::fill_n(k.sum, 2 * C, 0.0);
+        add_gradient_moments(t.input_f32(0), t.input_f32(4), mean, M, C, k.sum, k.products);
+        for (std::int64_t c = 0; c < C; ++c) {
+          const double r = 1.0 / std::sqrt(static_cast<double>(t.input_f32(3)[c]) + eps);
+          const double scale = static_cast<double>(t.input_f32(1)[c]) * r;
+          const double share = through * scale / static_cast<double>(M);
+          t.output_f32(1)[c] = static_cast<float>(k.products[c] * r);
+          t.output_f32(2)[c] = static_cast<float>(k.sum[c]);
+          k.scale[c] = static_cast<float>(scale);
+          k.slope[c] = static_cast<float>(-share * r * r * k.products[c]);
+          k.shift[c] = static_cast<float>(-share * k.sum[c]);
+        }
+        combine(t.input_f32(0), t.input_f32(4), mean, M, C, k, t.output_f32(0));
+      });
 }
 
 std::unique_ptr<Kernel> training_gradient_numerics(const Signature& s) {
@@ -288,8 +281,7 @@ Work gradient_work(const Signature& s) {
 void set_gradients(Differentiator& d, const std::string& kind, TensorId mean, TensorId variance) {
   const Operation& op = d.operation();
   const auto gradients =
-      d.add(kind, {op.inputs[0], op.inputs[1], mean, variance, d.output_gradient(0)}, op.attributes,
-            {0, 1, 2});
+      d.add(kind, {op.inputs[0], op.inputs[1], mean, variance, d.output_gradient(0)}, op.attributes, {0, 1, 2});
   for (std::size_t input = 0; input < 3; ++input) {
     d.set_input_gradient(input, gradients[input]);
   }
@@ -309,16 +301,12 @@ void inference_gradient(Differentiator& d) {
 
 std::vector<Operator> operators() {
   return {
-      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics,
-       nullptr, nullptr, nullptr, 1},
-      in_place({"batch_norm_inference", inference_shape, inference_gradient, inference_work,
-                inference_numerics},
-               {0}),
+      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics, nullptr, nullptr,
+       nullptr, 1},
+      in_place({"batch_norm_inference", inference_shape, inference_gradient, inference_work, inference_numerics}, {0}),
       {"batch_norm_update", update_shape, nullptr, update_work, update_numerics},
-      {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work,
-       training_gradient_numerics},
-      {"batch_norm_inference_gradient", gradient_shape, nullptr, gradient_work,
-       inference_gradient_numerics},
+      {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work, training_gradient_numerics},
+      {"batch_norm_inference_gradient", gradient_shape, nullptr, gradient_work, inference_gradient_numerics},
   };
 }
 

@@ -7,8 +7,8 @@
 ///
 ///   s = gamma / sqrt(variance + eps)    w[o] = s[o] w[o]    b = b + (bias - mean) s
 ///
-/// A convolution with the new w and b gives what one with the old w and bias gives after batch
-/// normalisation with gamma, the old b (its shift) and these running statistics:
+/// A convolution with the new w and b gives what one with the old w and bias gives after batch normalisation with
+/// gamma, the old b (its shift) and these running statistics:
 ///
 ///   (w x + bias - mean) s + b  =  (s w) x + (b + (bias - mean) s)
 ///
@@ -18,9 +18,9 @@ namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const std::size_t count = s.inputs.size();
-  bool fits = (count == 5 || count == 6) && s.attributes.has("eps") &&
-              s.attributes.real("eps") > 0 && s.inputs[0].data == DataType::kF32 &&
-              s.inputs[0].layout == Layout::kRowMajor && !s.inputs[0].shape.empty();
+  bool fits = (count == 5 || count == 6) && s.attributes.has("eps") && s.attributes.real("eps") > 0 &&
+              s.inputs[0].data == DataType::kF32 && s.inputs[0].layout == Layout::kRowMajor &&
+              !s.inputs[0].shape.empty();
   for (std::size_t i = 1; fits && i < count; ++i) {
     fits = s.inputs[i] == TensorType{DataType::kF32, {s.inputs[0].shape[0]}, {}};
   }
@@ -36,8 +36,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([O, row = s.inputs[0].elements() / O, eps = s.attributes.real("eps"),
                       has_bias = s.inputs.size() == 6](const Operands& t) {
     for (std::int64_t o = 0; o < O; ++o) {
-      const double scale = static_cast<double>(t.input_f32(2)[o]) /
-                           std::sqrt(static_cast<double>(t.input_f32(4)[o]) + eps);
+      const double scale =
+          static_cast<double>(t.input_f32(2)[o]) / std::sqrt(static_cast<double>(t.input_f32(4)[o]) + eps);
       const double bias = has_bias ? static_cast<double>(t.input_f32(5)[o]) : 0.0;
       const double centre = bias - static_cast<double>(t.input_f32(3)[o]);
       float* w = t.output_f32(0) + o * row;

@@ -13,13 +13,12 @@ namespace poprun::ops::layer_norm {
 namespace {
 
 bool fits(const Signature& s, std::size_t count) {
-  if (s.inputs.size() != count || !s.attributes.has("epsilon") ||
-      !(s.attributes.real("epsilon") > 0)) {
+  if (s.inputs.size() != count || !s.attributes.has("epsilon") || !(s.attributes.real("epsilon") > 0)) {
     return false;
   }
   const TensorType& x = s.inputs[0];
-  return x.data == DataType::kF32 && !x.shape.empty() && x.layout == Layout::kRowMajor &&
-         x.shape.back() > 0 && s.inputs[1] == TensorType{DataType::kF32, {x.shape.back()}, {}};
+  return x.data == DataType::kF32 && !x.shape.empty() && x.layout == Layout::kRowMajor && x.shape.back() > 0 &&
+         s.inputs[1] == TensorType{DataType::kF32, {x.shape.back()}, {}};
 }
 
 TensorType per_row(const TensorType& x) {
@@ -34,19 +33,15 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
 }
 
 dnnl::memory::desc rows_of(const TensorType& x) {
-  return {{per_row(x).shape[0], x.shape.back()},
-          dnnl::memory::data_type::f32,
-          dnnl::memory::format_tag::ab};
+  return {{per_row(x).shape[0], x.shape.back()}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::ab};
 }
 
 dnnl::normalization_flags flags() {
   return dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
 }
 
-dnnl::layer_normalization_forward::primitive_desc plan_forward(const TensorType& x,
-                                                               double epsilon) {
-  return {{dnnl::prop_kind::forward_training, rows_of(x), dnnl_desc(per_row(x)),
-           static_cast<float>(epsilon), flags()},
+dnnl::layer_normalization_forward::primitive_desc plan_forward(const TensorType& x, double epsilon) {
+  return {{dnnl::prop_kind::forward_training, rows_of(x), dnnl_desc(per_row(x)), static_cast<float>(epsilon), flags()},
           dnnl_attributes(),
           dnnl_cpu()};
 }
@@ -56,14 +51,13 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   const auto rows = rows_of(s.inputs[0]);
   const auto row = dnnl_desc(s.outputs[1]);
   const auto w = dnnl_desc(s.inputs[1]);
-  return std::make_unique<DnnlKernel>(
-      dnnl::layer_normalization_forward(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
-                                        {DNNL_ARG_SCALE, false, 1, w, w},
-                                        {DNNL_ARG_SHIFT, false, 2, w, w},
-                                        {DNNL_ARG_DST, true, 0, rows, rows},
-                                        {DNNL_ARG_MEAN, true, 1, row, row},
-                                        {DNNL_ARG_VARIANCE, true, 2, row, row}});
+  return std::make_unique<DnnlKernel>(dnnl::layer_normalization_forward(plan), plan.scratchpad_desc(),
+                                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
+                                                                        {DNNL_ARG_SCALE, false, 1, w, w},
+                                                                        {DNNL_ARG_SHIFT, false, 2, w, w},
+                                                                        {DNNL_ARG_DST, true, 0, rows, rows},
+                                                                        {DNNL_ARG_MEAN, true, 1, row, row},
+                                                                        {DNNL_ARG_VARIANCE, true, 2, row, row}});
 }
 
 Work work(const Signature& s) {
@@ -75,8 +69,7 @@ Work work(const Signature& s) {
 
 /// layer_norm_gradient(x, w, mean, variance, dy) epsilon=.  ->  dx, dw, db
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
-  if (!fits(s, 5) || s.inputs[2] != per_row(s.inputs[0]) || s.inputs[3] != s.inputs[2] ||
-      s.inputs[4] != s.inputs[0]) {
+  if (!fits(s, 5) || s.inputs[2] != per_row(s.inputs[0]) || s.inputs[3] != s.inputs[2] || s.inputs[4] != s.inputs[0]) {
     return shape_error("layer_norm_gradient", s, "x, w, mean, variance, dy and epsilon > 0");
   }
   return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
@@ -88,14 +81,13 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   const auto w = dnnl_desc(s.inputs[1]);
   const double epsilon = s.attributes.real("epsilon");
   const dnnl::layer_normalization_backward::primitive_desc plan(
-      {dnnl::prop_kind::backward, rows, rows, row, static_cast<float>(epsilon), flags()},
-      dnnl_attributes(), dnnl_cpu(), plan_forward(s.inputs[0], epsilon));
+      {dnnl::prop_kind::backward, rows, rows, row, static_cast<float>(epsilon), flags()}, dnnl_attributes(), dnnl_cpu(),
+      plan_forward(s.inputs[0], epsilon));
   return std::make_unique<DnnlKernel>(
       dnnl::layer_normalization_backward(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
                                         {DNNL_ARG_SCALE, false, 1, w, w},
-                                        // Required but not read: the bias does not affect the
-                                        // gradient.
+                                        // Required but not read: the bias does not affect the gradient.
                                         {DNNL_ARG_SHIFT, false, 1, w, w},
                                         {DNNL_ARG_MEAN, false, 2, row, row},
                                         {DNNL_ARG_VARIANCE, false, 3, row, row},
@@ -115,8 +107,7 @@ Work gradient_work(const Signature& s) {
 void gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const auto gradients =
-      d.add("layer_norm_gradient",
-            {op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2], d.output_gradient(0)},
+      d.add("layer_norm_gradient", {op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2], d.output_gradient(0)},
             op.attributes, {0, 1, 2});
   for (std::size_t input = 0; input < gradients.size(); ++input) {
     d.set_input_gradient(input, gradients[input]);

@@ -7,8 +7,8 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
-/// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet
-/// classification with deep convolutional neural networks", 2012, section 3.3).
+/// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet classification with deep
+/// convolutional neural networks", 2012, section 3.3).
 ///
 ///   M  pixels: images, rows and columns, flattened    C  channels, contiguous in a pixel
 ///
@@ -17,8 +17,8 @@
 ///   y[c] = x[c] / s[c]^beta,  s[c] = bias + alpha / size * sum of x[i]^2 over the window of c,
 ///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, limited to existing channels
 ///
-/// This is ONNX's definition, and PyTorch's for odd sizes. oneDNN treats an even size as the next
-/// smaller one, so it is not used. Window sums are taken in channel order.
+/// This is ONNX's definition, and PyTorch's for odd sizes. oneDNN treats an even size as the next smaller one, so it is
+/// not used. Window sums are taken in channel order.
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
 ///           the i whose windows contain c
@@ -37,17 +37,15 @@ struct Lrn {
         C(s.inputs[0].shape[1]),
         before((s.attributes.integer("size") - 1) / 2),
         behind(s.attributes.integer("size") / 2),
-        share(static_cast<float>(s.attributes.real("alpha") /
-                                 static_cast<double>(s.attributes.integer("size")))),
+        share(static_cast<float>(s.attributes.real("alpha") / static_cast<double>(s.attributes.integer("size")))),
         beta(static_cast<float>(s.attributes.real("beta"))),
         bias(static_cast<float>(s.attributes.real("bias"))) {}
 };
 
 bool fits(const Signature& s, std::size_t inputs) {
   return s.inputs.size() == inputs && is_image(s.inputs[0]) && s.inputs.back() == s.inputs[0] &&
-         s.inputs[0].elements() > 0 && s.attributes.has("size") &&
-         s.attributes.integer("size") >= 1 && s.attributes.has("alpha") &&
-         s.attributes.has("beta") && s.attributes.has("bias");
+         s.inputs[0].elements() > 0 && s.attributes.has("size") && s.attributes.integer("size") >= 1 &&
+         s.attributes.has("alpha") && s.attributes.has("beta") && s.attributes.has("bias");
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -58,8 +56,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
 }
 
 /// sums[c] = the sum of values[i], i from c - before to c + behind.
-POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std::int64_t before,
-                             std::int64_t behind, float* __restrict sums) {
+POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std::int64_t before, std::int64_t behind,
+                             float* __restrict sums) {
   std::fill_n(sums, C, 0.0F);
   for (std::int64_t step = -before; step <= behind; ++step) {
     const std::int64_t begin = std::max<std::int64_t>(0, -step);
@@ -71,8 +69,7 @@ POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std
 }
 
 /// powers[c] = s[c]^-beta. AlexNet's beta, 3/4, takes two square roots, which vectorise.
-POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta,
-                        float* __restrict result) {
+POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, float* __restrict result) {
   if (beta == 0.75F) {
     for (std::int64_t c = 0; c < C; ++c) {
       const float root = std::sqrt(s[c]);
@@ -89,8 +86,7 @@ POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta,
 struct Pixel {
   std::vector<float> terms, s, power;
 
-  explicit Pixel(std::int64_t C)
-      : terms(static_cast<std::size_t>(C)), s(terms.size()), power(terms.size()) {}
+  explicit Pixel(std::int64_t C) : terms(static_cast<std::size_t>(C)), s(terms.size()), power(terms.size()) {}
 
   /// Sets s and power from x.
   void normalise(const Lrn& z, const float* x) {
@@ -135,8 +131,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   const Lrn z(s);
   return make_kernel(
-      [z, pixel = Pixel(z.C),
-       sums = std::vector<float>(static_cast<std::size_t>(z.C))](const Operands& t) mutable {
+      [z, pixel = Pixel(z.C), sums = std::vector<float>(static_cast<std::size_t>(z.C))](const Operands& t) mutable {
         const float factor = 2.0F * z.share * z.beta;
         for (std::int64_t m = 0; m < z.M; ++m) {
           const float* x = t.input_f32(0) + m * z.C;
@@ -161,8 +156,7 @@ Work gradient_work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const Operation& op = d.operation();
-  d.set_input_gradient(
-      0, d.add("lrn_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
+  d.set_input_gradient(0, d.add("lrn_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
 }
 
 }  // namespace

@@ -43,8 +43,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// The rule of one run of an operator with `own` inputs besides the factor. Nothing: leave
-  /// everything unchanged.
+  /// The rule of one run of an operator with `own` inputs besides the factor. Nothing: leave everything unchanged.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {
@@ -94,8 +93,8 @@ template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
     if (const auto now = rule.at(t)) {
-      update(*now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
-             t.output_f32(1), t.output_f32(2), t.output_f32(0));
+      update(*now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1), t.output_f32(1), t.output_f32(2),
+             t.output_f32(0));
     }
   });
 }
@@ -113,10 +112,9 @@ inline Optimizer optimizer(Operator rule) {
   return {.rule = std::move(rule),
           .states = {"m", "v"},
           .counts_updates = true,
-          .hyper_parameters = {
-              {"beta1", "0.9", "Decay of the running mean of the gradient", decay},
-              {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
-              {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1, false}}}}};
+          .hyper_parameters = {{"beta1", "0.9", "Decay of the running mean of the gradient", decay},
+                               {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
+                               {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1, false}}}}};
 }
 
 }  // namespace poprun::adam_rule

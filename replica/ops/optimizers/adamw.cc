@@ -1,8 +1,7 @@
 #include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101): torch.optim.AdamW's
-/// rule.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101): torch.optim.AdamW's rule.
 ///
 ///   w -= rate * (u + weight_decay * w)
 namespace poprun::optimizers::adamw {
@@ -15,9 +14,8 @@ using adam_rule::update_moments;
 
 constexpr const char* kKind = "adamw";
 
-POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate,
-                        const float* __restrict g, float* __restrict m, float* __restrict v,
-                        float* __restrict w) {
+POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate, const float* __restrict g,
+                        float* __restrict m, float* __restrict v, float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
     update_moments(rule, rule.scale * g[i], m[i], v[i]);
     w[i] -= rate * (direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i]);
@@ -27,10 +25,9 @@ POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate,
 }  // namespace
 
 Optimizer optimizer() {
-  return adam_rule::optimizer(
-      on_shards({kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work,
-                 adam_rule::elementwise_numerics<update>},
-                {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
+  return adam_rule::optimizer(on_shards(
+      {kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work, adam_rule::elementwise_numerics<update>},
+      {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
 }
 
 }  // namespace poprun::optimizers::adamw

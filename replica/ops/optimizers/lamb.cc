@@ -6,8 +6,7 @@
 #include "replica/ops/optimizers/adam_rule.h"
 #include "replica/ops/optimizers/square_sum.h"
 
-/// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2
-/// with phi(z) = z).
+/// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2 with phi(z) = z).
 ///
 ///   U = u + weight_decay * w
 ///   w -= rate * |w| / |U| * U, norms over the whole tensor; the quotient is 1 if one of them is 0
@@ -17,8 +16,8 @@
 ///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42]: of w, of U
 ///   lamb(w*, m, v, squares, rate, step [, factor])   ->  w
 ///
-/// U is computed in float32, element by element, and the squares are exact sums, of which the norms
-/// are rounded once to double: pieces of a tensor give the same norms as the whole.
+/// U is computed in float32, element by element, and the squares are exact sums, of which the norms are rounded once to
+/// double: pieces of a tensor give the same norms as the whole.
 namespace poprun::optimizers::lamb {
 namespace {
 
@@ -45,20 +44,18 @@ Result<std::vector<TensorType>> moments_shape(const Signature& s) {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const TensorType w = s.inputs.empty() ? update_rule::kScalar : s.inputs[0];
-  if (!update_rule::takes(s, {w, w, w, kSquares}, 2) ||
-      !update_rule::has(s, {"beta1", "beta2", "epsilon"})) {
-    return shape_error(
-        kKind, s,
-        "w, m and v of one f32 type, squares i32[2, 42], rate and step f32[], scale, "
-        "weight_decay, beta1, beta2, epsilon");
+  if (!update_rule::takes(s, {w, w, w, kSquares}, 2) || !update_rule::has(s, {"beta1", "beta2", "epsilon"})) {
+    return shape_error(kKind, s,
+                       "w, m and v of one f32 type, squares i32[2, 42], rate and step f32[], scale, "
+                       "weight_decay, beta1, beta2, epsilon");
   }
   return std::vector{w};
 }
 
 /// Updates the moments of `n` elements, and computes their U.
-POPRUN_SIMD void update_block(const Rule& rule, const Correction& by, std::int64_t n,
-                              const float* __restrict g, const float* __restrict w,
-                              float* __restrict m, float* __restrict v, float* __restrict U) {
+POPRUN_SIMD void update_block(const Rule& rule, const Correction& by, std::int64_t n, const float* __restrict g,
+                              const float* __restrict w, float* __restrict m, float* __restrict v,
+                              float* __restrict U) {
   for (std::int64_t i = 0; i < n; ++i) {
     update_moments(rule, rule.scale * g[i], m[i], v[i]);
     U[i] = direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i];
@@ -90,8 +87,8 @@ std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
 }
 
 /// `rate` is the learning rate times the tensor's trust ratio.
-POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate,
-                       const float* __restrict m, const float* __restrict v, float* __restrict w) {
+POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate, const float* __restrict m,
+                       const float* __restrict v, float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
     w[i] -= rate * (direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i]);
   }
@@ -118,13 +115,12 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       return;
     }
     const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(t.inputs[3]));
-    apply(rule, Correction(rule, *t.input_f32(5)), rate, t.input_f32(1), t.input_f32(2),
-          t.output_f32(0));
+    apply(rule, Correction(rule, *t.input_f32(5)), rate, t.input_f32(1), t.input_f32(2), t.output_f32(0));
   });
 }
 
-/// Moments and the sums of every tile, then one over all tiles. Flops per element; square roots and
-/// divisions count as one each. An IPU adds floats, and is charged for that.
+/// Moments and the sums of every tile, then one over all tiles. Flops per element; square roots and divisions count as
+/// one each. An IPU adds floats, and is charged for that.
 Work moments_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 18 * s.inputs[0].elements();
@@ -142,8 +138,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer optimizer() {
-  Optimizer lamb = adam_rule::optimizer(on_shards({kKind, shape, nullptr, work, numerics},
-                                                  {.inputs = 3, .outputs = 1}));  // w, m and v; w
+  Optimizer lamb = adam_rule::optimizer(
+      on_shards({kKind, shape, nullptr, work, numerics}, {.inputs = 3, .outputs = 1}));  // w, m and v; w
   lamb.moments = on_shards({kMoments, moments_shape, nullptr, moments_work, moments_numerics},
                            {.inputs = 4, .outputs = 2});  // w, g, m and v; m and v, not the squares
   return lamb;

@@ -47,16 +47,16 @@ struct Rule {
         momentum(update_rule::f32(s, "momentum")) {}
 };
 
-POPRUN_SIMD void plain_update(const Rule& rule, float rate, const float* __restrict g,
-                              float* __restrict v, float* __restrict w) {
+POPRUN_SIMD void plain_update(const Rule& rule, float rate, const float* __restrict g, float* __restrict v,
+                              float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
     v[i] = rule.momentum * v[i] + (rule.scale * g[i] + rule.weight_decay * w[i]);
     w[i] -= rate * v[i];
   }
 }
 
-POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __restrict g,
-                                 float* __restrict v, float* __restrict w) {
+POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __restrict g, float* __restrict v,
+                                 float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
     const float gradient = rule.scale * g[i] + rule.weight_decay * w[i];
     v[i] = rule.momentum * v[i] + gradient;
@@ -85,11 +85,9 @@ Optimizer optimizer() {
   return {.rule = on_shards({"momentum", shape, nullptr, work, numerics},
                             {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
           .states = {"momentum"},
-          .hyper_parameters = {{"momentum",
-                                "0.9",
-                                "Fraction of the previous update that the next one keeps",
-                                {{0, 1, true, false}}},
-                               {"nesterov", "false", "Use Nesterov momentum"}}};
+          .hyper_parameters = {
+              {"momentum", "0.9", "Fraction of the previous update that the next one keeps", {{0, 1, true, false}}},
+              {"nesterov", "false", "Use Nesterov momentum"}}};
 }
 
 }  // namespace poprun::optimizers::momentum

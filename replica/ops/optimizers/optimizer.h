@@ -7,15 +7,14 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Optimisers. Each file of this folder is one optimiser: its hyper-parameters, its state per
-/// parameter, and the operator that updates a parameter. The compiler, the options and their help
-/// read this list.
+/// Optimisers. Each file of this folder is one optimiser: its hyper-parameters, its state per parameter, and the
+/// operator that updates a parameter. The compiler, the options and their help read this list.
 ///
 /// Nothing here needs oneDNN, so that the launcher can link the list.
 namespace poprun {
 
-/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the
-/// operator. Optimisers that share a name share its meaning and range; each has its own default.
+/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the operator. Optimisers that
+/// share a name share its meaning and range; each has its own default.
 struct HyperParameter {
   struct Range {
     double least;
@@ -34,7 +33,7 @@ struct HyperParameter {
 struct Optimizer {
   Operator rule;                         ///< See update_rule.h; its kind is the optimiser's name.
   std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE, initially zero.
-  bool counts_updates = false;  ///< The rule takes the number of the update after the rate.
+  bool counts_updates = false;           ///< The rule takes the number of the update after the rate.
   std::vector<HyperParameter> hyper_parameters = {};
 
   /// For a rule that needs sums over the whole tensor: an operator that runs before it.
@@ -42,9 +41,8 @@ struct Optimizer {
   ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
-  /// The sums are two exact sums of squares (square_sum.h): those of a tensor's pieces, added
-  /// elementwise, are the whole tensor's. Where the factor is kSkip, `moments` changes nothing
-  /// either.
+  /// The sums are two exact sums of squares (square_sum.h): those of a tensor's pieces, added elementwise, are the
+  /// whole tensor's. Where the factor is kSkip, `moments` changes nothing either.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

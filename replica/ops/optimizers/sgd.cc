@@ -17,8 +17,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-POPRUN_SIMD void update(std::int64_t n, float scale, float weight_decay, float rate,
-                        const float* __restrict g, float* __restrict w) {
+POPRUN_SIMD void update(std::int64_t n, float scale, float weight_decay, float rate, const float* __restrict g,
+                        float* __restrict w) {
   for (std::int64_t i = 0; i < n; ++i) {
     w[i] -= rate * (scale * g[i] + weight_decay * w[i]);
   }
@@ -40,8 +40,7 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer optimizer() {
-  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics},
-                            {.inputs = 2, .outputs = 1})};  // w and g; w
+  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics}, {.inputs = 2, .outputs = 1})};  // w and g; w
 }
 
 }  // namespace poprun::optimizers::sgd

@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Multiples of a unit below 2^46 units, of which a lane adds kBlock / kLanes = 2^7, have sums up
-/// to 2^53 units: exact in double, in any order.
+/// Multiples of a unit below 2^46 units, of which a lane adds kBlock / kLanes = 2^7, have sums up to 2^53 units: exact
+/// in double, in any order.
 constexpr int kUnitsBits = 46;
 
 // Compilers turn operations on these into what the instruction set has.
@@ -70,12 +70,11 @@ struct Taken {
   bool all;           ///< Nothing is left.
 };
 
-/// Takes from the square of each of `vectors` times kLanes numbers, which is exact in double, the
-/// nearest multiple of 2^high, from the rest that of 2^low, and leaves what remains in `rests`.
+/// Takes from the square of each of `vectors` times kLanes numbers, which is exact in double, the nearest multiple of
+/// 2^high, from the rest that of 2^low, and leaves what remains in `rests`.
 ///
 /// Requires: squares below 2^(high + kUnitsBits), high <= low + kUnitsBits.
-POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors,
-                         double* __restrict rests) {
+POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
   const Doubles high_shift = shift_of(high) - Doubles{};
   const Doubles low_shift = shift_of(low) - Doubles{};
   Doubles high_sum{};
@@ -209,9 +208,8 @@ double SquareSum::value() const {
   if (infinities_ > 0) {
     return std::numeric_limits<double>::infinity();
   }
-  const auto top =
-      static_cast<std::ptrdiff_t>(digits_.rend() - std::find_if(digits_.rbegin(), digits_.rend(),
-                                                                [](auto d) { return d != 0; }));
+  const auto top = static_cast<std::ptrdiff_t>(
+      digits_.rend() - std::find_if(digits_.rbegin(), digits_.rend(), [](auto d) { return d != 0; }));
   if (top == 0) {
     return 0;
   }

@@ -6,13 +6,12 @@
 
 namespace poprun {
 
-/// The exact sum of the squares of float32 numbers. Norms over tensors (clipping, loss scaling,
-/// LAMB) are made of it, so that they do not depend on the order of the elements, nor on how a
-/// tensor is cut into pieces and its pieces are spread.
+/// The exact sum of the squares of float32 numbers. Norms over tensors (clipping, loss scaling, LAMB) are made of it,
+/// so that they do not depend on the order of the elements, nor on how a tensor is cut into pieces and its pieces are
+/// spread.
 ///
-/// The square of a float32 number is a multiple of 2^-298 below 2^256, so the sum is an integer
-/// number of 2^-298. As a tensor it is an i32[kLimbs] that can be added elementwise, also by an
-/// integer all-reduce:
+/// The square of a float32 number is a multiple of 2^-298 below 2^256, so the sum is an integer number of 2^-298. As a
+/// tensor it is an i32[kLimbs] that can be added elementwise, also by an integer all-reduce:
 ///
 ///   limbs 0 .. 37    the integer's digits to base 2^16, lowest first: up to 2^54 elements
 ///   limbs 38 .. 39   infinite elements, likewise
@@ -21,8 +20,8 @@ namespace poprun {
 /// Sums of up to 2^15 such tensors have digits beyond 2^16, but no limb that overflows.
 ///
 /// Determinism: the same elements give the same limbs, in any order and in any pieces.
-/// Cost: some three sums in double (0.5 ns an element on an AVX-512 core): whole blocks are summed
-/// in double without error.
+/// Cost: some three sums in double (0.5 ns an element on an AVX-512 core): whole blocks are summed in double without
+/// error.
 class SquareSum {
  public:
   static constexpr std::int64_t kLimbs = 42;

@@ -8,34 +8,29 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Shared by the operators of optimisers. Each takes the following inputs and updates those marked
-/// * in place:
+/// Shared by the operators of optimisers. Each takes the following inputs and updates those marked * in place:
 ///
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// where w, g and every state tensor have the same f32 type. A rule that works element by element
-/// says so, by on_shards: then it may be given shards of w, g and the states. Without the mark its
-/// state is never sharded. The outputs are w and the states. If
-/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is kSkip, nothing
-/// changes.
+/// where w, g and every state tensor have the same f32 type. A rule that works element by element says so, by
+/// on_shards: then it may be given shards of w, g and the states. Without the mark its state is never sharded. The
+/// outputs are w and the states. If
+/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is kSkip, nothing changes.
 ///
-/// A rule that needs sums over the whole tensor is two operators, so that the sums of a tensor's
-/// pieces can be added between them: see Optimizer::moments.
+/// A rule that needs sums over the whole tensor is two operators, so that the sums of a tensor's pieces can be added
+/// between them: see Optimizer::moments.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
-/// The factor that leaves everything unchanged. No factor of a gradient is below 0, though a small
-/// one may round to it.
+/// The factor that leaves everything unchanged. No factor of a gradient is below 0, though a small one may round to it.
 inline constexpr float kSkip = -1;
 
-/// True if the inputs are `tensors`, the first of them f32, then `scalars` scalars, and perhaps a
-/// factor.
+/// True if the inputs are `tensors`, the first of them f32, then `scalars` scalars, and perhaps a factor.
 inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size_t scalars) {
   const std::size_t own = tensors.size() + scalars;
-  if ((s.inputs.size() != own && s.inputs.size() != own + 1) ||
-      s.inputs[0].data != DataType::kF32) {
+  if ((s.inputs.size() != own && s.inputs.size() != own + 1) || s.inputs[0].data != DataType::kF32) {
     return false;
   }
   tensors.resize(s.inputs.size(), kScalar);
@@ -44,22 +39,19 @@ inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size
 
 /// True if all these attributes and those of every rule are given.
 inline bool has(const Signature& s, std::initializer_list<const char*> attributes) {
-  return std::ranges::all_of(attributes,
-                             [&s](const char* name) { return s.attributes.has(name); }) &&
+  return std::ranges::all_of(attributes, [&s](const char* name) { return s.attributes.has(name); }) &&
          s.attributes.has("scale") && s.attributes.has("weight_decay");
 }
 
-/// True if the inputs are w, g, `states` more of their type and `scalars` scalars, and all
-/// attributes are given.
+/// True if the inputs are w, g, `states` more of their type and `scalars` scalars, and all attributes are given.
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
-  return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) &&
-         has(s, attributes);
+  return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// What gradients are multiplied by in this run: `scale`, times the factor if one follows the
-/// rule's `own` inputs. Nothing: leave everything unchanged.
+/// What gradients are multiplied by in this run: `scale`, times the factor if one follows the rule's `own` inputs.
+/// Nothing: leave everything unchanged.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {
     return scale;

@@ -35,16 +35,12 @@ class WithColumnSums final : public Kernel {
     for (std::int64_t begin = 0; begin < B_; begin += kRowsOfBlock) {
       std::fill_n(block, O_, 0.0F);
       add_rows(t.input_f32(1) + begin * O_, std::min(kRowsOfBlock, B_ - begin), block);
-      std::transform(block, block + O_, total, total,
-                     [](float x, double sum) { return sum + static_cast<double>(x); });
+      std::transform(block, block + O_, total, total, [](float x, double sum) { return sum + static_cast<double>(x); });
     }
-    std::transform(total, total + O_, t.output_f32(1),
-                   [](double sum) { return static_cast<float>(sum); });
+    std::transform(total, total + O_, t.output_f32(1), [](double sum) { return static_cast<float>(sum); });
   }
 
-  [[nodiscard]] Bytes scratch() const override {
-    return std::max(product_->scratch(), Bytes{O_ * 12});
-  }
+  [[nodiscard]] Bytes scratch() const override { return std::max(product_->scratch(), Bytes{O_ * 12}); }
 
  private:
   void add_rows(const float* dy, std::int64_t rows, float* block) const {
@@ -64,8 +60,7 @@ class WithColumnSums final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B,
-                                         std::int64_t O) {
+std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O) {
   return std::make_unique<WithColumnSums>(std::move(product), B, O);
 }
 

@@ -16,14 +16,12 @@
 ///   conv2d(x [N,C,H,W]{nhwc}, w [O,C/G,R,S], b [O]) stride=[.,.] pad=[top,left,bottom,right]
 ///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b is optional
 ///
-/// Output channels of group g read the input channels of group g; G = C is a depthwise convolution.
-/// Dilation d puts the kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of
-/// images [N,C,1,L] with R = 1.
+/// Output channels of group g read the input channels of group g; G = C is a depthwise convolution. Dilation d puts the
+/// kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
 ///
-/// Weights are stored as in frameworks. They change in every step, so oneDNN's blocked form of them
-/// is made anew in every step, which costs more than the convolution if images are small and
-/// weights many. A 1x1 kernel that visits each pixel needs none: it is a product of matrices,
-/// pixels by channels.
+/// Weights are stored as in frameworks. They change in every step, so oneDNN's blocked form of them is made anew in
+/// every step, which costs more than the convolution if images are small and weights many. A 1x1 kernel that visits
+/// each pixel needs none: it is a product of matrices, pixels by channels.
 namespace poprun::ops::conv2d {
 namespace {
 
@@ -49,8 +47,7 @@ struct Geometry {
 
 bool has_geometry(const Attributes& attributes) {
   return are_integers(attributes, "stride", 2, 1) && are_integers(attributes, "pad", 4, 0) &&
-         are_integers(attributes, "dilation", 2, 1) && attributes.has("groups") &&
-         attributes.integer("groups") >= 1;
+         are_integers(attributes, "dilation", 2, 1) && attributes.has("groups") && attributes.integer("groups") >= 1;
 }
 
 bool fits(const Signature& s) {
@@ -60,15 +57,13 @@ bool fits(const Signature& s) {
   const TensorType& x = s.inputs[0];
   const TensorType& w = s.inputs[1];
   const std::int64_t groups = s.attributes.integer("groups");
-  return is_image(x) && w.data == DataType::kF32 && w.shape.size() == 4 &&
-         w.layout == Layout::kRowMajor && w.shape[0] % groups == 0 &&
-         w.shape[1] * groups == x.shape[1] &&
+  return is_image(x) && w.data == DataType::kF32 && w.shape.size() == 4 && w.layout == Layout::kRowMajor &&
+         w.shape[0] % groups == 0 && w.shape[1] * groups == x.shape[1] &&
          (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
 /// y's type, if the kernel is no larger than the padded image.
-std::optional<TensorType> convolved(const TensorType& x, const TensorType& w,
-                                    const Attributes& attributes) {
+std::optional<TensorType> convolved(const TensorType& x, const TensorType& w, const Attributes& attributes) {
   const auto& stride = attributes.integers("stride");
   const auto& pad = attributes.integers("pad");
   const auto& dilation = attributes.integers("dilation");
@@ -108,14 +103,11 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// oneDNN's plan of the forward pass; the two backward passes take it as a hint. `w` is the result
-/// of weights_of.
-dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w,
-                                                       const TensorType& y, const Geometry& g,
-                                                       bool with_bias) {
-  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x),
-           dnnl_desc_any(w), with_bias ? bias_desc(y) : memory::desc(), dnnl_desc(y), g.stride,
-           g.dilation, g.pad_begin, g.pad_end},
+/// oneDNN's plan of the forward pass; the two backward passes take it as a hint. `w` is the result of weights_of.
+dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w, const TensorType& y,
+                                                       const Geometry& g, bool with_bias) {
+  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(w),
+           with_bias ? bias_desc(y) : memory::desc(), dnnl_desc(y), g.stride, g.dilation, g.pad_begin, g.pad_end},
           dnnl_attributes(),
           dnnl_cpu()};
 }
@@ -131,8 +123,7 @@ struct PixelProduct {
   [[nodiscard]] DnnlMatrix y() const { return DnnlMatrix::plain({pixels, out}); }
 };
 
-std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorType& w,
-                                             const Geometry& g) {
+std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorType& w, const Geometry& g) {
   const memory::dims none = {0, 0};
   const bool one = w.shape[2] == 1 && w.shape[3] == 1 && g.groups == 1;
   if (!one || g.stride != memory::dims{1, 1} || g.pad_begin != none || g.pad_end != none) {
@@ -141,8 +132,8 @@ std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorTy
   return PixelProduct{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
 }
 
-/// With AVX2, oneDNN's product adds up the columns beyond the last multiple of 16 in an order of
-/// their own: equal filters would give unequal channels, which a softmax of large numbers shows.
+/// With AVX2, oneDNN's product adds up the columns beyond the last multiple of 16 in an order of their own: equal
+/// filters would give unequal channels, which a softmax of large numbers shows.
 bool has_equal_columns(const PixelProduct& p) {
   return p.out % 16 == 0;
 }
@@ -157,15 +148,13 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   const TensorType w = weights_of(s.inputs[1], g.groups);
   const bool with_bias = s.inputs.size() == 3;
   const auto plan = plan_forward(x, w, y, g, with_bias);
-  std::vector<DnnlKernel::Argument> arguments = {
-      {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
-      {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
-      {DNNL_ARG_DST, true, 0, dnnl_desc(y), plan.dst_desc()}};
+  std::vector<DnnlKernel::Argument> arguments = {{DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
+                                                 {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
+                                                 {DNNL_ARG_DST, true, 0, dnnl_desc(y), plan.dst_desc()}};
   if (with_bias) {
     arguments.push_back({DNNL_ARG_BIAS, false, 2, bias_desc(y), bias_desc(y)});
   }
-  return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(),
-                                      arguments);
+  return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(), arguments);
 }
 
 /// Every pass multiplies each output pixel by each weight of its filter once.
@@ -184,13 +173,12 @@ Work work_of(std::int64_t macs_count, const Signature& s, std::int64_t bias_flop
 }
 
 Work work(const Signature& s) {
-  return work_of(macs(s.outputs[0], s.inputs[1]), s,
-                 s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
+  return work_of(macs(s.outputs[0], s.inputs[1]), s, s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
 }
 
 /// The dimensions of the field of x * w -> y.
-std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w,
-                                       const TensorType& y, const Attributes& attributes) {
+std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w, const TensorType& y,
+                                       const Attributes& attributes) {
   std::array<FieldDimension, 2> field;
   for (std::size_t d = 0; d < 2; ++d) {
     field[d] = {.input = x.shape[d + 2],
@@ -205,8 +193,7 @@ std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w,
 }
 
 /// x * w -> y.
-Product product_of(const Signature& s, const TensorType& x, const TensorType& w,
-                   const TensorType& y) {
+Product product_of(const Signature& s, const TensorType& x, const TensorType& w, const TensorType& y) {
   const std::int64_t groups = s.attributes.integer("groups");
   return {.kind = ProductKind::kConvolution,
           .pass = ProductPass::kForward,
@@ -241,8 +228,7 @@ OperandAxes operand_axes(const Signature& /*s*/) {
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
     const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
-    if (fits({{x, s.inputs[1]}, {}, s.attributes}) &&
-        convolved(x, s.inputs[1], s.attributes) == s.inputs[0]) {
+    if (fits({{x, s.inputs[1]}, {}, s.attributes}) && convolved(x, s.inputs[1], s.attributes) == s.inputs[0]) {
       return std::vector{x};
     }
   }
@@ -260,23 +246,22 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
   }
   const TensorType w = weights_of(s.inputs[1], g.groups);
   const dnnl::convolution_backward_data::primitive_desc plan(
-      {dnnl::algorithm::convolution_direct, dnnl_desc(dx), dnnl_desc_any(w), dnnl_desc(dy),
-       g.stride, g.dilation, g.pad_begin, g.pad_end},
+      {dnnl::algorithm::convolution_direct, dnnl_desc(dx), dnnl_desc_any(w), dnnl_desc(dy), g.stride, g.dilation,
+       g.pad_begin, g.pad_end},
       dnnl_attributes(), dnnl_cpu(), plan_forward(dx, w, dy, g, false));
   return std::make_unique<DnnlKernel>(
       dnnl::convolution_backward_data(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{
-          {DNNL_ARG_DIFF_DST, false, 0, dnnl_desc(dy), plan.diff_dst_desc()},
-          {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
-          {DNNL_ARG_DIFF_SRC, true, 0, dnnl_desc(dx), plan.diff_src_desc()}});
+      std::vector<DnnlKernel::Argument>{{DNNL_ARG_DIFF_DST, false, 0, dnnl_desc(dy), plan.diff_dst_desc()},
+                                        {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
+                                        {DNNL_ARG_DIFF_SRC, true, 0, dnnl_desc(dx), plan.diff_src_desc()}});
 }
 
 Work input_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
 }
 
-/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy,
-/// its elements `stride` apart, with the flipped kernel.
+/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, its elements `stride`
+/// apart, with the flipped kernel.
 Product input_gradient_product(const Signature& s) {
   return input_gradient(product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]));
 }
@@ -290,17 +275,14 @@ OperandAxes input_gradient_axes(const Signature& /*s*/) {
 /// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db if
 /// bias=1
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !is_image(s.inputs[1]) ||
-      !has_geometry(s.attributes) || !are_integers(s.attributes, "kernel", 2, 1) ||
-      !s.attributes.has("bias")) {
-    return shape_error("conv2d_weight_gradient", s,
-                       "x, dy, kernel=[R,S], bias=0|1 and conv2d's attributes");
+  if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !is_image(s.inputs[1]) || !has_geometry(s.attributes) ||
+      !are_integers(s.attributes, "kernel", 2, 1) || !s.attributes.has("bias")) {
+    return shape_error("conv2d_weight_gradient", s, "x, dy, kernel=[R,S], bias=0|1 and conv2d's attributes");
   }
   const auto& kernel = s.attributes.integers("kernel");
   const std::int64_t groups = s.attributes.integer("groups");
   const std::int64_t O = s.inputs[1].shape[1];
-  std::vector<TensorType> types = {
-      {DataType::kF32, {O, s.inputs[0].shape[1] / groups, kernel[0], kernel[1]}, {}}};
+  std::vector<TensorType> types = {{DataType::kF32, {O, s.inputs[0].shape[1] / groups, kernel[0], kernel[1]}, {}}};
   if (s.attributes.integer("bias") != 0) {
     types.push_back({DataType::kF32, {O}, {}});
   }
@@ -312,9 +294,7 @@ class ProductOfGradients final : public Kernel {
  public:
   explicit ProductOfGradients(const PixelProduct& p)
       : product_(matmul_kernel(p.y().transposed(), p.x(), p.w(), false)) {}
-  void run(const Operands& t) override {
-    product_->run({{t.inputs[1], t.inputs[0]}, {t.outputs[0]}, t.scratch});
-  }
+  void run(const Operands& t) override { product_->run({{t.inputs[1], t.inputs[0]}, {t.outputs[0]}, t.scratch}); }
   [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
 
  private:
@@ -330,15 +310,14 @@ std::unique_ptr<Kernel> weight_product(const Signature& s) {
     return std::make_unique<ProductOfGradients>(*p);
   }
   const dnnl::convolution_backward_weights::primitive_desc plan(
-      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw), memory::desc(),
-       dnnl_desc(dy), g.stride, g.dilation, g.pad_begin, g.pad_end},
+      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw), memory::desc(), dnnl_desc(dy), g.stride,
+       g.dilation, g.pad_begin, g.pad_end},
       dnnl_attributes(), dnnl_cpu(), plan_forward(x, dw, dy, g, false));
   const std::vector<DnnlKernel::Argument> arguments = {
       {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
       {DNNL_ARG_DIFF_DST, false, 1, dnnl_desc(dy), plan.diff_dst_desc()},
       {DNNL_ARG_DIFF_WEIGHTS, true, 0, dnnl_desc(dw), plan.diff_weights_desc()}};
-  return std::make_unique<DnnlKernel>(dnnl::convolution_backward_weights(plan),
-                                      plan.scratchpad_desc(), arguments);
+  return std::make_unique<DnnlKernel>(dnnl::convolution_backward_weights(plan), plan.scratchpad_desc(), arguments);
 }
 
 std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
@@ -350,12 +329,11 @@ std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
 }
 
 Work weight_gradient_work(const Signature& s) {
-  return work_of(macs(s.inputs[1], s.outputs[0]), s,
-                 s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
+  return work_of(macs(s.inputs[1], s.outputs[0]), s, s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
-/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, its
-/// elements `stride` apart, over the images.
+/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, its elements `stride`
+/// apart, over the images.
 Product weight_gradient_product(const Signature& s) {
   return weight_gradient(product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]));
 }
@@ -381,8 +359,7 @@ void gradient(Differentiator& d) {
   if (with_bias) {
     of_input.push_back(2);
   }
-  const auto weight_gradients =
-      d.add("conv2d_weight_gradient", {x, dy}, weight_attributes, of_input);
+  const auto weight_gradients = d.add("conv2d_weight_gradient", {x, dy}, weight_attributes, of_input);
   for (std::size_t k = 0; k < of_input.size(); ++k) {
     d.set_input_gradient(of_input[k], weight_gradients[k]);
   }
@@ -395,12 +372,10 @@ void gradient(Differentiator& d) {
 
 /// The dimensions that the three passes sum over: input channels, output channels, images.
 std::vector<std::int64_t> contraction(const Signature& s) {
-  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis}
-                                             : std::vector<std::int64_t>{};
+  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis} : std::vector<std::int64_t>{};
 }
 std::vector<std::int64_t> input_gradient_contraction(const Signature& s) {
-  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 0}
-                                             : std::vector<std::int64_t>{};
+  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 0} : std::vector<std::int64_t>{};
 }
 std::vector<std::int64_t> weight_gradient_contraction(const Signature& /*s*/) {
   return {0, 0};
@@ -429,11 +404,9 @@ std::vector<Operator> operators() {
   return {
       {"conv2d", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"conv2d_input_gradient", input_gradient_shape, input_gradient_gradient, input_gradient_work,
-       input_gradient_numerics, input_gradient_contraction, input_gradient_product,
-       input_gradient_axes},
-      {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics, weight_gradient_contraction, weight_gradient_product,
-       weight_gradient_axes},
+       input_gradient_numerics, input_gradient_contraction, input_gradient_product, input_gradient_axes},
+      {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work, weight_gradient_numerics,
+       weight_gradient_contraction, weight_gradient_product, weight_gradient_axes},
   };
 }
 

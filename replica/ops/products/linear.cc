@@ -50,15 +50,14 @@ DnnlMatrix weight_matrix(const Sizes& sizes, const Attributes& attributes) {
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
-  const bool fits = (s.inputs.size() == 2 || s.inputs.size() == 3) && is_dense(s.inputs[0]) &&
-                    is_dense(s.inputs[1]) && s.inputs[1].shape.size() == 2;
+  const bool fits = (s.inputs.size() == 2 || s.inputs.size() == 3) && is_dense(s.inputs[0]) && is_dense(s.inputs[1]) &&
+                    s.inputs[1].shape.size() == 2;
   const Sizes sizes = fits ? sizes_of(s.inputs[1], s.attributes) : Sizes{};
   if (!fits || s.inputs[0].shape.back() != sizes.I ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, {sizes.O}, {}})) {
     return shape_error("linear", s,
-                       input_major(s.attributes)
-                           ? "x f32[...,I], w f32[I,O] and, if any, b f32[O]"
-                           : "x f32[...,I], w f32[O,I] and, if any, b f32[O]");
+                       input_major(s.attributes) ? "x f32[...,I], w f32[I,O] and, if any, b f32[O]"
+                                                 : "x f32[...,I], w f32[O,I] and, if any, b f32[O]");
   }
   return std::vector{with_features(s.inputs[0], sizes.O)};
 }
@@ -84,8 +83,7 @@ Work work(const Signature& s) {
 }
 
 /// [rows, in] x [in, out].
-Product dense_product(const Signature& s, ProductPass pass, std::int64_t rows, std::int64_t in,
-                      std::int64_t out) {
+Product dense_product(const Signature& s, ProductPass pass, std::int64_t rows, std::int64_t in, std::int64_t out) {
   return {.kind = ProductKind::kMatmul,
           .pass = pass,
           .arithmetic = arithmetic_of(s),
@@ -114,8 +112,7 @@ OperandAxes operand_axes(const Signature& s) {
 
 /// linear_input_gradient(dy [...,O], w)  ->  dx [...,I] = dy w
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
-      s.inputs[1].shape.size() != 2 ||
+  if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) || s.inputs[1].shape.size() != 2 ||
       s.inputs[0].shape.back() != sizes_of(s.inputs[1], s.attributes).O) {
     return shape_error("linear_input_gradient", s, "dy f32[...,O], w f32[O,I]");
   }
@@ -125,8 +122,7 @@ Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
 std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
   const std::int64_t B = rows_of(s.inputs[0]);
   const Sizes sizes = sizes_of(s.inputs[1], s.attributes);
-  return matmul_kernel(DnnlMatrix::plain({B, sizes.O}),
-                       weight_matrix(sizes, s.attributes).transposed(),
+  return matmul_kernel(DnnlMatrix::plain({B, sizes.O}), weight_matrix(sizes, s.attributes).transposed(),
                        DnnlMatrix::plain({B, sizes.I}), false);
 }
 
@@ -157,8 +153,7 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   }
   const std::int64_t I = s.inputs[0].shape.back();
   const std::int64_t O = s.inputs[1].shape.back();
-  std::vector<TensorType> outputs = {
-      {DataType::kF32, input_major(s.attributes) ? Shape{I, O} : Shape{O, I}, {}}};
+  std::vector<TensorType> outputs = {{DataType::kF32, input_major(s.attributes) ? Shape{I, O} : Shape{O, I}, {}}};
   if (with_bias(s.attributes)) {
     outputs.push_back({DataType::kF32, {O}, {}});
   }
@@ -173,12 +168,10 @@ class WeightProduct final : public Kernel {
     const DnnlMatrix x = DnnlMatrix::plain({B, s.inputs[0].shape.back()});
     const DnnlMatrix dy = DnnlMatrix::plain({B, s.inputs[1].shape.back()});
     const DnnlMatrix dw = DnnlMatrix::plain(s.outputs[0].shape);
-    product_ = swaps_ ? matmul_kernel(dy.transposed(), x, dw, false)
-                      : matmul_kernel(x.transposed(), dy, dw, false);
+    product_ = swaps_ ? matmul_kernel(dy.transposed(), x, dw, false) : matmul_kernel(x.transposed(), dy, dw, false);
   }
   void run(const Operands& t) override {
-    product_->run(
-        {{t.inputs[swaps_ ? 1 : 0], t.inputs[swaps_ ? 0 : 1]}, {t.outputs[0]}, t.scratch});
+    product_->run({{t.inputs[swaps_ ? 1 : 0], t.inputs[swaps_ ? 0 : 1]}, {t.outputs[0]}, t.scratch});
   }
   [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
 
@@ -201,8 +194,8 @@ Work weight_gradient_work(const Signature& s) {
 
 /// x's features take the place of the rows, which are summed over.
 Product weight_gradient_product(const Signature& s) {
-  return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(),
-                       rows_of(s.inputs[0]), s.inputs[1].shape.back());
+  return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(), rows_of(s.inputs[0]),
+                       s.inputs[1].shape.back());
 }
 
 OperandAxes weight_gradient_axes(const Signature& s) {
@@ -227,8 +220,7 @@ void gradient(Differentiator& d) {
     }
   }
   if (d.wants(0)) {
-    d.set_input_gradient(0,
-                         d.add("linear_input_gradient", {dy, op.inputs[1]}, op.attributes, {0})[0]);
+    d.set_input_gradient(0, d.add("linear_input_gradient", {dy, op.inputs[1]}, op.attributes, {0})[0]);
   }
 }
 
@@ -236,8 +228,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// The dimensions that the three passes sum over: input features, output features, the first
-/// dimension of the rows.
+/// The dimensions that the three passes sum over: input features, output features, the first dimension of the rows.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }
@@ -247,8 +238,7 @@ std::vector<std::int64_t> input_gradient_contraction(const Signature& s) {
 std::vector<std::int64_t> weight_gradient_contraction(const Signature& s) {
   const Shape& x = s.inputs[0].shape;
   const Shape& dy = s.inputs[1].shape;
-  return x.size() > 1 && dy.size() > 1 && x[0] == dy[0] ? std::vector<std::int64_t>{0, 0}
-                                                        : std::vector<std::int64_t>{};
+  return x.size() > 1 && dy.size() > 1 && x[0] == dy[0] ? std::vector<std::int64_t>{0, 0} : std::vector<std::int64_t>{};
 }
 
 }  // namespace
@@ -258,9 +248,8 @@ std::vector<Operator> operators() {
       {"linear", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics,
        input_gradient_contraction, input_gradient_product, input_gradient_axes},
-      {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics, weight_gradient_contraction, weight_gradient_product,
-       weight_gradient_axes},
+      {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work, weight_gradient_numerics,
+       weight_gradient_contraction, weight_gradient_product, weight_gradient_axes},
   };
 }
 

@@ -15,9 +15,9 @@
 ///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.
 ///       ->  c [...,M,N] = scale * a b
 ///
-/// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1.
-/// Leading dimensions broadcast as in NumPy. If b has no leading dimensions, there is a single
-/// product, with a's leading dimensions flattened into rows.
+/// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1. Leading dimensions
+/// broadcast as in NumPy. If b has no leading dimensions, there is a single product, with a's leading dimensions
+/// flattened into rows.
 namespace poprun::ops::matmul {
 namespace {
 
@@ -95,25 +95,23 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   }
   if (leading(a) == leading(b)) {
     const Shape batch = {product(leading(c))};
-    return matmul_kernel(matrices(a, transpose_a, batch), matrices(b, transpose_b, batch),
-                         matrices(c, false, batch), false, scale);
+    return matmul_kernel(matrices(a, transpose_a, batch), matrices(b, transpose_b, batch), matrices(c, false, batch),
+                         false, scale);
   }
   const std::size_t rank = c.size() - 2;
-  return matmul_kernel(matrices(a, transpose_a, padded(a, rank)),
-                       matrices(b, transpose_b, padded(b, rank)), matrices(c, false, leading(c)),
-                       false, scale);
+  return matmul_kernel(matrices(a, transpose_a, padded(a, rank)), matrices(b, transpose_b, padded(b, rank)),
+                       matrices(c, false, leading(c)), false, scale);
 }
 
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
-  work.macs = s.outputs[0].elements() *
-              matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second;
+  work.macs = s.outputs[0].elements() * matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second;
   work.exchanged = s.inputs[0].bytes() + s.inputs[1].bytes();
   return work;
 }
 
-/// b without leading dimensions makes one product of all rows; other pairs are groups, where an
-/// operand that is broadcast counts in each.
+/// b without leading dimensions makes one product of all rows; other pairs are groups, where an operand that is
+/// broadcast counts in each.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
   const bool transpose_a = flag(s.attributes, "transpose_a");
@@ -133,8 +131,7 @@ OperandAxes operand_axes(const Signature& s) {
   using enum ProductAxis;
   const Shape& c = s.outputs[0].shape;
   const std::int64_t groups = product_of(s).groups;
-  const auto axes = [groups](const Shape& shape, ProductAxis outer, ProductAxis inner,
-                             bool transposed) {
+  const auto axes = [groups](const Shape& shape, ProductAxis outer, ProductAxis inner, bool transposed) {
     std::vector<ProductAxis> all = {transposed ? inner : outer, transposed ? outer : inner};
     if (groups > 1 && product(leading(shape)) == groups) {
       all.insert(all.begin(), kGroups);
@@ -150,8 +147,7 @@ std::vector<std::int64_t> contraction(const Signature& s) {
   const auto last = [&s](std::size_t input, std::int64_t from_end) {
     return static_cast<std::int64_t>(s.inputs[input].shape.size()) - from_end;
   };
-  return {last(0, flag(s.attributes, "transpose_a") ? 2 : 1),
-          last(1, flag(s.attributes, "transpose_b") ? 1 : 2)};
+  return {last(0, flag(s.attributes, "transpose_a") ? 2 : 1), last(1, flag(s.attributes, "transpose_b") ? 1 : 2)};
 }
 
 struct Factor {
@@ -193,8 +189,7 @@ void gradient(Differentiator& d) {
   }
   if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has("scale")) {
     // One product over all rows, as in the forward pass.
-    const Attributes attributes{{"bias", std::int64_t{0}},
-                                {"input_major", std::int64_t{transpose_b ? 0 : 1}}};
+    const Attributes attributes{{"bias", std::int64_t{0}}, {"input_major", std::int64_t{transpose_b ? 0 : 1}}};
     d.set_input_gradient(1, d.add("linear_weight_gradient", {a, dc}, attributes, {1})[0]);
   } else if (transpose_b) {
     add_product(d, 1, {dc, true}, {a, transpose_a});

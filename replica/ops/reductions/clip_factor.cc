@@ -12,9 +12,8 @@
 ///   factor f32[]
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
-/// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided
-/// by loss_scale, and the factor is kSkip if an element is infinite or NaN. The sums are exact and
-/// rounded once, to double.
+/// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided by loss_scale, and
+/// the factor is kSkip if an element is infinite or NaN. The sums are exact and rounded once, to double.
 namespace poprun::ops::clip_factor {
 namespace {
 
@@ -36,15 +35,14 @@ bool fits(const Signature& s, std::size_t sums) {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!fits(s, s.inputs.size()) || !(s.attributes.real("max_norm") > 0)) {
-    return shape_error("clip_factor", s,
-                       "sums of squares i32[42], at least one, scale and max_norm > 0");
+    return shape_error("clip_factor", s, "sums of squares i32[42], at least one, scale and max_norm > 0");
   }
   return std::vector{update_rule::kScalar};
 }
 
 Result<std::vector<TensorType>> loss_scale_shape(const Signature& s) {
-  if (s.inputs.empty() || !fits(s, s.inputs.size() - 1) ||
-      s.inputs.back() != update_rule::kScalar || s.attributes.real("max_norm") < 0) {
+  if (s.inputs.empty() || !fits(s, s.inputs.size() - 1) || s.inputs.back() != update_rule::kScalar ||
+      s.attributes.real("max_norm") < 0) {
     return shape_error("loss_scale_factor", s,
                        "sums of squares i32[42], at least one, loss_scale f32[], scale and "
                        "max_norm >= 0");
@@ -87,8 +85,7 @@ std::unique_ptr<Kernel> loss_scale_numerics(const Signature& s) {
     const auto unscale = 1 / static_cast<double>(*t.input_f32(count));
     const double norm = scale * unscale * norm_of(count, t);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-    *t.output_f32(0) =
-        std::isfinite(norm) ? static_cast<float>(clip * unscale) : update_rule::kSkip;
+    *t.output_f32(0) = std::isfinite(norm) ? static_cast<float>(clip * unscale) : update_rule::kSkip;
   });
 }
 
@@ -107,8 +104,7 @@ Work factor_work(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics},
-                    {.inputs = 1, .outputs = 0}),
+  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics}, {.inputs = 1, .outputs = 0}),
           {"clip_factor", shape, nullptr, factor_work, numerics},
           {"loss_scale_factor", loss_scale_shape, nullptr, factor_work, loss_scale_numerics}};
 }

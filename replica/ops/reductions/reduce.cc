@@ -15,11 +15,10 @@
 ///       ->  i32, with x's layout: the position along the axis of the extreme element, the first of
 ///           equal ones, or with last=1 the last; size 1 along the axis
 ///
-/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are
-/// `sum_to`.
+/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`.
 ///
-/// The gradient of an extreme goes to the first element that equals it, in memory order. That of a
-/// product is the product of all other elements, including zeros.
+/// The gradient of an extreme goes to the first element that equals it, in memory order. That of a product is the
+/// product of all other elements, including zeros.
 namespace poprun::ops::reduce {
 namespace {
 
@@ -71,14 +70,14 @@ void combine_row(const float* x, float* y, std::int64_t n, std::int64_t stride) 
 
 template <typename Combine>
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel([loops = broadcast_loops(s.inputs[0], {s.outputs[0]}),
-                      n = s.outputs[0].elements()](const Operands& t) {
-    float* y = t.output_f32(0);
-    std::fill_n(y, n, Combine::kStart);
-    loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
-      combine_row<Combine>(t.input_f32(0) + at, y + offsets[0], loops.row(), loops.row_stride(0));
-    });
-  });
+  return make_kernel(
+      [loops = broadcast_loops(s.inputs[0], {s.outputs[0]}), n = s.outputs[0].elements()](const Operands& t) {
+        float* y = t.output_f32(0);
+        std::fill_n(y, n, Combine::kStart);
+        loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
+          combine_row<Combine>(t.input_f32(0) + at, y + offsets[0], loops.row(), loops.row_stride(0));
+        });
+      });
 }
 
 Work work(const Signature& s) {
@@ -89,8 +88,7 @@ Work work(const Signature& s) {
 }
 
 /// reduce_extreme_gradient(x, y, dy)  ->  dx;  reduce_prod_gradient(x, dy)  ->  dx
-Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Signature& s,
-                                               std::size_t inputs) {
+Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Signature& s, std::size_t inputs) {
   if (s.inputs.size() != inputs || s.inputs[1] != s.inputs.back() ||
       broadcast_shape(s.inputs[0].shape, s.inputs[1].shape) != s.inputs[0].shape) {
     return shape_error(kind, s, "x, and y or dy of a reduction's shape");
@@ -109,18 +107,18 @@ void for_each_element(const BroadcastLoops& loops, Visit visit) {
 }
 
 std::unique_ptr<Kernel> extreme_gradient_numerics(const Signature& s) {
-  return make_kernel([loops = broadcast_loops(s.inputs[0], {s.inputs[1]}),
-                      open = std::vector<std::uint8_t>(static_cast<std::size_t>(
-                          s.inputs[1].elements()))](const Operands& t) mutable {
-    const float* x = t.input_f32(0);
-    std::ranges::fill(open, std::uint8_t{1});
-    for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
-      std::uint8_t& here = open[static_cast<std::size_t>(o)];
-      const bool takes = here != 0 && x[i] == t.input_f32(1)[o];
-      t.output_f32(0)[i] = takes ? t.input_f32(2)[o] : 0.0F;
-      here = takes ? std::uint8_t{0} : here;
-    });
-  });
+  return make_kernel(
+      [loops = broadcast_loops(s.inputs[0], {s.inputs[1]}),
+       open = std::vector<std::uint8_t>(static_cast<std::size_t>(s.inputs[1].elements()))](const Operands& t) mutable {
+        const float* x = t.input_f32(0);
+        std::ranges::fill(open, std::uint8_t{1});
+        for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
+          std::uint8_t& here = open[static_cast<std::size_t>(o)];
+          const bool takes = here != 0 && x[i] == t.input_f32(1)[o];
+          t.output_f32(0)[i] = takes ? t.input_f32(2)[o] : 0.0F;
+          here = takes ? std::uint8_t{0} : here;
+        });
+      });
 }
 
 /// The factors of one element of y.
@@ -138,21 +136,21 @@ struct Factors {
 };
 
 std::unique_ptr<Kernel> product_gradient_numerics(const Signature& s) {
-  return make_kernel([loops = broadcast_loops(s.inputs[0], {s.inputs[1]}),
-                      all = std::vector<Factors>(static_cast<std::size_t>(s.inputs[1].elements()))](
-                         const Operands& t) mutable {
-    const float* x = t.input_f32(0);
-    std::ranges::fill(all, Factors{});
-    for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
-      Factors& f = all[static_cast<std::size_t>(o)];
-      f.zeros += x[i] == 0.0F ? 1 : 0;
-      f.product *= x[i] == 0.0F ? 1.0 : static_cast<double>(x[i]);
-    });
-    for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
-      const double others = all[static_cast<std::size_t>(o)].without(static_cast<double>(x[i]));
-      t.output_f32(0)[i] = static_cast<float>(static_cast<double>(t.input_f32(1)[o]) * others);
-    });
-  });
+  return make_kernel(
+      [loops = broadcast_loops(s.inputs[0], {s.inputs[1]}),
+       all = std::vector<Factors>(static_cast<std::size_t>(s.inputs[1].elements()))](const Operands& t) mutable {
+        const float* x = t.input_f32(0);
+        std::ranges::fill(all, Factors{});
+        for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
+          Factors& f = all[static_cast<std::size_t>(o)];
+          f.zeros += x[i] == 0.0F ? 1 : 0;
+          f.product *= x[i] == 0.0F ? 1.0 : static_cast<double>(x[i]);
+        });
+        for_each_element(loops, [&](std::int64_t i, std::int64_t o) {
+          const double others = all[static_cast<std::size_t>(o)].without(static_cast<double>(x[i]));
+          t.output_f32(0)[i] = static_cast<float>(static_cast<double>(t.input_f32(1)[o]) * others);
+        });
+      });
 }
 
 Work gradient_work(const Signature& s) {
@@ -164,13 +162,12 @@ Work gradient_work(const Signature& s) {
 
 void extreme_gradient(Differentiator& d) {
   const Operation& op = d.operation();
-  d.set_input_gradient(0, d.add("reduce_extreme_gradient",
-                                {op.inputs[0], op.outputs[0], d.output_gradient(0)}, {}, {0})[0]);
+  d.set_input_gradient(
+      0, d.add("reduce_extreme_gradient", {op.inputs[0], op.outputs[0], d.output_gradient(0)}, {}, {0})[0]);
 }
 
 void product_gradient(Differentiator& d) {
-  d.set_input_gradient(0, d.add("reduce_prod_gradient",
-                                {d.operation().inputs[0], d.output_gradient(0)}, {}, {0})[0]);
+  d.set_input_gradient(0, d.add("reduce_prod_gradient", {d.operation().inputs[0], d.output_gradient(0)}, {}, {0})[0]);
 }
 
 Result<std::vector<TensorType>> arg_shape(std::string_view kind, const Signature& s) {
@@ -184,8 +181,7 @@ Result<std::vector<TensorType>> arg_shape(std::string_view kind, const Signature
 }
 
 /// Position of the largest of A elements `step` apart, each multiplied by `sign`.
-std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, float sign,
-                          bool last) {
+std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, float sign, bool last) {
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < A; ++a) {
     const float value = sign * x[a * step];
@@ -199,8 +195,7 @@ std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, flo
 }
 
 std::unique_ptr<Kernel> arg_numerics(const Signature& s, float sign) {
-  return make_kernel([view = view_along(s.inputs[0], s.attributes.integer("axis")),
-                      n = s.outputs[0].elements(), sign,
+  return make_kernel([view = view_along(s.inputs[0], s.attributes.integer("axis")), n = s.outputs[0].elements(), sign,
                       last = s.attributes.integer("last") != 0](const Operands& t) {
     const auto [O, A, R] = view;
     auto* y = reinterpret_cast<std::int32_t*>(t.outputs[0]);  // NOLINT: i32 tensor.
@@ -214,17 +209,15 @@ std::unique_ptr<Kernel> arg_numerics(const Signature& s, float sign) {
 
 std::vector<Operator> operators() {
   return {
-      {"reduce_max", [](const Signature& s) { return shape_of("reduce_max", s); }, extreme_gradient,
-       work, numerics<Maximum>},
-      {"reduce_min", [](const Signature& s) { return shape_of("reduce_min", s); }, extreme_gradient,
-       work, numerics<Minimum>},
-      {"reduce_prod", [](const Signature& s) { return shape_of("reduce_prod", s); },
-       product_gradient, work, numerics<Multiply>},
-      {"reduce_extreme_gradient",
-       [](const Signature& s) { return gradient_shape("reduce_extreme_gradient", s, 3); }, nullptr,
-       gradient_work, extreme_gradient_numerics},
-      {"reduce_prod_gradient",
-       [](const Signature& s) { return gradient_shape("reduce_prod_gradient", s, 2); }, nullptr,
+      {"reduce_max", [](const Signature& s) { return shape_of("reduce_max", s); }, extreme_gradient, work,
+       numerics<Maximum>},
+      {"reduce_min", [](const Signature& s) { return shape_of("reduce_min", s); }, extreme_gradient, work,
+       numerics<Minimum>},
+      {"reduce_prod", [](const Signature& s) { return shape_of("reduce_prod", s); }, product_gradient, work,
+       numerics<Multiply>},
+      {"reduce_extreme_gradient", [](const Signature& s) { return gradient_shape("reduce_extreme_gradient", s, 3); },
+       nullptr, gradient_work, extreme_gradient_numerics},
+      {"reduce_prod_gradient", [](const Signature& s) { return gradient_shape("reduce_prod_gradient", s, 2); }, nullptr,
        gradient_work, product_gradient_numerics},
       {"arg_max", [](const Signature& s) { return arg_shape("arg_max", s); }, flat, work,
        [](const Signature& s) { return arg_numerics(s, 1.0F); }},

@@ -9,8 +9,8 @@
 ///                              in double and rounded once
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
 ///
-/// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k is where
-/// column = row + k; it belongs to both triangles.
+/// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k is where column = row + k; it
+/// belongs to both triangles.
 namespace poprun::ops::scan {
 namespace {
 
@@ -19,11 +19,9 @@ bool has_flag(const Attributes& attributes, const std::string& name) {
 }
 
 Result<std::vector<TensorType>> cum_sum_shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
-      !has_axis(s.inputs[0], s.attributes) || !has_flag(s.attributes, "exclusive") ||
-      !has_flag(s.attributes, "reverse")) {
-    return shape_error("cum_sum", s,
-                       "one f32 tensor, axis within its rank, exclusive=0|1, reverse=0|1");
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !has_axis(s.inputs[0], s.attributes) ||
+      !has_flag(s.attributes, "exclusive") || !has_flag(s.attributes, "reverse")) {
+    return shape_error("cum_sum", s, "one f32 tensor, axis within its rank, exclusive=0|1, reverse=0|1");
   }
   return std::vector{s.inputs[0]};
 }
@@ -58,9 +56,8 @@ void cum_sum_gradient(Differentiator& d) {
 }
 
 Result<std::vector<TensorType>> trilu_shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
-      s.inputs[0].layout != Layout::kRowMajor || s.inputs[0].shape.size() < 2 ||
-      !has_flag(s.attributes, "upper") || !s.attributes.has("k")) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || s.inputs[0].layout != Layout::kRowMajor ||
+      s.inputs[0].shape.size() < 2 || !has_flag(s.attributes, "upper") || !s.attributes.has("k")) {
     return shape_error("trilu", s, "x f32[...,M,N] row-major, upper=0|1 and k");
   }
   return std::vector{s.inputs[0]};
@@ -69,8 +66,7 @@ Result<std::vector<TensorType>> trilu_shape(const Signature& s) {
 std::unique_ptr<Kernel> trilu_numerics(const Signature& s) {
   const Shape& d = s.inputs[0].shape;
   return make_kernel([n = s.inputs[0].elements(), M = d[d.size() - 2], N = d.back(),
-                      upper = s.attributes.integer("upper") != 0,
-                      k = s.attributes.integer("k")](const Operands& t) {
+                      upper = s.attributes.integer("upper") != 0, k = s.attributes.integer("k")](const Operands& t) {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t column = i % N;
       const std::int64_t diagonal = i / N % M + k;

@@ -8,11 +8,10 @@
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
-/// The gradient of broadcasting (its own gradient is `expand`): x summed over the dimensions along
-/// which `shape` is repeated to give x's shape. Elements are summed in double, in memory order;
-/// sums along rows are taken in 16 interleaved parts first, whatever the CPU. Sums are multiplied
-/// by `scale` (default 1) and rounded once, so a mean stored in half precision is finite even if
-/// its sum would not be.
+/// The gradient of broadcasting (its own gradient is `expand`): x summed over the dimensions along which `shape` is
+/// repeated to give x's shape. Elements are summed in double, in memory order; sums along rows are taken in 16
+/// interleaved parts first, whatever the CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean
+/// stored in half precision is finite even if its sum would not be.
 namespace poprun::ops::sum_to {
 namespace {
 
@@ -80,8 +79,7 @@ class SumTo final : public Kernel {
     loops_.for_each_row([&](std::int64_t at, const Shape& offsets) {
       add_row(t.input_f32(0) + at, sums + offsets[0], loops_.row(), loops_.row_stride(0));
     });
-    std::transform(sums, sums + n_, t.output_f32(0),
-                   [this](double sum) { return static_cast<float>(sum * scale_); });
+    std::transform(sums, sums + n_, t.output_f32(0), [this](double sum) { return static_cast<float>(sum * scale_); });
   }
 
   [[nodiscard]] Bytes scratch() const override { return Bytes{n_ * 8}; }

@@ -11,9 +11,8 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
-/// exp(x) for x <= 0, exact to 2 units in the last place; never below exp(-87). NaN stays NaN. Uses
-/// Cody and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that
-/// compilers vectorise.
+/// exp(x) for x <= 0, exact to 2 units in the last place; never below exp(-87). NaN stays NaN. Uses Cody and Waite's
+/// reduction with the polynomial of Moshier's Cephes (expf.c), in a form that compilers vectorise.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.
   x = x < -87.0F ? -87.0F : x;
@@ -27,8 +26,7 @@ constexpr std::int64_t kLanes = 16;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  const std::int32_t exponent =
-      std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kMagic) + 127;
+  const std::int32_t exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kMagic) + 127;
   return p * std::bit_cast<float>(static_cast<std::uint32_t>(exponent) << 23U);
 }
 
@@ -70,8 +68,8 @@ POPRUN_SIMD double sum_of_exp(const float* row, std::int64_t K, float largest) {
   return sum;
 }
 
-POPRUN_SIMD void write_exponentials(const float* __restrict row, std::int64_t K, float largest,
-                                    float factor, float* __restrict y) {
+POPRUN_SIMD void write_exponentials(const float* __restrict row, std::int64_t K, float largest, float factor,
+                                    float* __restrict y) {
   for (std::int64_t k = 0; k < K; ++k) {
     y[k] = factor * exp_of_negative(row[k] - largest);
   }

@@ -11,8 +11,8 @@
 ///   softmax(x [...,K])      ->  y = exp(x) / sum(exp(x))    dx = y (dy - sum(dy y))
 ///   log_softmax(x [...,K])  ->  y = x - log(sum(exp(x)))    dx = dy - exp(y) sum(dy)
 ///
-/// Both are computed relative to the largest x of the row. oneDNN's logarithm is off by 1e-6 if a
-/// probability is near 1, so the logarithm of the sum is taken here, in double.
+/// Both are computed relative to the largest x of the row. oneDNN's logarithm is off by 1e-6 if a probability is near
+/// 1, so the logarithm of the sum is taken here, in double.
 namespace poprun::ops::softmax {
 namespace {
 
@@ -58,8 +58,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   const auto rows = rows_of(s.inputs[0]);
   return std::make_unique<DnnlKernel>(
       dnnl::softmax_forward(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
-                                        {DNNL_ARG_DST, true, 0, rows, rows}});
+      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows}, {DNNL_ARG_DST, true, 0, rows, rows}});
 }
 
 std::unique_ptr<Kernel> log_numerics(const Signature& s) {
@@ -86,8 +85,7 @@ Work work(const Signature& s) {
 template <typename Kind>
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || !is_rows(s.inputs[0])) {
-    return shape_error(std::string{Kind::kKind} + "_gradient", s,
-                       "y and dy of one type f32[...,K]");
+    return shape_error(std::string{Kind::kKind} + "_gradient", s, "y and dy of one type f32[...,K]");
   }
   return std::vector{s.inputs[0]};
 }
@@ -97,11 +95,10 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   const auto rows = rows_of(s.inputs[0]);
   const typename Kind::Backward::primitive_desc plan({rows, rows, 1}, dnnl_attributes(), dnnl_cpu(),
                                                      plan_forward<Kind>(s.inputs[0]));
-  return std::make_unique<DnnlKernel>(
-      typename Kind::Backward(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{{DNNL_ARG_DST, false, 0, rows, rows},
-                                        {DNNL_ARG_DIFF_DST, false, 1, rows, rows},
-                                        {DNNL_ARG_DIFF_SRC, true, 0, rows, rows}});
+  return std::make_unique<DnnlKernel>(typename Kind::Backward(plan), plan.scratchpad_desc(),
+                                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_DST, false, 0, rows, rows},
+                                                                        {DNNL_ARG_DIFF_DST, false, 1, rows, rows},
+                                                                        {DNNL_ARG_DIFF_SRC, true, 0, rows, rows}});
 }
 
 Work gradient_work(const Signature& s) {
@@ -113,8 +110,7 @@ Work gradient_work(const Signature& s) {
 template <typename Kind>
 void gradient(Differentiator& d) {
   const TensorId y = d.operation().outputs[0];
-  d.set_input_gradient(
-      0, d.add(std::string{Kind::kKind} + "_gradient", {y, d.output_gradient(0)}, {}, {0})[0]);
+  d.set_input_gradient(0, d.add(std::string{Kind::kKind} + "_gradient", {y, d.output_gradient(0)}, {}, {0})[0]);
 }
 
 }  // namespace
@@ -122,13 +118,11 @@ void gradient(Differentiator& d) {
 std::vector<Operator> operators() {
   return {
       in_place({"softmax", shape<Softmax>, gradient<Softmax>, work, numerics}, {0}),
-      in_place({"softmax_gradient", gradient_shape<Softmax>, nullptr, gradient_work,
-                gradient_numerics<Softmax>},
-               {1}),
+      in_place({"softmax_gradient", gradient_shape<Softmax>, nullptr, gradient_work, gradient_numerics<Softmax>}, {1}),
       in_place({"log_softmax", shape<LogSoftmax>, gradient<LogSoftmax>, work, log_numerics}, {0}),
-      in_place({"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work,
-                gradient_numerics<LogSoftmax>},
-               {1})};
+      in_place(
+          {"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work, gradient_numerics<LogSoftmax>},
+          {1})};
 }
 
 }  // namespace poprun::ops::softmax

@@ -12,10 +12,10 @@
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each
 ///   f32[]
 ///
-/// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked
-/// positions, do not count. `loss` is the mean over the `count` rows that do, `correct` the number
-/// of them whose largest logit (the first of equals) is at the label. Without such rows all three
-/// are 0. Rows are summed in order, in double, and rounded once.
+/// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do not
+/// count. `loss` is the mean over the `count` rows that do, `correct` the number of them whose largest logit (the first
+/// of equals) is at the label. Without such rows all three are 0. Rows are summed in order, in double, and rounded
+/// once.
 namespace poprun::ops::softmax_cross_entropy {
 namespace {
 
@@ -59,8 +59,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       }
       const float* row = t.input_f32(0) + b * rows.K;
       const float largest = largest_of(row, rows.K);
-      loss += static_cast<double>(largest) - static_cast<double>(row[label]) +
-              std::log(sum_of_exp(row, rows.K, largest));
+      loss +=
+          static_cast<double>(largest) - static_cast<double>(row[label]) + std::log(sum_of_exp(row, rows.K, largest));
       correct += std::find(row, row + label + 1, largest) == row + label ? 1 : 0;
       ++count;
     }
@@ -89,10 +89,8 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   return make_kernel([rows = Rows(s)](const Operands& t) {
     const std::int32_t* labels = labels_of(t);
-    const auto count = std::count_if(labels, labels + rows.B,
-                                     [&](std::int32_t label) { return rows.counts(label); });
-    const double scale =
-        count == 0 ? 0.0 : static_cast<double>(*t.input_f32(2)) / static_cast<double>(count);
+    const auto count = std::count_if(labels, labels + rows.B, [&](std::int32_t label) { return rows.counts(label); });
+    const double scale = count == 0 ? 0.0 : static_cast<double>(*t.input_f32(2)) / static_cast<double>(count);
     for (std::int64_t b = 0; b < rows.B; ++b) {
       const float* row = t.input_f32(0) + b * rows.K;
       float* gradient = t.output_f32(0) + b * rows.K;
@@ -110,8 +108,8 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const Operation& op = d.operation();
-  d.set_input_gradient(0, d.add("softmax_cross_entropy_gradient",
-                                {op.inputs[0], op.inputs[1], d.output_gradient(0)}, {}, {0})[0]);
+  d.set_input_gradient(
+      0, d.add("softmax_cross_entropy_gradient", {op.inputs[0], op.inputs[1], d.output_gradient(0)}, {}, {0})[0]);
 }
 
 }  // namespace

@@ -89,17 +89,15 @@ void load_weights(Graph& graph, const Weights& weights) {
 Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   const bool integer = onnx_import::is_integer(value.element);
   if (value.elements() == 0 || value.element != input.element) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("input '{}' of {} is given {} elements of {}", input.name,
-                            onnx_import::element_name(input.element), value.elements(),
-                            onnx_import::element_name(value.element)));
+    return fail(ErrorCode::kUsage, fmt::format("input '{}' of {} is given {} elements of {}", input.name,
+                                               onnx_import::element_name(input.element), value.elements(),
+                                               onnx_import::element_name(value.element)));
   }
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
 
 /// Functions "load" and "run": the model between its streams.
-Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inputs,
-                       Imported& imported) {
+Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inputs, Imported& imported) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};
   Builder builder(graph, {1, 0}, "");
@@ -143,8 +141,7 @@ Result<Constant> read_value(const std::filesystem::path& path) {
 }
 
 /// input_0.pb, input_1.pb, ... of a folder.
-Result<std::vector<Constant>> read_values(const std::filesystem::path& folder,
-                                          const std::string& what) {
+Result<std::vector<Constant>> read_values(const std::filesystem::path& folder, const std::string& what) {
   std::vector<Constant> values;
   for (std::size_t n = 0;; ++n) {
     const auto path = folder / fmt::format("{}_{}.pb", what, n);
@@ -186,8 +183,7 @@ double value_at(const Constant& c, std::int64_t i) {
 }
 
 /// What differs, or nothing.
-std::optional<std::string> difference(const Constant& had, const Constant& wanted,
-                                      const Tolerance& tolerance) {
+std::optional<std::string> difference(const Constant& had, const Constant& wanted, const Tolerance& tolerance) {
   if (had.shape != wanted.shape) {
     return fmt::format("shape {} instead of {}", to_text(TensorType{DataType::kF32, had.shape, {}}),
                        to_text(TensorType{DataType::kF32, wanted.shape, {}}));
@@ -209,8 +205,7 @@ std::optional<std::string> difference(const Constant& had, const Constant& wante
   if (wrong == 0) {
     return std::nullopt;
   }
-  return fmt::format("{} of {} elements differ, largest deviation {:.3g}", wrong, wanted.elements(),
-                     worst);
+  return fmt::format("{} of {} elements differ, largest deviation {:.3g}", wrong, wanted.elements(), worst);
 }
 
 struct Verdict {
@@ -226,8 +221,8 @@ Verdict verdict_of(const Error& error) {
           error.message.substr(0, error.message.find_first_of(";\n"))};
 }
 
-Verdict compare(const OnnxModel& model, const std::vector<Constant>& inputs,
-                const std::vector<Constant>& wanted, const Tolerance& tolerance) {
+Verdict compare(const OnnxModel& model, const std::vector<Constant>& inputs, const std::vector<Constant>& wanted,
+                const Tolerance& tolerance) {
   const auto had = run_onnx(model, inputs, "mk2");
   if (!had) {
     return verdict_of(had.error());
@@ -238,8 +233,7 @@ Verdict compare(const OnnxModel& model, const std::vector<Constant>& inputs,
     }
     if ((*had)[k].element == kBrain && !wanted[k].real()) {
       return {Verdict::Kind::kUnsupported,
-              fmt::format("output {} of bfloat16 is expected as {}", k,
-                          onnx_import::element_name(wanted[k].element))};
+              fmt::format("output {} of bfloat16 is expected as {}", k, onnx_import::element_name(wanted[k].element))};
     }
     if (const auto what = difference((*had)[k], wanted[k], tolerance); what) {
       return {Verdict::Kind::kFail, fmt::format("output {}: {}", k, *what)};
@@ -307,8 +301,8 @@ std::vector<std::filesystem::path> cases_below(const std::string& directory) {
 Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector<Constant>& inputs,
                                        const std::string& device) {
   if (inputs.size() != model.inputs().size()) {
-    return fail(ErrorCode::kData, fmt::format("the model takes {} inputs, but {} were given",
-                                              model.inputs().size(), inputs.size()));
+    return fail(ErrorCode::kData,
+                fmt::format("the model takes {} inputs, but {} were given", model.inputs().size(), inputs.size()));
   }
   Imported imported;
   POPRUN_ASSIGN(const Graph graph, graph_of(model, inputs, imported));
@@ -322,9 +316,8 @@ Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector
   }
   OneRun host(imported.weights, std::move(streamed));
   POPRUN_ASSIGN(const auto world, LocalWorld::create({}));
-  POPRUN_ASSIGN(const auto engine,
-                Engine::create(program, world->communicator(ReplicaId{0}), host,
-                               {.poison_dead = true, .check_finite = false}, [](auto) {}));
+  POPRUN_ASSIGN(const auto engine, Engine::create(program, world->communicator(ReplicaId{0}), host,
+                                                  {.poison_dead = true, .check_finite = false}, [](auto) {}));
   POPRUN_TRY(engine->run("load"));
   POPRUN_TRY(engine->run("run"));
   for (std::size_t k = 0; k < host.outputs.size(); ++k) {
@@ -335,12 +328,10 @@ Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector
   return std::move(host.outputs);
 }
 
-Status check_onnx(const std::string& directory,
-                  const std::function<void(std::string_view)>& print) {
+Status check_onnx(const std::string& directory, const std::function<void(std::string_view)>& print) {
   const auto cases = cases_below(directory);
   if (cases.empty()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: no model.onnx in this folder or below", directory));
+    return fail(ErrorCode::kData, fmt::format("{}: no model.onnx in this folder or below", directory));
   }
   std::size_t passed = 0;
   std::size_t failed = 0;

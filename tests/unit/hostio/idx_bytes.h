@@ -49,8 +49,8 @@ inline Bytes gzip(Bytes plain) {
 }
 
 /// Item i's image has 2 x 3 pixels of value first + i, its label is (first + i) % 5.
-inline void write_images(const TemporaryFolder& folder, const std::string& prefix,
-                         std::uint32_t items, std::uint8_t first) {
+inline void write_images(const TemporaryFolder& folder, const std::string& prefix, std::uint32_t items,
+                         std::uint8_t first) {
   Bytes pixels;
   Bytes labels;
   for (std::uint32_t i = 0; i < items; ++i) {

@@ -35,8 +35,8 @@ class JoinedJob : public ::testing::Test {
     return request;
   }
 
-  static void beat(JobState& state, std::uint32_t replica, std::uint64_t step,
-                   const std::string& activity, double now, std::uint32_t per_instance = 1) {
+  static void beat(JobState& state, std::uint32_t replica, std::uint64_t step, const std::string& activity, double now,
+                   std::uint32_t per_instance = 1) {
     proto::Beat beat;
     beat.set_instance(replica / per_instance);
     proto::ReplicaProgress& progress = *beat.add_replicas();

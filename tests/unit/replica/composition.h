@@ -15,12 +15,11 @@
 
 namespace poprun::testing {
 
-/// Several operations between parameters and one result y: its values, and the gradients that
-/// `differentiate` derives against central differences of L = sum(dy * y).
+/// Several operations between parameters and one result y: its values, and the gradients that `differentiate` derives
+/// against central differences of L = sum(dy * y).
 class Composition {
  public:
-  /// The composed function: takes the inputs, which are also parameters called x0, x1, ..., and
-  /// returns y.
+  /// The composed function: takes the inputs, which are also parameters called x0, x1, ..., and returns y.
   using Compose = std::function<TensorId(Builder&, const std::vector<TensorId>&)>;
 
   Composition(const std::vector<TensorType>& inputs, const Compose& compose) {
@@ -33,11 +32,10 @@ class Composition {
     forward_ = builder.operations();
     dy_ = graph_.add_tensor({"dy", graph_.tensor(y_).type, Role::kActivation});
     const TensorId product = builder.add_one("mul", {y_, dy_}, {}, "product");
-    const TensorId loss = builder.add_one(
-        "sum_to", {product}, {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
-    const auto gradients = differentiate(
-        builder,
-        {{loss, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
+    const TensorId loss =
+        builder.add_one("sum_to", {product}, {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
+    const auto gradients =
+        differentiate(builder, {{loss, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
     EXPECT_TRUE(gradients) << gradients.error().message;
     if (gradients) {
       gradients_ = *gradients;
@@ -74,8 +72,7 @@ class Composition {
     EXPECT_EQ(sums.size(), inputs_.size());
     for (const auto& [input, sum] : sums) {
       expect_differences(
-          runner.floats(input), sum, [&] { return loss(runner); }, h, tolerance,
-          graph_.tensor(input).name);
+          runner.floats(input), sum, [&] { return loss(runner); }, h, tolerance, graph_.tensor(input).name);
     }
   }
 

@@ -20,11 +20,11 @@ inline double weighed_sum(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-/// Compares a gradient with (L(x + h) - L(x - h)) / 2h, element by element. `loss()` returns L for
-/// the current x; `tolerance` is relative to the largest gradient, which must not be 0.
+/// Compares a gradient with (L(x + h) - L(x - h)) / 2h, element by element. `loss()` returns L for the current x;
+/// `tolerance` is relative to the largest gradient, which must not be 0.
 template <typename Loss>
-void expect_differences(std::span<float> x, const std::vector<float>& gradient, Loss loss, float h,
-                        double tolerance, const std::string& name) {
+void expect_differences(std::span<float> x, const std::vector<float>& gradient, Loss loss, float h, double tolerance,
+                        const std::string& name) {
   double largest = 0;
   for (const float value : gradient) {
     largest = std::max(largest, std::abs(static_cast<double>(value)));

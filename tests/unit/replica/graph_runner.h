@@ -11,8 +11,8 @@
 
 namespace poprun::testing {
 
-/// Runs operations by their kernels, with each tensor in its own buffer: the plain program, without
-/// plan, arena or engine.
+/// Runs operations by their kernels, with each tensor in its own buffer: the plain program, without plan, arena or
+/// engine.
 class GraphRunner {
  public:
   explicit GraphRunner(const Graph& graph) : graph_(graph), buffers_(graph.tensors().size()) {
@@ -22,12 +22,9 @@ class GraphRunner {
     }
   }
 
-  [[nodiscard]] std::byte* bytes(TensorId id) {
-    return reinterpret_cast<std::byte*>(buffers_.at(index_of(id)).data());
-  }
+  [[nodiscard]] std::byte* bytes(TensorId id) { return reinterpret_cast<std::byte*>(buffers_.at(index_of(id)).data()); }
   [[nodiscard]] std::span<float> floats(TensorId id) {
-    return {reinterpret_cast<float*>(bytes(id)),
-            static_cast<std::size_t>(graph_.tensor(id).type.elements())};
+    return {reinterpret_cast<float*>(bytes(id)), static_cast<std::size_t>(graph_.tensor(id).type.elements())};
   }
 
   void run(const Operation& operation) {

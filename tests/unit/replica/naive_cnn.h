@@ -53,16 +53,14 @@ class NaiveCnn {
   Tensor conv(const Tensor& x, int N, int C, int S, int O, const std::string& name) {
     const Tensor& w = weights.at(name + ".weight");
     Tensor y(at(N * O * S * S));
-    for_each_tap(N, C, S, O,
-                 [&](int out, int in, int tap) { y[at(out)] += x[at(in)] * w[at(tap)]; });
+    for_each_tap(N, C, S, O, [&](int out, int in, int tap) { y[at(out)] += x[at(in)] * w[at(tap)]; });
     for (int i = 0; i < N * O * S * S; ++i) {
       y[at(i)] += weights.at(name + ".bias")[at(i / (S * S) % O)];
     }
     return y;
   }
 
-  Tensor conv_back(const Tensor& x, const Tensor& dy, int N, int C, int S, int O,
-                   const std::string& name) {
+  Tensor conv_back(const Tensor& x, const Tensor& dy, int N, int C, int S, int O, const std::string& name) {
     const Tensor& w = weights.at(name + ".weight");
     Tensor dx(x.size());
     Tensor dw(w.size());
@@ -90,8 +88,7 @@ class NaiveCnn {
             const int h = row + i / 3 % 3 - 1;
             const int v = column + i % 3 - 1;
             if (h >= 0 && h < S && v >= 0 && v < S) {
-              visit(((n * O + o) * S + row) * S + column, ((n * C + c) * S + h) * S + v,
-                    (o * C + c) * 9 + i % 9);
+              visit(((n * O + o) * S + row) * S + column, ((n * C + c) * S + h) * S + v, (o * C + c) * 9 + i % 9);
             }
           }
         }
@@ -151,8 +148,7 @@ class NaiveCnn {
     }
     return y;
   }
-  Tensor dense_back(const Tensor& x, const Tensor& dy, int N, int I, int O,
-                    const std::string& name) {
+  Tensor dense_back(const Tensor& x, const Tensor& dy, int N, int I, int O, const std::string& name) {
     Tensor dx(x.size());
     Tensor& dw = gradients[name + ".weight"] = Tensor(at(O * I));
     Tensor& db = gradients[name + ".bias"] = Tensor(at(O));
@@ -193,8 +189,7 @@ class NaiveCnn {
 };
 
 /// The network with these weights after a step on the first `items` samples of the made-up set.
-inline NaiveCnn naive_step(const std::map<std::string, std::vector<float>>& weights,
-                           std::uint64_t items) {
+inline NaiveCnn naive_step(const std::map<std::string, std::vector<float>>& weights, std::uint64_t items) {
   NaiveCnn naive;
   for (const auto& [name, values] : weights) {
     naive.weights[name].assign(values.begin(), values.end());

@@ -86,8 +86,7 @@ class OnnxBuilder {
     attribute.set_type(::onnx::AttributeProto::STRING);
     attribute.set_s(value);
   }
-  static void set_integers(::onnx::NodeProto& node, const std::string& name,
-                           const std::vector<std::int64_t>& values) {
+  static void set_integers(::onnx::NodeProto& node, const std::string& name, const std::vector<std::int64_t>& values) {
     auto& attribute = *node.add_attribute();
     attribute.set_name(name);
     attribute.set_type(::onnx::AttributeProto::INTS);
@@ -99,8 +98,8 @@ class OnnxBuilder {
   ::onnx::ModelProto model;
 
  private:
-  static void add_info(::onnx::ValueInfoProto& info, const std::string& name,
-                       const std::vector<std::int64_t>& dims, std::int32_t element) {
+  static void add_info(::onnx::ValueInfoProto& info, const std::string& name, const std::vector<std::int64_t>& dims,
+                       std::int32_t element) {
     info.set_name(name);
     auto& type = *info.mutable_type()->mutable_tensor_type();
     type.set_elem_type(element);

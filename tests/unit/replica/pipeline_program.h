@@ -43,8 +43,7 @@ inline Program program_of_ipus(std::uint32_t ipus) {
   return program;
 }
 
-/// Calls of one cycle, and copies that take no time: of all that crosses to other IPUs, and of what
-/// stays on one.
+/// Calls of one cycle, and copies that take no time: of all that crosses to other IPUs, and of what stays on one.
 inline void add_cycle(const Timetable& table, const Cycle& cycle,
                       google::protobuf::RepeatedPtrField<proto::Step>& steps) {
   constexpr auto kBetweenIpus = std::numeric_limits<std::uint32_t>::max();
@@ -78,9 +77,8 @@ inline Program pipeline_program(const Timetable& table, const std::vector<StageT
       function.mutable_part()->set_recomputes(backward && times[stage].recomputation > 0);
       const std::uint32_t ipu = table.ipu_of_stage[stage];
       function.mutable_part()->set_ipu(ipu);
-      add_execute(
-          *function.mutable_steps(), ipu,
-          backward ? times[stage].recomputation + times[stage].backward : times[stage].forward);
+      add_execute(*function.mutable_steps(), ipu,
+                  backward ? times[stage].recomputation + times[stage].backward : times[stage].forward);
     }
   }
   proto::Function& train = *program.add_functions();

@@ -20,8 +20,8 @@ namespace poprun::testing {
 /// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient face.
 class Probe final : public Differentiator {
  public:
-  Probe(const std::string& kind, const std::vector<TensorType>& inputs,
-        const Attributes& attributes, std::size_t output_count)
+  Probe(const std::string& kind, const std::vector<TensorType>& inputs, const Attributes& attributes,
+        std::size_t output_count)
       : builder_(make_graph(), {1, 0}, "") {
     std::vector<TensorId> ids;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -36,8 +36,7 @@ class Probe final : public Differentiator {
     operation_ = builder_.operations()[0];
     const Operator& op = *find_operator(kind);
     for (std::size_t k = 0; k < std::min(output_count, op.statistics_from); ++k) {
-      dy_.push_back(graph_.add_tensor(
-          {"d" + names[k], graph_.tensor(operation_.outputs[k]).type, Role::kActivation}));
+      dy_.push_back(graph_.add_tensor({"d" + names[k], graph_.tensor(operation_.outputs[k]).type, Role::kActivation}));
     }
     gradients_.resize(inputs.size());
     op.gradient(*this);
@@ -50,9 +49,7 @@ class Probe final : public Differentiator {
     return type(operation_.inputs[input]).data == DataType::kF32;
   }
   TensorId output_gradient(std::size_t output) override { return dy_.at(output); }
-  void set_input_gradient(std::size_t input, TensorId gradient) override {
-    gradients_[input] = gradient;
-  }
+  void set_input_gradient(std::size_t input, TensorId gradient) override { gradients_[input] = gradient; }
   std::optional<TensorId> take_input_gradient(std::size_t /*input*/) override { return {}; }
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::size_t>& of_input) override {
@@ -76,8 +73,8 @@ class Probe final : public Differentiator {
       }
       const std::span<float> g = runner.floats(*gradients_[input]);
       expect_differences(
-          runner.floats(operation_.inputs[input]), {g.begin(), g.end()},
-          [&] { return loss(runner); }, h, tolerance, "input " + std::to_string(input));
+          runner.floats(operation_.inputs[input]), {g.begin(), g.end()}, [&] { return loss(runner); }, h, tolerance,
+          "input " + std::to_string(input));
     }
   }
 
@@ -112,9 +109,7 @@ class Probe final : public Differentiator {
   }
 
   /// The gradient that the gradient face set for an input, if any.
-  [[nodiscard]] std::optional<TensorId> gradient(std::size_t input) const {
-    return gradients_[input];
-  }
+  [[nodiscard]] std::optional<TensorId> gradient(std::size_t input) const { return gradients_[input]; }
 
  private:
   Graph& make_graph() {

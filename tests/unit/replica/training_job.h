@@ -54,8 +54,7 @@ inline void set_optimizer(proto::RunConfig& config, const std::string& name,
   for (const HyperParameter& own : find_optimizer(name)->hyper_parameters) {
     const auto value = given.find(own.name);
     const double fallback = own.range ? std::stod(own.fallback) : 0;
-    (*training.mutable_hyper_parameters())[own.name] =
-        value == given.end() ? fallback : value->second;
+    (*training.mutable_hyper_parameters())[own.name] = value == given.end() ? fallback : value->second;
   }
 }
 
@@ -91,18 +90,12 @@ inline std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
   return {image, label};
 }
 
-/// Batches of samples offset + ((k * replicas + replica) * micro_batch + j); labels beyond `items`
-/// are padding.
+/// Batches of samples offset + ((k * replicas + replica) * micro_batch + j); labels beyond `items` are padding.
 class SampleStream final : public HostStream {
  public:
-  SampleStream(std::uint64_t offset, std::uint64_t items, std::uint64_t replica,
-               std::uint64_t replicas, std::uint64_t micro_batch, std::uint64_t first = 0)
-      : offset_(offset),
-        items_(items),
-        replica_(replica),
-        replicas_(replicas),
-        size_(micro_batch),
-        sequence_(first) {}
+  SampleStream(std::uint64_t offset, std::uint64_t items, std::uint64_t replica, std::uint64_t replicas,
+               std::uint64_t micro_batch, std::uint64_t first = 0)
+      : offset_(offset), items_(items), replica_(replica), replicas_(replicas), size_(micro_batch), sequence_(first) {}
 
   Result<HostBatch> next() override {
     HostBatch batch{sequence_, {"", ""}};
@@ -129,8 +122,7 @@ class Progress final : public ProgressSink {
  public:
   explicit Progress(std::uint64_t last_part = kToTheEnd) : last_part_(last_part) {}
 
-  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
-                std::string_view /*activity*/) override {}
+  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/, std::string_view /*activity*/) override {}
   void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
   void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
   [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return parts_++ < last_part_; }
@@ -145,8 +137,8 @@ class Record final : public Reporter {
   void step(const StepReport& report) override { steps.push_back(report); }
   void evaluation(const EvaluationReport& report) override { evaluations.push_back(report); }
   void note(std::string_view text) override { notes.emplace_back(text); }
-  void weights(std::string_view name, std::string_view type,
-               std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
+  void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> /*shape*/,
+               std::span<const std::byte> data) override {
     std::vector<float>& tensor = tensors[std::string{name}];
     types[std::string{name}] = type;
     if (type == "f16") {
@@ -160,8 +152,8 @@ class Record final : public Reporter {
     std::memcpy(tensor.data(), data.data(), data.size());
   }
 
-  void dump(std::uint64_t step, std::string_view name, std::string_view /*type*/,
-            std::span<const std::int64_t> shape, std::span<const std::byte> data) override {
+  void dump(std::uint64_t step, std::string_view name, std::string_view /*type*/, std::span<const std::int64_t> shape,
+            std::span<const std::byte> data) override {
     Dumped& dumped = dumps[step][std::string{name}];
     dumped.shape.assign(shape.begin(), shape.end());
     dumped.bytes.assign(data.begin(), data.end());
@@ -203,9 +195,8 @@ struct Checkpointing {
 };
 
 /// Runs a job's Program, `last_part` at most of its micro-batches and batches of evaluation.
-inline Outcome run_program(const proto::RunConfig& config, Program program,
-                           const HostWeights& initial = {}, std::uint64_t last_part = kToTheEnd,
-                           const Checkpointing& checkpointing = {}) {
+inline Outcome run_program(const proto::RunConfig& config, Program program, const HostWeights& initial = {},
+                           std::uint64_t last_part = kToTheEnd, const Checkpointing& checkpointing = {}) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
   outcome.program = std::move(program);
@@ -229,9 +220,8 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
                          .streams =
                              [&, r](JobStream stream, std::uint64_t first) {
                                const bool train = stream == JobStream::kTrain;
-                               return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
-                                                                     train ? ~std::uint64_t{0} : 24,
-                                                                     r, replicas, micro, first);
+                               return std::make_unique<SampleStream>(
+                                   train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, micro, first);
                              },
                          .checkpoints = checkpointing.store ? checkpointing.store(r) : nullptr,
                          .state = r == 0 ? checkpointing.state : nullptr});
@@ -247,8 +237,8 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
 }
 
 /// Runs a job, with `forward` instead of the configuration's model if given.
-inline Outcome run(const proto::RunConfig& config, const HostWeights& initial = {},
-                   std::uint64_t last_part = kToTheEnd, const Forward& forward = nullptr) {
+inline Outcome run(const proto::RunConfig& config, const HostWeights& initial = {}, std::uint64_t last_part = kToTheEnd,
+                   const Forward& forward = nullptr) {
   auto options = compile_options(config, dataset());
   EXPECT_TRUE(options);
   options->initial_weights_from_host = !initial.empty();

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-/// A small job as text: a step with a tied weight, dropout, running statistics and running means,
-/// written down plainly and as a grouped pipeline of two stages.
+/// A small job as text: a step with a tied weight, dropout, running statistics and running means, written down plainly
+/// and as a grouped pipeline of two stages.
 namespace poprun::testing {
 
 /// `stage1` is where what stage 1 makes lies, such as " ipu=1".
@@ -195,8 +195,7 @@ inline std::string pipelined(int micro_batches, int batches = 5) {
     ye = relu(he@1)
     stream_out(ye) stream="outputs"
 )",
-                                         micro_batches - 2, micro_batches - 2, micro_batches - 1,
-                                         batches - 1);
+                                         micro_batches - 2, micro_batches - 2, micro_batches - 1, batches - 1);
 }
 
 }  // namespace poprun::testing

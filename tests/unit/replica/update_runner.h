@@ -14,8 +14,8 @@ namespace poprun::testing {
 class UpdateRunner {
  public:
   /// `states` state tensors, zero at first. `scalars`: number of scalars after the rate.
-  UpdateRunner(const std::string& optimizer, const Attributes& attributes,
-               std::vector<float> weights, std::size_t states, std::size_t scalars)
+  UpdateRunner(const std::string& optimizer, const Attributes& attributes, std::vector<float> weights,
+               std::size_t states, std::size_t scalars)
       : count_(static_cast<std::int64_t>(weights.size())),
         graph_(make_graph(count_, states, 1 + scalars)),
         runner_(graph_) {
@@ -38,9 +38,8 @@ class UpdateRunner {
       std::vector<TensorId> apply = all;
       apply.erase(apply.begin() + 1);  // The gradient.
       apply.insert(apply.begin() + 1 + static_cast<std::ptrdiff_t>(states), squares);
-      operations_ = {
-          {rule.moments->kind, moments, {updated.begin() + 1, updated.end()}, attributes},
-          {rule.rule.kind, apply, {TensorId{0}}, attributes}};
+      operations_ = {{rule.moments->kind, moments, {updated.begin() + 1, updated.end()}, attributes},
+                     {rule.rule.kind, apply, {TensorId{0}}, attributes}};
       operations_[0].outputs.push_back(squares);
     }
     std::ranges::copy(weights, runner_.floats(TensorId{0}).begin());

@@ -19,10 +19,9 @@ bool are_same(Place a, Place b) {
   return a.function == b.function && a.region == b.region;
 }
 
-/// The operations of a run's region among which its function is called for that run alone, and
-/// nothing else is called that might call it.
-std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal,
-                                            const Run& run) {
+/// The operations of a run's region among which its function is called for that run alone, and nothing else is called
+/// that might call it.
+std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal, const Run& run) {
   const std::vector<Operation>& operations = graph.at(run.place).operations;
   std::size_t begin = 0;
   std::size_t end = operations.size();
@@ -43,8 +42,7 @@ std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns&
 }
 
 /// One run's tensors; `is_shared` is for all of them together to say.
-std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads,
-                                      const EqualRuns& equal, const Run& run) {
+std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, const EqualRuns& equal, const Run& run) {
   std::set<TensorId> written;
   std::set<TensorId> come_in;
   const std::vector<Operation>& operations = graph.at(run.place).operations;
@@ -64,10 +62,9 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads,
   return all;
 }
 
-/// Two runs that follow each other may both leave a value in the same tensor of their function, for
-/// operations between them. If the values are needed at once there, the second is copied.
-void part_neighbours(const Reads& reads, const EqualRuns& equal,
-                     std::vector<std::vector<RunTensor>>& all) {
+/// Two runs that follow each other may both leave a value in the same tensor of their function, for operations between
+/// them. If the values are needed at once there, the second is copied.
+void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
       continue;
@@ -82,16 +79,16 @@ void part_neighbours(const Reads& reads, const EqualRuns& equal,
 
 void mark_shared(std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t t = 0; t < all[0].size(); ++t) {
-    const bool shared = std::ranges::all_of(
-        all, [&](const std::vector<RunTensor>& run) { return run[t].tensor == all[0][t].tensor; });
+    const bool shared =
+        std::ranges::all_of(all, [&](const std::vector<RunTensor>& run) { return run[t].tensor == all[0][t].tensor; });
     for (std::vector<RunTensor>& run : all) {
       run[t].is_shared = shared;
     }
   }
 }
 
-/// Takes the names of random numbers out of a run's operations. Those that differ between runs
-/// become salts of the calls.
+/// Takes the names of random numbers out of a run's operations. Those that differ between runs become salts of the
+/// calls.
 class Salts {
  public:
   explicit Salts(std::size_t runs) : salts_(runs) {}
@@ -99,9 +96,8 @@ class Salts {
   /// `same`: operation k of each run. Changes the first.
   void take(const std::vector<const Operation*>& same, Operation& first) {
     for (const auto& [name, value] : same[0]->attributes.values()) {
-      const bool alike = std::ranges::all_of(same, [&](const Operation* operation) {
-        return operation->attributes.values().at(name) == value;
-      });
+      const bool alike = std::ranges::all_of(
+          same, [&](const Operation* operation) { return operation->attributes.values().at(name) == value; });
       if (alike) {
         continue;
       }
@@ -132,8 +128,7 @@ bool join(const Graph& graph, const Operation& copy, Operation& to) {
   };
   const auto is_written = [&](TensorId id) { return names(to.outputs, id); };
   const auto is_used = [&](TensorId id) { return is_written(id) || names(to.inputs, id); };
-  if (!Copy::is(copy) || !Copy::is(to) ||
-      graph.tensor(copy.outputs[0]).ipu != graph.tensor(to.outputs[0]).ipu ||
+  if (!Copy::is(copy) || !Copy::is(to) || graph.tensor(copy.outputs[0]).ipu != graph.tensor(to.outputs[0]).ipu ||
       std::ranges::any_of(copy.inputs, is_written) || std::ranges::any_of(copy.outputs, is_used)) {
     return false;
   }
@@ -180,8 +175,8 @@ class Outliner {
       const Place place = equal.runs[run].place;
       replacements_[{place.function, place.region}].push_back(
           {equal.runs[run].begin, equal.runs[run].end,
-           call(Call{.function = name, .entry = runs[run].entry, .salts = salts.of(run)},
-                runs[run].operations, tensors[run], own)});
+           call(Call{.function = name, .entry = runs[run].entry, .salts = salts.of(run)}, runs[run].operations,
+                tensors[run], own)});
     }
   }
 
@@ -217,9 +212,7 @@ class Outliner {
   }
 
  private:
-  static std::string name_of(std::size_t number) {
-    return fmt::format("{}{}", kOutlinedPrefix, number);
-  }
+  static std::string name_of(std::size_t number) { return fmt::format("{}{}", kOutlinedPrefix, number); }
 
   /// The tensor of a function in which the value of one that stays is left.
   [[nodiscard]] TensorId renamed(TensorId id) const {
@@ -233,10 +226,9 @@ class Outliner {
     }
   }
 
-  /// The first run's operations on the function's own tensors. `first`: under the names that they
-  /// had, since two of them may be left in one tensor.
-  static std::vector<Operation> body_of(const std::vector<RunOperations>& runs,
-                                        const std::vector<RunTensor>& first,
+  /// The first run's operations on the function's own tensors. `first`: under the names that they had, since two of
+  /// them may be left in one tensor.
+  static std::vector<Operation> body_of(const std::vector<RunOperations>& runs, const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {
     std::map<TensorId, TensorId> own_of;
     for (std::size_t t = 0; t < first.size(); ++t) {
@@ -269,8 +261,7 @@ class Outliner {
 
   /// The copies belong to the ends of the run.
   static std::vector<Operation> call(const Call& call, const std::vector<Operation>& run,
-                                     const std::vector<RunTensor>& tensors,
-                                     const std::vector<TensorId>& own) {
+                                     const std::vector<RunTensor>& tensors, const std::vector<TensorId>& own) {
     Copy in;
     Copy out;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -306,22 +297,19 @@ class Outliner {
   std::size_t next_ = 0;
   std::map<TensorId, TensorId> renamed_;
   std::vector<Place> bodies_;
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>>
-      replacements_;  ///< By function and region.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>> replacements_;  ///< By function and region.
 };
 
 }  // namespace
 
-Reads::Reads(const Graph& graph)
-    : is_read_before_written_(graph.tensors().size()), uses_(graph.tensors().size()) {
+Reads::Reads(const Graph& graph) : is_read_before_written_(graph.tensors().size()), uses_(graph.tensors().size()) {
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       const std::vector<Operation>& operations = graph.at({f, r}).operations;
       for (std::size_t o = 0; o < operations.size(); ++o) {
         add({{f, r}, o, true}, operations[o].inputs);
         add({{f, r}, o, false}, operations[o].outputs);
-        if (StreamIn::is(operations[o]) || StreamOut::is(operations[o]) ||
-            Initialise::is(operations[o])) {
+        if (StreamIn::is(operations[o]) || StreamOut::is(operations[o]) || Initialise::is(operations[o])) {
           are_named_.insert(operations[o].inputs.begin(), operations[o].inputs.end());
           are_named_.insert(operations[o].outputs.begin(), operations[o].outputs.end());
         }
@@ -354,14 +342,12 @@ bool Reads::meet(TensorId tensor, TensorId next) const {
 
 bool Reads::after(const Run& run, TensorId tensor) const {
   const std::vector<Use>& uses = uses_[index_of(tensor)];
-  const auto next = std::ranges::find_if(uses, [&](const Use& use) {
-    return are_same(use.place, run.place) && use.operation >= run.end;
-  });
+  const auto next = std::ranges::find_if(
+      uses, [&](const Use& use) { return are_same(use.place, run.place) && use.operation >= run.end; });
   return is_read_before_written_[index_of(tensor)] || (next != uses.end() && next->reads);
 }
 
-std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads,
-                                               const EqualRuns& equal) {
+std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads, const EqualRuns& equal) {
   std::vector<std::vector<RunTensor>> all;
   for (const Run& run : equal.runs) {
     all.push_back(tensors_of_one(graph, reads, equal, run));

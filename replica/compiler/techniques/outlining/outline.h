@@ -15,9 +15,8 @@ struct RunTensor {
   bool is_shared = false;  ///< All runs name this one, and so does their function.
   bool comes_in = false;   ///< The run reads what was in it before.
   bool goes_out = false;   ///< The run writes it, and others read that, or it comes in, too.
-  /// Is left in the function's own tensor: it is used only between the runs like this before and
-  /// after it, and by none of these operations as early as the last that uses what the run before
-  /// it left there.
+  /// Is left in the function's own tensor: it is used only between the runs like this before and after it, and by none
+  /// of these operations as early as the last that uses what the run before it left there.
   bool stays = false;
 };
 
@@ -26,17 +25,15 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Whether something may read what a run leaves in a tensor: what follows it in its region,
-  /// before that is written again, or a region that reads the tensor before it writes it.
+  /// Whether something may read what a run leaves in a tensor: what follows it in its region, before that is written
+  /// again, or a region that reads the tensor before it writes it.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
-  /// Whether all that uses a tensor, the host included, is operations [begin, end) of a region,
-  /// which write it first.
-  [[nodiscard]] bool only_in(Place place, std::size_t begin, std::size_t end,
-                             TensorId tensor) const;
+  /// Whether all that uses a tensor, the host included, is operations [begin, end) of a region, which write it first.
+  [[nodiscard]] bool only_in(Place place, std::size_t begin, std::size_t end, TensorId tensor) const;
 
-  /// Whether an operation that uses `next` comes before the last one that uses `tensor`, or is that
-  /// one. Requires: each is used in one region, the same.
+  /// Whether an operation that uses `next` comes before the last one that uses `tensor`, or is that one. Requires: each
+  /// is used in one region, the same.
   [[nodiscard]] bool meet(TensorId tensor, TensorId next) const;
 
  private:
@@ -52,10 +49,8 @@ class Reads {
   std::set<TensorId> are_named_;              ///< To or from the host, or initialised by name.
 };
 
-/// The tensors of each run, in the order of `tensors_of`: those at the same place stand for each
-/// other.
-std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads,
-                                               const EqualRuns& equal);
+/// The tensors of each run, in the order of `tensors_of`: those at the same place stand for each other.
+std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads, const EqualRuns& equal);
 
 /// Makes a function of each element of `all` and lets its runs call it.
 ///
@@ -66,10 +61,9 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 ///   m = copy(M) from_entries=[5]      call() function="outlined.1" micro_batch=0 entry=5
 ///
 ///
-/// The function has tensors of its own, each at one address (seed 001, 5.5: inputs and outputs are
-/// statically mapped). What a run reads is copied in, weights and state included; what it changes
-/// or others read is copied out. A tensor that all runs name alike needs no copy, and remote
-/// buffers none: the call says at which entry the function begins.
+/// The function has tensors of its own, each at one address (seed 001, 5.5: inputs and outputs are statically mapped).
+/// What a run reads is copied in, weights and state included; what it changes or others read is copied out. A tensor
+/// that all runs name alike needs no copy, and remote buffers none: the call says at which entry the function begins.
 ///
 /// Requires: all are of `find_equal_runs(graph)`.
 void outline(Graph& graph, const std::vector<EqualRuns>& all);

@@ -18,8 +18,8 @@
 #include "replica/machine/operations.h"
 #include "replica/ops/face/operator.h"
 
-/// Lets equal runs of operations, such as transformer layers, share the code of one function. It is
-/// the last pass, and relies on nothing but the graph.
+/// Lets equal runs of operations, such as transformer layers, share the code of one function. It is the last pass, and
+/// relies on nothing but the graph.
 namespace poprun::passes::outlining {
 namespace {
 
@@ -29,10 +29,9 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all
-/// functions together, and applies unless the user asks for outlining. The second always applies,
-/// to each function whose copies take more than half of the time of its operations, such as updates
-/// of weights on the chip.
+/// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all functions together,
+/// and applies unless the user asks for outlining. The second always applies, to each function whose copies take more
+/// than half of the time of its operations, such as updates of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
 
@@ -81,12 +80,11 @@ Graph with(const Graph& graph, const std::vector<Candidate>& candidates) {
 
 /// Whether the first saves more bytes for each cycle of copying.
 bool is_cheaper(const Candidate& a, const Candidate& b) {
-  return a.saving.net().count() * b.saving.copying.count() >
-         b.saving.net().count() * a.saving.copying.count();
+  return a.saving.net().count() * b.saving.copying.count() > b.saving.net().count() * a.saving.copying.count();
 }
 
-/// The cheapest candidates that save bytes, as long as all copies together take no more than
-/// kTimeForCopies of what their IPU does in one call of their root.
+/// The cheapest candidates that save bytes, as long as all copies together take no more than kTimeForCopies of what
+/// their IPU does in one call of their root.
 std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workload& workload) {
   std::ranges::stable_sort(candidates, is_cheaper);
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> copying;
@@ -94,8 +92,8 @@ std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workl
     const auto [ipu, root] = std::pair{candidate.saving.ipu, candidate.equal.root};
     Cycles& here = copying[{root, ipu}];
     const Cycles more = here + candidate.saving.copying;
-    const bool is_dear = candidate.saving.net() <= Bytes{} ||
-                         takes_more(more, workload.busy(root, ipu), kTimeForCopies);
+    const bool is_dear =
+        candidate.saving.net() <= Bytes{} || takes_more(more, workload.busy(root, ipu), kTimeForCopies);
     here = is_dear ? here : more;
     return is_dear;
   });
@@ -111,8 +109,7 @@ void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
 }
 
 /// Line for each IPU with outlined runs.
-void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance,
-               Job& job) {
+void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance, Job& job) {
   for (std::uint32_t ipu = 0; ipu < balance.size(); ++ipu) {
     std::uint64_t functions = 0;
     std::int64_t runs = 0;
@@ -128,8 +125,7 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
       job.notes.push_back(fmt::format(
           "outlining on IPU {}: {} with {} operations share {}; each tile saves about {} of code "
           "and takes {} for copies",
-          ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
-          counted(functions, "function"),
+          ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations), counted(functions, "function"),
           mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
           mebibytes_text(static_cast<std::uint64_t>(balance[ipu].taken.count()))));
     }
@@ -145,9 +141,8 @@ std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph&
   for (const EqualRuns& equal : all) {
     for (EqualRuns& piece : in_pieces(graph, equal, reads, bytes, options.device)) {
       const Saving saving = saving_of(graph, piece, reads, workload, options.device);
-      const bool is_dear =
-          saving.copying * 2 > saving.working &&
-          takes_more(saving.copying, workload.busy(equal.root, saving.ipu), kTimeForDearCopies);
+      const bool is_dear = saving.copying * 2 > saving.working &&
+                           takes_more(saving.copying, workload.busy(equal.root, saving.ipu), kTimeForDearCopies);
       if (!is_dear) {
         candidates.push_back({std::move(piece), saving});
       }
@@ -192,8 +187,7 @@ void note_unequal_proportions(Job& job) {
 }
 
 /// The IPUs whose tiles would need more than without.
-std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates,
-                               const std::vector<Balance>& balance) {
+std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance) {
   std::set<std::uint32_t> ipus;
   for (const Candidate& candidate : candidates) {
     const Balance& here = balance[candidate.saving.ipu];
@@ -229,9 +223,8 @@ Status run(const CompileOptions& options, Job& job) {
   const std::vector<EqualRuns> all = find_equal_runs(job.graph);
   if (all.empty()) {
     if (forced) {
-      job.notes.push_back(fmt::format(
-          "memory.outlining = on has no effect: no runs of {} or more operations are equal",
-          kLeastRun));
+      job.notes.push_back(
+          fmt::format("memory.outlining = on has no effect: no runs of {} or more operations are equal", kLeastRun));
     }
     return {};
   }
@@ -239,14 +232,13 @@ Status run(const CompileOptions& options, Job& job) {
   const Workload workload(job.graph, options.device, {options.replicas, options.ipus_per_replica});
   std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
   if (forced && candidates.empty()) {
-    job.notes.push_back(fmt::format(
-        "memory.outlining = on has no effect: for each of {}, copies would take more than half of "
-        "the time of its operations",
-        counted(static_cast<std::uint64_t>(runs_in(all)), "equal run")));
+    job.notes.push_back(
+        fmt::format("memory.outlining = on has no effect: for each of {}, copies would take more than half of "
+                    "the time of its operations",
+                    counted(static_cast<std::uint64_t>(runs_in(all)), "equal run")));
   }
   outline_what_pays(options, forced, bytes,
-                    forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload),
-                    job);
+                    forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload), job);
   return {};
 }
 
@@ -258,8 +250,8 @@ tl::unexpected<Error> outlining_bug(const Function& function, std::string_view w
   return fail(ErrorCode::kBug, fmt::format("pass {}: {}: {}", kName, function.name, what));
 }
 
-/// Reads a region of the job after the pass as if its calls of outlined functions were not there,
-/// and compares it with the region before.
+/// Reads a region of the job after the pass as if its calls of outlined functions were not there, and compares it with
+/// the region before.
 class Inlining {
  public:
   Inlining(const Graph& before, const Graph& after, const Function& function)
@@ -297,8 +289,7 @@ class Inlining {
   /// Whether an operation is the next of those before, apart from what its tensors stand for.
   [[nodiscard]] bool is_next(const Operation& operation) const {
     return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
-           (*was_)[at_].attributes == operation.attributes &&
-           (*was_)[at_].outputs.size() == operation.outputs.size();
+           (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
   /// Whether it only copies to tensors of outlined functions, or back to what they stand for.
@@ -308,8 +299,7 @@ class Inlining {
     }
     for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
       const auto found = stands_for_.find(operation.inputs[k]);
-      if (!is_own(operation.outputs[k]) &&
-          (found == stands_for_.end() || found->second != operation.outputs[k])) {
+      if (!is_own(operation.outputs[k]) && (found == stands_for_.end() || found->second != operation.outputs[k])) {
         return false;
       }
     }
@@ -334,11 +324,10 @@ class Inlining {
       return outlining_bug(function_, fmt::format("adds {}", is.kind));
     }
     const Operation& was = (*was_)[at_++];
-    if (is.kind != was.kind || is.inputs.size() != was.inputs.size() ||
-        is.outputs.size() != was.outputs.size() || in_call(is, call) != was.attributes) {
-      return outlining_bug(
-          function_, fmt::format("{} {} takes the place of {} {}", is.kind, to_text(is.attributes),
-                                 was.kind, to_text(was.attributes)));
+    if (is.kind != was.kind || is.inputs.size() != was.inputs.size() || is.outputs.size() != was.outputs.size() ||
+        in_call(is, call) != was.attributes) {
+      return outlining_bug(function_, fmt::format("{} {} takes the place of {} {}", is.kind, to_text(is.attributes),
+                                                  was.kind, to_text(was.attributes)));
     }
     for (std::size_t k = 0; k < is.inputs.size(); ++k) {
       POPRUN_ASSIGN(const TensorId meant, meant_by(is.inputs[k]));
@@ -357,8 +346,7 @@ class Inlining {
   [[nodiscard]] Status takes_place(TensorId is, TensorId meant, TensorId was) const {
     if (meant != was || after_.tensor(is).type != before_.tensor(was).type ||
         after_.tensor(is).ipu != before_.tensor(was).ipu) {
-      return pass_bug(kName, after_, is,
-                      fmt::format("takes the place of '{}'", before_.tensor(was).name));
+      return pass_bug(kName, after_, is, fmt::format("takes the place of '{}'", before_.tensor(was).name));
     }
     return {};
   }

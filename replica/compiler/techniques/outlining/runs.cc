@@ -66,8 +66,7 @@ void for_each_entry(Operation& operation, auto visit) {
 bool is_on_one_ipu(const Graph& graph, const Operation& operation) {
   const std::uint32_t ipu = graph.tensor(operation.outputs.at(0)).ipu;
   const auto here = [&](TensorId id) { return graph.tensor(id).ipu == ipu; };
-  return std::ranges::all_of(operation.inputs, here) &&
-         std::ranges::all_of(operation.outputs, here);
+  return std::ranges::all_of(operation.inputs, here) && std::ranges::all_of(operation.outputs, here);
 }
 
 /// An operation apart from which tensors, entries and random numbers it names.
@@ -115,23 +114,20 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Whether a function that others call may hold an operation. It has a micro-batch, which those
-  /// of the host have not, so what draws random numbers outside of micro-batches stays there.
+  /// Whether a function that others call may hold an operation. It has a micro-batch, which those of the host have not,
+  /// so what draws random numbers outside of micro-batches stays there.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
-      return called_.contains(graph_.functions[place.function].name) ||
-             !reads_moment(*op, operation.attributes);
+      return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
     }
     if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
       return !reduced->in_background && is_on_one_ipu(graph_, operation);
     }
-    return (Copy::is(operation) || Shard::is(operation) || ReduceScatter::is(operation) ||
-            AllGather::is(operation)) &&
+    return (Copy::is(operation) || Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation)) &&
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Cuts a region where a layer ends or its way back begins, or something that no other function
-  /// may hold is.
+  /// Cuts a region where a layer ends or its way back begins, or something that no other function may hold is.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
@@ -142,8 +138,7 @@ class Search {
                (origin.direction == Direction::kBackward) == (direction == Direction::kBackward);
       };
       std::size_t end = begin;
-      while (end < operations.size() && is_same_part(operations[end].origin) &&
-             may_be_shared(place, operations[end])) {
+      while (end < operations.size() && is_same_part(operations[end].origin) && may_be_shared(place, operations[end])) {
         ++end;
       }
       const Run run{place, begin, end};
@@ -201,9 +196,7 @@ class Search {
     std::map<TensorId, std::uint32_t> locals;
     for (Operation& operation : operations_of(graph_, run).operations) {
       pattern.push_back(number_of(operation));
-      for_each_entry(operation, [&](std::int64_t entry) {
-        pattern.push_back(static_cast<std::uint32_t>(entry));
-      });
+      for_each_entry(operation, [&](std::int64_t entry) { pattern.push_back(static_cast<std::uint32_t>(entry)); });
       for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *tensors) {
           const auto next = static_cast<std::uint32_t>(locals.size());
@@ -231,12 +224,10 @@ class Search {
 
 RunOperations operations_of(const Graph& graph, const Run& run) {
   const auto begin = graph.at(run.place).operations.begin();
-  RunOperations all{{begin + static_cast<std::ptrdiff_t>(run.begin),
-                     begin + static_cast<std::ptrdiff_t>(run.end)}};
+  RunOperations all{{begin + static_cast<std::ptrdiff_t>(run.begin), begin + static_cast<std::ptrdiff_t>(run.end)}};
   std::optional<std::int64_t> least;
   for (Operation& operation : all.operations) {
-    for_each_entry(operation,
-                   [&](std::int64_t entry) { least = std::min(least.value_or(entry), entry); });
+    for_each_entry(operation, [&](std::int64_t entry) { least = std::min(least.value_or(entry), entry); });
   }
   all.entry = least.value_or(0);
   for (Operation& operation : all.operations) {

@@ -18,8 +18,7 @@ struct Run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// The operations that a run has. Entries of remote buffers count from `entry`, the least that the
-/// run names.
+/// The operations that a run has. Entries of remote buffers count from `entry`, the least that the run names.
 struct RunOperations {
   std::vector<Operation> operations;
   std::int64_t entry = 0;
@@ -32,8 +31,8 @@ std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 /// Runs that one function can stand for.
 ///
 /// Operation k of each has the same kind, attributes (but for the names of random
-/// numbers) and IPU as operation k of the others, and its operand j is the same tensor of
-/// `tensors_of`, of the same type. Remote buffers are the same, entries as far from each other.
+/// numbers) and IPU as operation k of the others, and its operand j is the same tensor of `tensors_of`, of the same
+/// type. Remote buffers are the same, entries as far from each other.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
   std::size_t root = 0;   ///< The function that the host runs to reach them, and no other does.
@@ -45,8 +44,8 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 /// The least number of operations of a run: a copy in, a call and a copy out take its place.
 inline constexpr std::size_t kLeastRun = 4;
 
-/// Runs of operations that are equal, no two of which overlap: operators, loads and stores of one
-/// IPU, and what replicas do with shards and gradients while nothing else goes on.
+/// Runs of operations that are equal, no two of which overlap: operators, loads and stores of one IPU, and what
+/// replicas do with shards and gradients while nothing else goes on.
 ///
 ///   layers        what follows one another of one layer of the model, forward and backward apart:
 ///                 what is recomputed has the code of what is forward

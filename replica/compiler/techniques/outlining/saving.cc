@@ -43,8 +43,7 @@ struct Used {
 
 class Cutting {
  public:
-  Cutting(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
-          const Device& device)
+  Cutting(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes, const Device& device)
       : graph_(graph), equal_(equal), bytes_(bytes), device_(device) {
     const Run& first = equal.runs.front();
     ipu_ = graph.tensor(graph.at(first.place).operations[first.begin].outputs.at(0)).ipu;
@@ -110,11 +109,9 @@ class Cutting {
       }
     }
     for (const std::vector<TensorId>& names : same) {
-      const bool is_shared =
-          std::ranges::all_of(names, [&](TensorId id) { return id == names.front(); });
+      const bool is_shared = std::ranges::all_of(names, [&](TensorId id) { return id == names.front(); });
       // What only the region uses, pieces leave to each other.
-      if (is_shared ||
-          reads.only_in(run.place, 0, graph_.at(run.place).operations.size(), names.front())) {
+      if (is_shared || reads.only_in(run.place, 0, graph_.at(run.place).operations.size(), names.front())) {
         continue;
       }
       Used& used = used_.emplace_back(std::move(all[names.front()]));
@@ -158,8 +155,8 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// On tile 0, which has as much of a product as any other. What operators other than products
-/// exchange depends on mappings and is left out, so this is rather too little.
+/// On tile 0, which has as much of a product as any other. What operators other than products exchange depends on
+/// mappings and is left out, so this is rather too little.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
@@ -174,11 +171,11 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Device time of a run's copies: those of its tensors for which `is_copied` holds, in one copy.
-/// What only its region uses is taken for something that functions leave to each other.
+/// Device time of a run's copies: those of its tensors for which `is_copied` holds, in one copy. What only its region
+/// uses is taken for something that functions leave to each other.
 template <typename IsCopied>
-Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place,
-                    const std::vector<RunTensor>& run, const Device& device, IsCopied is_copied) {
+Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
+                    const Device& device, IsCopied is_copied) {
   const std::size_t size = graph.at(place).operations.size();
   std::vector<LinkTransfer> transfers;
   for (const RunTensor& one : run) {
@@ -201,8 +198,7 @@ StepBytes::StepBytes(const Graph& graph, const Device& device, std::int64_t ipus
       step += static_cast<std::uint32_t>(region.operations.size()) + (region.repeat > 1 ? 1U : 0U);
     }
   }
-  by_step_.assign(static_cast<std::size_t>(ipus),
-                  std::vector<Bytes>(liveness.step_count + std::size_t{1}));
+  by_step_.assign(static_cast<std::size_t>(ipus), std::vector<Bytes>(liveness.step_count + std::size_t{1}));
   for (std::size_t t = 0; t < liveness.lives.size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.is_remote()) {
@@ -221,8 +217,7 @@ StepBytes::StepBytes(const Graph& graph, const Device& device, std::int64_t ipus
   for_each_step(graph, [&](const Operation& operation, std::uint32_t at) {
     const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
     if (planned) {
-      by_step_.at(graph.tensor(operation.outputs[0]).ipu)[at] +=
-          planned->plan->temporary_bytes() * device.tiles;
+      by_step_.at(graph.tensor(operation.outputs[0]).ipu)[at] += planned->plan->temporary_bytes() * device.tiles;
     }
   });
 }
@@ -235,8 +230,8 @@ Bytes StepBytes::peak(std::uint32_t ipu) const {
   return *std::ranges::max_element(by_step_.at(ipu));
 }
 
-std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads,
-                                 const StepBytes& bytes, const Device& device) {
+std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
+                                 const Device& device) {
   std::vector<EqualRuns> pieces;
   std::size_t begin = 0;
   for (const std::size_t end : Cutting(graph, equal, reads, bytes, device).ends()) {
@@ -259,8 +254,7 @@ Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem
       for (const Operation& operation : region.operations) {
         if (const std::optional<Call> call = Call::from(operation)) {
           const Function* callee = find_function(graph, call->function);
-          self(self, static_cast<std::size_t>(callee - graph.functions.data()),
-               times * region.repeat);
+          self(self, static_cast<std::size_t>(callee - graph.functions.data()), times * region.repeat);
         }
       }
     }
@@ -286,8 +280,7 @@ Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem
 
 Cycles Workload::time_of(const Operation& operation) const {
   const std::optional<PlannedProduct> planned = plan_operation(graph_, operation, device_);
-  return cost_of_operation(device_, system_, graph_, operation, planned ? &*planned : nullptr)
-      .total();
+  return cost_of_operation(device_, system_, graph_, operation, planned ? &*planned : nullptr).total();
 }
 
 Cycles Workload::busy(std::size_t root, std::uint32_t ipu) const {
@@ -295,8 +288,8 @@ Cycles Workload::busy(std::size_t root, std::uint32_t ipu) const {
   return found == busy_.end() ? Cycles{} : found->second;
 }
 
-Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
-                 const Workload& workload, const Device& device) {
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads, const Workload& workload,
+                 const Device& device) {
   const Run& first = equal.runs.front();
   const std::vector<Operation>& operations = graph.at(first.place).operations;
   Saving saving;
@@ -314,8 +307,8 @@ Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
     const std::int64_t times = workload.executions(place.function) * graph.at(place).repeat;
     saving.working += of_one * times;
     for (const bool RunTensor::*way : {&RunTensor::comes_in, &RunTensor::goes_out}) {
-      const Cycles time = time_to_copy(graph, reads, place, tensors[run], device,
-                                       [way](const RunTensor& one) { return one.*way; });
+      const Cycles time =
+          time_to_copy(graph, reads, place, tensors[run], device, [way](const RunTensor& one) { return one.*way; });
       saving.copies += time > Cycles{} ? kControlCode : Bytes{};
       saving.copying += time * times;
     }

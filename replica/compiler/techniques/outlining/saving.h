@@ -12,8 +12,8 @@
 #include "replica/graph/graph.h"
 #include "replica/machine/machine.h"
 
-/// A function has copies of what it reads, and the weights of a layer stay where they were, too. Of
-/// a long run the copies may be so large that what the shared code saves is lost again.
+/// A function has copies of what it reads, and the weights of a layer stay where they were, too. Of a long run the
+/// copies may be so large that what the shared code saves is lost again.
 /// What outlining saves and takes, by the rules of tiles/demand.h, before anything has a place.
 namespace poprun {
 
@@ -31,14 +31,14 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
 };
 
-/// Equal runs, each cut into pieces at the same operations: as many as take the least on each tile
-/// of the IPU, of code of their copies and of bytes by which copies raise the IPU's peak. Of pieces
-/// that take the same, the fewest; none is shorter than kLeastRun.
+/// Equal runs, each cut into pieces at the same operations: as many as take the least on each tile of the IPU, of code
+/// of their copies and of bytes by which copies raise the IPU's peak. Of pieces that take the same, the fewest; none is
+/// shorter than kLeastRun.
 ///
-/// Requires: `equal` is of `find_equal_runs(graph)`. Deterministic. Cost: the square of the
-/// operations of a run, times its tensors.
-std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads,
-                                 const StepBytes& bytes, const Device& device);
+/// Requires: `equal` is of `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run, times
+/// its tensors.
+std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
+                                 const Device& device);
 
 /// What equal runs save and take if they become one function.
 struct Saving {
@@ -62,9 +62,7 @@ class Workload {
   [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
   /// How often a function runs in one call of its root.
-  [[nodiscard]] std::int64_t executions(std::size_t function) const {
-    return executions_.at(function);
-  }
+  [[nodiscard]] std::int64_t executions(std::size_t function) const { return executions_.at(function); }
 
   /// What an IPU does in one call of a function that the host runs, each operation by itself.
   [[nodiscard]] Cycles busy(std::size_t root, std::uint32_t ipu) const;
@@ -78,7 +76,7 @@ class Workload {
 };
 
 /// Cost: products are planned, which the compiler does later anyway and remembers.
-Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
-                 const Workload& workload, const Device& device);
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads, const Workload& workload,
+                 const Device& device);
 
 }  // namespace poprun

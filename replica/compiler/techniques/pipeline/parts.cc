@@ -36,8 +36,7 @@ TensorId Homes::add(const std::string& name, TensorType type, TensorId like, std
   // Parameters and buffers are saved and trained by their own names alone.
   const Role role = graph_.tensor(like).role == Role::kStream ? Role::kStream : Role::kActivation;
   const TensorId original = graph_.tensor(like).copy_of.value_or(like);
-  const TensorId id = graph_.add_tensor(
-      {name, std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
+  const TensorId id = graph_.add_tensor({name, std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
   homes_.emplace_back(ipu);
   return id;
 }
@@ -121,8 +120,7 @@ Status Parts::take_operation(const Operation& operation) {
       return fail(ErrorCode::kUsage,
                   fmt::format("'{}' is updated by stage {} on IPU {}, but lies on IPU {}; put what "
                               "updates it into one stage",
-                              graph_.tensor(output).name, stage_of(part), ipu_of(part),
-                              *homes_.of(output)));
+                              graph_.tensor(output).name, stage_of(part), ipu_of(part), *homes_.of(output)));
     }
     if (!updates) {
       made_in_[output] = part;
@@ -148,9 +146,8 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
     return homes_.on(tensor, ipu_of(part));
   }
   if (made->second > part) {
-    return fail(ErrorCode::kBug,
-                fmt::format("stage {} reads '{}', which stage {} makes later", stage_of(part),
-                            graph_.tensor(tensor).name, stage_of(made->second)));
+    return fail(ErrorCode::kBug, fmt::format("stage {} reads '{}', which stage {} makes later", stage_of(part),
+                                             graph_.tensor(tensor).name, stage_of(made->second)));
   }
   if (part < stages() || made->second >= stages()) {
     return moved(tensor, part).tensor;
@@ -166,13 +163,13 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
 Parts::Local Parts::streamed(TensorId tensor, std::size_t part) {
   const auto& [stream, field] = fields_.at(tensor);
   Local local{tensor};
-  const bool first = std::ranges::none_of(
-      streams_, [field = field](const Streams& s) { return s.tensors.contains(field); });
+  const bool first =
+      std::ranges::none_of(streams_, [field = field](const Streams& s) { return s.tensors.contains(field); });
   if (first) {
     homes_.settle(tensor, ipu_of(part));
   } else {
-    local.tensor = homes_.add(fmt::format("{}@stage{}", graph_.tensor(tensor).name, part),
-                              graph_.tensor(tensor).type, tensor, ipu_of(part));
+    local.tensor = homes_.add(fmt::format("{}@stage{}", graph_.tensor(tensor).name, part), graph_.tensor(tensor).type,
+                              tensor, ipu_of(part));
   }
   streams_[part].name = stream;
   streams_[part].tensors[field] = local.tensor;
@@ -185,9 +182,8 @@ Parts::Local Parts::moved(TensorId tensor, std::size_t part) {
     return known->second;
   }
   const Local before = moved(tensor, part - 1);
-  const TensorId copy =
-      homes_.add(fmt::format("{}@stage{}", graph_.tensor(tensor).name, stage_of(part)),
-                 graph_.tensor(tensor).type, tensor, ipu_of(part));
+  const TensorId copy = homes_.add(fmt::format("{}@stage{}", graph_.tensor(tensor).name, stage_of(part)),
+                                   graph_.tensor(tensor).type, tensor, ipu_of(part));
   parts_[part - 1].crossing.from_tensors.push_back(before.tensor);
   parts_[part - 1].crossing.to_tensors.push_back(copy);
   return locals_[{tensor, part}] = {copy};
@@ -207,8 +203,7 @@ Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   }
   const std::string name = graph_.tensor(local.tensor).name;
   const TensorType type = graph_.tensor(local.tensor).type;
-  const TensorId stash =
-      homes_.add(name + ".stash", stash_type(type, lengths_[stage]), local.tensor, ipu_of(part));
+  const TensorId stash = homes_.add(name + ".stash", stash_type(type, lengths_[stage]), local.tensor, ipu_of(part));
   const TensorId restored = homes_.add(name + ".restored", type, local.tensor, ipu_of(part));
   Operation stashes = Stash{stash, local.tensor}.operation();
   stashes.origin = origin_of(stage);
@@ -219,8 +214,8 @@ Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// In phases: from the part that makes a tensor to a later one. What the host streams in is kept by
-/// the forward part of the same stage.
+/// In phases: from the part that makes a tensor to a later one. What the host streams in is kept by the forward part of
+/// the same stage.
 Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   const std::size_t stage = stage_of(part);
   const auto forward = locals_.find({tensor, stage});
@@ -239,9 +234,8 @@ Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
     return locals_[{tensor, part}] = {from};
   }
   const Tensor& original = graph_.tensor(made.tensor);
-  const std::string name = part < stages() || maker >= stages()
-                               ? fmt::format("{}@stage{}", original.name, stage)
-                               : original.name + ".restored";
+  const std::string name = part < stages() || maker >= stages() ? fmt::format("{}@stage{}", original.name, stage)
+                                                                : original.name + ".restored";
   const TensorId restored = homes_.add(name, original.type, made.tensor, ipu_of(part));
   Operation restores = Restore{from, restored}.operation();
   restores.origin = origin_of(part);
@@ -256,8 +250,8 @@ TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
     held_[on_own] = made.tensor;
     if (phased_ > 1) {
       const Tensor original = graph_.tensor(made.tensor);
-      const TensorId stash = homes_.add(
-          original.name + ".stash", stash_type(original.type, phased_), made.tensor, ipu_of(maker));
+      const TensorId stash =
+          homes_.add(original.name + ".stash", stash_type(original.type, phased_), made.tensor, ipu_of(maker));
       Operation stashes = Stash{stash, made.tensor}.operation();
       stashes.origin = origin_of(maker);
       parts_[maker].stashes[made.behind].push_back(std::move(stashes));
@@ -271,8 +265,7 @@ TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   return held_.at(on_readers);
 }
 
-/// Lets what another IPU holds of a tensor be brought before part `reader`. Returns what holds it
-/// there.
+/// Lets what another IPU holds of a tensor be brought before part `reader`. Returns what holds it there.
 TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
   const std::uint32_t ipu = ipu_of(reader);
   const std::string name = graph_.tensor(tensor).name;
@@ -280,14 +273,12 @@ TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
   Part& p = parts_[reader];
   if (phased_ == 1) {
     p.brought.from_tensors.push_back(held);
-    p.brought.to_tensors.push_back(
-        homes_.add(fmt::format("{}@ipu{}", name, ipu), type, tensor, ipu));
+    p.brought.to_tensors.push_back(homes_.add(fmt::format("{}@ipu{}", name, ipu), type, tensor, ipu));
     return p.brought.to_tensors.back();
   }
   const TensorId sent = homes_.add(name + ".sent", type, tensor, graph_.tensor(held).ipu);
   const TensorId arrived = homes_.add(name + ".arrived", type, tensor, ipu);
-  const TensorId stash =
-      homes_.add(fmt::format("{}.stash@ipu{}", name, ipu), stash_type(type, phased_), tensor, ipu);
+  const TensorId stash = homes_.add(fmt::format("{}.stash@ipu{}", name, ipu), stash_type(type, phased_), tensor, ipu);
   p.before.push_back(Restore{held, sent}.operation());
   p.brought.from_tensors.push_back(sent);
   p.brought.to_tensors.push_back(arrived);
@@ -298,8 +289,8 @@ TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
 /// What nobody reads goes to the first stage: the host streams whole batches.
 void Parts::finish_streams() {
   for (const auto& [tensor, field] : fields_) {
-    const bool read = std::ranges::any_of(
-        streams_, [place = field.second](const Streams& s) { return s.tensors.contains(place); });
+    const bool read =
+        std::ranges::any_of(streams_, [place = field.second](const Streams& s) { return s.tensors.contains(place); });
     if (!read) {
       streamed(tensor, 0);
     }

@@ -14,8 +14,8 @@
 
 namespace poprun {
 
-/// Which IPU each tensor of a job is at home on, while a pipeline is being built, and replicas of
-/// variables on other IPUs that read them.
+/// Which IPU each tensor of a job is at home on, while a pipeline is being built, and replicas of variables on other
+/// IPUs that read them.
 class Homes {
  public:
   /// Nothing has a home yet.
@@ -48,8 +48,8 @@ class Homes {
 
 /// Operations of one micro-batch, cut into the parts of a pipeline.
 ///
-/// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1,
-/// then the backward parts of stages n - 1 to 0.
+/// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1, then the backward
+/// parts of stages n - 1 to 0.
 ///
 ///   - A tensor that a later part on the same way reads is copied from part to part after each
 ///     cycle: `x@stage2`.
@@ -59,17 +59,17 @@ class Homes {
 ///   - What the host streams in goes to each stage that reads it, in its own cycle.
 ///   - A variable of another IPU has a replica (Homes).
 ///
-/// In phases, where each part works on all micro-batches before the next one begins, whatever a
-/// later part reads is kept in a stash with an entry for each micro-batch, and restored where it is
-/// read: `x.stash`, and `x@stage2` on the same way or `x.restored`. What a part reads of another
-/// IPU is brought to a stash of its own IPU, `x.stash@ipu1`, entry by entry, before it begins. The
-/// last stage's backward part follows its forward part at once and reads the tensors themselves.
+/// In phases, where each part works on all micro-batches before the next one begins, whatever a later part reads is
+/// kept in a stash with an entry for each micro-batch, and restored where it is read: `x.stash`, and `x@stage2` on the
+/// same way or `x.restored`. What a part reads of another IPU is brought to a stash of its own IPU, `x.stash@ipu1`,
+/// entry by entry, before it begins. The last stage's backward part follows its forward part at once and reads the
+/// tensors themselves.
 class Parts {
  public:
-  /// `stash_lengths` by stage; empty if there are no backward parts. `phased`: in phases, the
-  /// number of micro-batches; otherwise 0.
-  Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage,
-        std::vector<std::int64_t> stash_lengths, std::int64_t phased = 0)
+  /// `stash_lengths` by stage; empty if there are no backward parts. `phased`: in phases, the number of micro-batches;
+  /// otherwise 0.
+  Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths,
+        std::int64_t phased = 0)
       : graph_(graph),
         homes_(homes),
         ipu_of_stage_(std::move(ipu_of_stage)),
@@ -78,8 +78,8 @@ class Parts {
         parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
         streams_(ipu_of_stage_.size()) {}
 
-  /// Takes the operations in their order. Errors: kUsage, an operation updates a variable that lies
-  /// on another IPU; kBug, an operation reads what a later part makes.
+  /// Takes the operations in their order. Errors: kUsage, an operation updates a variable that lies on another IPU;
+  /// kBug, an operation reads what a later part makes.
   Status take(const std::vector<Operation>& operations);
 
   /// The operations of a part.
@@ -88,8 +88,8 @@ class Parts {
   /// What moves to the next part after a cycle in which this one ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
-  /// In phases, what brings a part the tensors of one micro-batch that another IPU holds: for all
-  /// of them, before its first one.
+  /// In phases, what brings a part the tensors of one micro-batch that another IPU holds: for all of them, before its
+  /// first one.
   [[nodiscard]] std::vector<Operation> bringing(std::size_t part) const;
 
  private:
@@ -118,9 +118,7 @@ class Parts {
   [[nodiscard]] std::size_t stage_of(std::size_t part) const {
     return part < stages() ? part : 2 * stages() - 1 - part;
   }
-  [[nodiscard]] std::uint32_t ipu_of(std::size_t part) const {
-    return ipu_of_stage_[stage_of(part)];
-  }
+  [[nodiscard]] std::uint32_t ipu_of(std::size_t part) const { return ipu_of_stage_[stage_of(part)]; }
   [[nodiscard]] Origin origin_of(std::size_t part) const;
 
   void take_stream(const StreamIn& stream);
@@ -140,8 +138,8 @@ class Parts {
   std::vector<std::int64_t> lengths_;
   std::int64_t phased_;
   std::vector<Part> parts_;
-  std::vector<Streams> streams_;             ///< By stage.
-  std::map<TensorId, std::size_t> made_in_;  ///< Parts, by tensor that one makes.
+  std::vector<Streams> streams_;                                     ///< By stage.
+  std::map<TensorId, std::size_t> made_in_;                          ///< Parts, by tensor that one makes.
   std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Streams and places.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
   /// In phases, what holds a tensor on an IPU: its stash or, of one micro-batch, itself or a copy.

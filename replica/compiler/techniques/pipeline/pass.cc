@@ -10,8 +10,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Cuts training step and evaluation into the parts of a pipeline, and calls them in the order of
-/// its schedule. The plain job is a pipeline of one stage.
+/// Cuts training step and evaluation into the parts of a pipeline, and calls them in the order of its schedule. The
+/// plain job is a pipeline of one stage.
 namespace poprun::passes::pipeline {
 namespace {
 
@@ -19,8 +19,7 @@ constexpr std::string_view kName = "pipeline";
 
 /// Proportion of a step, in percent, in which stages of equal length are busy.
 double utilisation(std::int64_t micro_batches, std::int64_t stages) {
-  return 100.0 * static_cast<double>(micro_batches) /
-         static_cast<double>(micro_batches + stages - 1);
+  return 100.0 * static_cast<double>(micro_batches) / static_cast<double>(micro_batches + stages - 1);
 }
 
 Status run(const CompileOptions& options, Job& job) {
@@ -32,10 +31,8 @@ Status run(const CompileOptions& options, Job& job) {
   if (job.training && overlaps && ipus.size() > 1 && micro_batches < stages) {
     job.notes.push_back(fmt::format(
         "with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, for {:.1f} %",
-        options.compute_batches > 1 ? "compute batches in a step = "
-                                    : "training.gradient-accumulation = ",
-        micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
-        utilisation(8 * stages, stages)));
+        options.compute_batches > 1 ? "compute batches in a step = " : "training.gradient-accumulation = ",
+        micro_batches, stages, utilisation(micro_batches, stages), 8 * stages, utilisation(8 * stages, stages)));
   }
   if (!job.training && schedule == Schedule::kInterleaved && stages > 1) {
     job.notes.emplace_back(
@@ -68,11 +65,9 @@ Status on_one_ipu(const Graph& graph, const Operation& operation) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const TensorId id : *tensors) {
       if (graph.tensor(id).ipu != graph.tensor(operation.outputs[0]).ipu) {
-        return pass_bug(
-            kName, graph, id,
-            fmt::format("is on IPU {}, but {} of '{}' runs on IPU {}", graph.tensor(id).ipu,
-                        operation.kind, graph.tensor(operation.outputs[0]).name,
-                        graph.tensor(operation.outputs[0]).ipu));
+        return pass_bug(kName, graph, id,
+                        fmt::format("is on IPU {}, but {} of '{}' runs on IPU {}", graph.tensor(id).ipu, operation.kind,
+                                    graph.tensor(operation.outputs[0]).name, graph.tensor(operation.outputs[0]).ipu));
       }
     }
   }
@@ -81,8 +76,7 @@ Status on_one_ipu(const Graph& graph, const Operation& operation) {
 
 /// How often a host function calls another, and whether with rising micro-batches from 0. Adds
 /// what it calls to `called`.
-Status verify_calls(const Function& function, std::int64_t micro_batches,
-                    std::set<std::string>& called) {
+Status verify_calls(const Function& function, std::int64_t micro_batches, std::set<std::string>& called) {
   std::map<std::string, std::int64_t> next;
   for (const Region& region : function.regions) {
     for (const Operation& operation : region.operations) {
@@ -91,10 +85,9 @@ Status verify_calls(const Function& function, std::int64_t micro_batches,
         continue;
       }
       if (call->micro_batch != next[call->function]) {
-        return fail(
-            ErrorCode::kBug,
-            fmt::format("pass {}: {} calls {} with micro-batch {} after {}", kName, function.name,
-                        call->function, call->micro_batch, next[call->function] - 1));
+        return fail(ErrorCode::kBug,
+                    fmt::format("pass {}: {} calls {} with micro-batch {} after {}", kName, function.name,
+                                call->function, call->micro_batch, next[call->function] - 1));
       }
       next[call->function] += region.repeat;
     }
@@ -102,15 +95,15 @@ Status verify_calls(const Function& function, std::int64_t micro_batches,
   for (const auto& [name, count] : next) {
     called.insert(name);
     if (count != micro_batches) {
-      return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {} times, not {}", kName,
-                                               function.name, name, count, micro_batches));
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {} times, not {}", kName, function.name, name,
+                                               count, micro_batches));
     }
   }
   return {};
 }
 
-/// Every operation is there as often as before and runs on one IPU, and every part is called once
-/// for each micro-batch, in order. That values reach the right ones is for equivalence to prove.
+/// Every operation is there as often as before and runs on one IPU, and every part is called once for each micro-batch,
+/// in order. That values reach the right ones is for equivalence to prove.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   if (work_of(before.graph) != work_of(after.graph)) {
     return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));
@@ -126,12 +119,11 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   }
   std::set<std::string> called;
   if (after.training) {
-    POPRUN_TRY(verify_calls(after.graph.functions.at(after.training->begin.function),
-                            options.gradient_accumulation, called));
+    POPRUN_TRY(
+        verify_calls(after.graph.functions.at(after.training->begin.function), options.gradient_accumulation, called));
   }
   if (after.evaluation) {
-    POPRUN_TRY(verify_calls(after.graph.functions.at(after.evaluation->function),
-                            options.evaluation_batches, called));
+    POPRUN_TRY(verify_calls(after.graph.functions.at(after.evaluation->function), options.evaluation_batches, called));
   }
   for (const Function& function : after.graph.functions) {
     if (!called.contains(function.name) && find_function(before.graph, function.name) == nullptr) {

@@ -14,8 +14,7 @@
 namespace poprun {
 namespace {
 
-void add_use(const Graph& graph, const Operation& operation, const std::set<TensorId>& variables,
-             PhaseUse& use) {
+void add_use(const Graph& graph, const Operation& operation, const std::set<TensorId>& variables, PhaseUse& use) {
   for (const TensorId id : operation.inputs) {
     if (variables.contains(id) && !use.writes.contains(id)) {
       use.reads.insert(id);
@@ -29,8 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// The regions of `train` that name a tensor, up to the update. Regions are indices, and 0 is
-/// begin.
+/// The regions of `train` that name a tensor, up to the update. Regions are indices, and 0 is begin.
 struct Named {
   std::optional<std::size_t> first;  ///< After begin.
   std::size_t last = 0;
@@ -101,8 +99,7 @@ class PhaseOrder {
     std::vector<Operation> taken;
     std::vector<Operation> rest;
     for (const Operation& operation : train_[0].operations) {
-      const bool is_constant =
-          operation.inputs.empty() && find_machine_operation(operation.kind) == nullptr;
+      const bool is_constant = operation.inputs.empty() && find_machine_operation(operation.kind) == nullptr;
       const bool moves = is_constant && operation.outputs.size() == 1 &&
                          graph_.tensor(operation.outputs[0]).role == Role::kGradient &&
                          before_first_use(operation) > 0 && names_once(operation.outputs[0]);
@@ -126,15 +123,12 @@ class PhaseOrder {
     if (named == named_.end()) {
       return 0;
     }
-    const bool is_phase =
-        std::ranges::find(step_.phases, *named->second.first, &Place::region) != step_.phases.end();
+    const bool is_phase = std::ranges::find(step_.phases, *named->second.first, &Place::region) != step_.phases.end();
     return is_phase ? *named->second.first - 1 : 0;
   }
 
   /// The first region from `region` on that an operation of the update may move to.
-  [[nodiscard]] std::size_t slot_from(std::size_t region) const {
-    return *std::ranges::lower_bound(slots_, region);
-  }
+  [[nodiscard]] std::size_t slot_from(std::size_t region) const { return *std::ranges::lower_bound(slots_, region); }
 
   /// An operation of the update, or a part of an all-reduce.
   struct Moved {
@@ -187,8 +181,8 @@ class PhaseOrder {
            (reduced && !reduced->in_background);
   }
 
-  /// To the first region in which everything is there that the operation reads, and nothing reads
-  /// any more what it writes.
+  /// To the first region in which everything is there that the operation reads, and nothing reads any more what it
+  /// writes.
   void raise(Moved& moved) {
     const Operation& operation = moved.operation;
     moved.slot = may_move(operation) ? slots_.front() : step_.update.region;
@@ -240,8 +234,7 @@ class PhaseOrder {
 
 }  // namespace
 
-PhaseUse use_in_phase(const Graph& graph, const Region& phase,
-                      const std::set<TensorId>& variables) {
+PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<TensorId>& variables) {
   PhaseUse use;
   for (const Operation& operation : phase.operations) {
     const std::optional<Call> call = Call::from(operation);
@@ -273,8 +266,7 @@ std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place
       }
     }
   }
-  for (std::size_t r = 0; !phases.empty() && r < graph.functions[phases[0].function].regions.size();
-       ++r) {
+  for (std::size_t r = 0; !phases.empty() && r < graph.functions[phases[0].function].regions.size(); ++r) {
     for (const Operation& operation : graph.at({phases[0].function, r}).operations) {
       for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *tensors) {
@@ -286,9 +278,8 @@ std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place
   std::set<TensorId> found;
   for (const auto& [id, at] : used_in) {
     const std::size_t p = *at.begin();
-    const bool is_near = std::ranges::all_of(regions[id], [&](std::size_t r) {
-      return r + 1 == phases[p].region || r == behind(phases, p).region;
-    });
+    const bool is_near = std::ranges::all_of(
+        regions[id], [&](std::size_t r) { return r + 1 == phases[p].region || r == behind(phases, p).region; });
     if (at.size() == 1 && is_near) {
       found.insert(id);
     }

@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// What a phase, a region that calls parts for every micro-batch, does with some variables. Passes
-/// that keep variables elsewhere bring them once for the whole phase.
+/// What a phase, a region that calls parts for every micro-batch, does with some variables. Passes that keep variables
+/// elsewhere bring them once for the whole phase.
 struct PhaseUse {
   std::set<std::string> functions;  ///< That it calls.
   std::set<TensorId> reads;         ///< Before anything in the phase writes them.
@@ -31,8 +31,8 @@ Place behind(const std::vector<Place>& phases, std::size_t p);
 /// The place of `distance` regions after another one of its function; before it, if negative.
 Place beside(Place place, int distance);
 
-/// Moves what a phased training step does for one phase to that phase, so that its gradients live
-/// no longer than the phase does and its variables need not come back for their update:
+/// Moves what a phased training step does for one phase to that phase, so that its gradients live no longer than the
+/// phase does and its variables need not come back for their update:
 ///
 ///   begin     w0.acc = 0, w1.acc = 0                begin
 ///   phase 1   w1.acc += ..               ->         w1.acc = 0
@@ -42,14 +42,14 @@ Place beside(Place place, int distance);
 ///             w1 = sgd(w1, w1.acc)                  phase 0   w0.acc += ..
 ///                                                   update    all_reduce(w0.acc), ..
 ///
-/// A gradient's constant first value moves to the region before the first phase that uses it. Of
-/// the update, an operation moves to the region after the last phase that matters to it: one that
-/// writes what it reads, or names what it writes. So weights whose update depends on all gradients,
-/// such as with a limit for their norm, change at the end. What changes no variable moves no
-/// further than it is needed, and what the host is sent stays. An all-reduce is divided for that.
+/// A gradient's constant first value moves to the region before the first phase that uses it. Of the update, an
+/// operation moves to the region after the last phase that matters to it: one that writes what it reads, or names what
+/// it writes. So weights whose update depends on all gradients, such as with a limit for their norm, change at the end.
+/// What changes no variable moves no further than it is needed, and what the host is sent stays. An all-reduce is
+/// divided for that.
 ///
-/// A step that ends early has changed nothing all the same: every micro-batch has been read by the
-/// end of the last forward phase.
+/// A step that ends early has changed nothing all the same: every micro-batch has been read by the end of the last
+/// forward phase.
 ///
 /// Requires: regions as `make_pipeline` makes them; step.phases is set.
 void order_phases(Graph& graph, const TrainingStep& step);

@@ -24,8 +24,8 @@ std::size_t part_of(const Slot& slot, std::size_t stages) {
   return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
 }
 
-/// The copies at the end of a cycle. Whatever moves between IPUs shares their links, in one copy.
-/// What moves within an IPU is a copy of that IPU's own, for which no other waits.
+/// The copies at the end of a cycle. Whatever moves between IPUs shares their links, in one copy. What moves within an
+/// IPU is a copy of that IPU's own, for which no other waits.
 class Copies {
  public:
   explicit Copies(const Graph& graph) : graph_(graph) {}
@@ -33,8 +33,7 @@ class Copies {
   /// Requires: no transfer before this one writes `from`.
   void add(TensorId from, TensorId to) {
     const std::uint32_t ipu = graph_.tensor(to).ipu;
-    const std::optional<std::uint32_t> within =
-        graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
+    const std::optional<std::uint32_t> within = graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
     const auto reader = read_in_.find(to);  // Whose copy must not be after this one.
     std::size_t k = reader == read_in_.end() ? 0 : reader->second;
     while (k < copies_.size() && copies_[k].within != within) {
@@ -66,11 +65,10 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
 };
 
-/// The calls of one cycle, and the copies at its end. What crosses several parts moves on before
-/// the next micro-batch's takes its place, so later parts come first.
-void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
-               const std::vector<std::string>& names, std::size_t stages,
-               std::vector<Operation>& operations) {
+/// The calls of one cycle, and the copies at its end. What crosses several parts moves on before the next micro-batch's
+/// takes its place, so later parts come first.
+void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
+               std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
   for (const Slot& slot : cycle.slots) {
     const std::size_t part = part_of(slot, stages);
@@ -89,10 +87,9 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
   copies.append_to(operations);
 }
 
-/// The regions before a phase: one that brings it the tensors that another IPU holds, for every
-/// micro-batch, if there are any, then an empty one.
-std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase,
-                                   std::size_t stages) {
+/// The regions before a phase: one that brings it the tensors that another IPU holds, for every micro-batch, if there
+/// are any, then an empty one.
+std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
     const std::vector<Operation> more = parts.bringing(part_of(slot, stages));
@@ -105,16 +102,15 @@ std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repea
     return {{1, std::move(brings)}, {1, {}}};
   }
   const Slot& first = phase.cycles[0].slots[0];
-  const std::string name = fmt::format(
-      "{}{}.{}", kBring, first.part == Part::kForward ? "forward" : "backward", first.stage);
+  const std::string name =
+      fmt::format("{}{}.{}", kBring, first.part == Part::kForward ? "forward" : "backward", first.stage);
   const Place place = graph.add_function(name, {1})[0];
   graph.at(place).operations = std::move(brings);
   return {{phase.rounds, {Call{name, 0}.operation()}}, {1, {}}};
 }
 
 /// Functions for the parts, and regions that call them in the timetable's order.
-std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& timetable,
-                              std::string_view forward) {
+std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& timetable, std::string_view forward) {
   Graph& graph = job.graph;
   const std::size_t stages = timetable.ipu_of_stage.size();
   std::vector<std::string> names;
@@ -127,13 +123,12 @@ std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& tim
     const bool is_backward = part >= stages;
     const std::size_t stage = is_backward ? 2 * stages - 1 - part : part;
     names.back() = fmt::format("{}.{}", is_backward ? "backward" : forward, stage);
-    job.parts[names.back()] = {
-        .stage = static_cast<std::uint32_t>(stage),
-        .ipu = timetable.ipu_of_stage[stage],
-        .is_backward = is_backward,
-        .recomputes = std::ranges::any_of(operations, [](const Operation& operation) {
-          return operation.origin.direction == Direction::kRecomputed;
-        })};
+    job.parts[names.back()] = {.stage = static_cast<std::uint32_t>(stage),
+                               .ipu = timetable.ipu_of_stage[stage],
+                               .is_backward = is_backward,
+                               .recomputes = std::ranges::any_of(operations, [](const Operation& operation) {
+                                 return operation.origin.direction == Direction::kRecomputed;
+                               })};
     const Place place = graph.add_function(names.back(), {1})[0];
     graph.at(place).operations = std::move(operations);
   }
@@ -163,12 +158,11 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What
-/// no stage asks for, such as the learning rate as it arrives, is on the first stage's IPU.
+/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What no stage asks for,
+/// such as the learning rate as it arrives, is on the first stage's IPU.
 class Rest {
  public:
-  Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu)
-      : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
+  Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
   /// Tensors without a home get it where the operation that makes them is.
   void settle(const Region& region) {
@@ -178,9 +172,8 @@ class Rest {
     }
   }
 
-  /// Each operation that computes reads tensors of its IPU, and each exchange is one IPU's. What
-  /// this region or `body` writes is copied where the region first needs it; other variables have
-  /// replicas.
+  /// Each operation that computes reads tensors of its IPU, and each exchange is one IPU's. What this region or `body`
+  /// writes is copied where the region first needs it; other variables have replicas.
   void localise(Region& region, const std::set<TensorId>& body) {
     std::set<TensorId> changes = written_in(region);
     changes.insert(body.begin(), body.end());
@@ -247,12 +240,11 @@ class Rest {
     for (const Operation& reader : region.operations) {
       const std::uint32_t ipu = ipu_of(reader);
       const bool reads = std::ranges::find(reader.inputs, tensor) != reader.inputs.end();
-      if (!reads || !computes(reader) || homes_.of(tensor) == ipu ||
-          brought_.contains({tensor, ipu})) {
+      if (!reads || !computes(reader) || homes_.of(tensor) == ipu || brought_.contains({tensor, ipu})) {
         continue;
       }
-      const TensorId copied = homes_.add(fmt::format("{}@ipu{}", graph_.tensor(tensor).name, ipu),
-                                         graph_.tensor(tensor).type, tensor, ipu);
+      const TensorId copied =
+          homes_.add(fmt::format("{}@ipu{}", graph_.tensor(tensor).name, ipu), graph_.tensor(tensor).type, tensor, ipu);
       brought_[{tensor, ipu}] = copied;
       copy.from_tensors.push_back(tensor);
       copy.to_tensors.push_back(copied);
@@ -265,8 +257,8 @@ class Rest {
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
 
-/// Puts copies between IPUs, and what depends on them, after all that an IPU can do on its own: no
-/// IPU waits for another before it must.
+/// Puts copies between IPUs, and what depends on them, after all that an IPU can do on its own: no IPU waits for
+/// another before it must.
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;
   std::vector<Operation> others;
@@ -276,16 +268,14 @@ void put_own_work_first(Region& region) {
     const bool waits =
         Copy::is(operation) ||
         std::ranges::any_of(operation.inputs, [&](TensorId id) { return written.contains(id); }) ||
-        std::ranges::any_of(operation.outputs,
-                            [&](TensorId id) { return written.contains(id) || read.contains(id); });
+        std::ranges::any_of(operation.outputs, [&](TensorId id) { return written.contains(id) || read.contains(id); });
     if (waits) {
       read.insert(operation.inputs.begin(), operation.inputs.end());
       written.insert(operation.outputs.begin(), operation.outputs.end());
     }
     (waits ? others : own).push_back(std::move(operation));
   }
-  own.insert(own.end(), std::make_move_iterator(others.begin()),
-             std::make_move_iterator(others.end()));
+  own.insert(own.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
   region.operations = std::move(own);
 }
 
@@ -318,12 +308,12 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
     const Tensor& tensor = job.graph.tensor(variable);
     const Bytes bytes = job.graph.bytes({variable});
     if (bytes >= kWorthANote) {
-      job.notes.push_back(fmt::format(
-          "IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
-          "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
-          "IPU",
-          tensor.ipu, fmt::join(ipus, " and "), tensor.name,
-          mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
+      job.notes.push_back(
+          fmt::format("IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
+                      "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
+                      "IPU",
+                      tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+                      mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
     }
   }
 }
@@ -345,11 +335,10 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     lengths.push_back(stash_length(schedule, stages, stage, body.repeat));
   }
-  Parts parts(job.graph, homes, job.ipu_of_stage, lengths,
-              schedule == Schedule::kPhased ? body.repeat : 0);
+  Parts parts(job.graph, homes, job.ipu_of_stage, lengths, schedule == Schedule::kPhased ? body.repeat : 0);
   POPRUN_TRY(parts.take(body.operations));
-  const std::vector<Region> cycles = add_parts(
-      job, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
+  const std::vector<Region> cycles =
+      add_parts(job, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
   std::vector<Region>& train = job.graph.functions.at(step.micro_batch.function).regions;
   train.erase(train.begin() + 1);
   train.insert(train.begin() + 1, cycles.begin(), cycles.end());
@@ -372,8 +361,8 @@ Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
   POPRUN_TRY(parts.take(body.operations));
   const bool alone = schedule == Schedule::kSequential || schedule == Schedule::kPhased;
   const Schedule forward = alone ? Schedule::kSequential : Schedule::kGrouped;
-  std::vector<Region> cycles = add_parts(
-      job, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
+  std::vector<Region> cycles =
+      add_parts(job, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
   job.graph.functions.at(job.evaluation->function).regions = std::move(cycles);
   return {};
 }
@@ -401,8 +390,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
   std::vector<Region*> regions;
   for (Function& function : graph.functions) {
     if (!called.contains(function.name)) {
-      std::ranges::transform(function.regions, std::back_inserter(regions),
-                             [](Region& region) { return &region; });
+      std::ranges::transform(function.regions, std::back_inserter(regions), [](Region& region) { return &region; });
     }
   }
   // State lies where the update, the last region to name it, changes its parameter.
@@ -416,10 +404,9 @@ Status make_pipeline(Job& job, Schedule schedule) {
   }
   for (const auto& [variable, replica] : homes.replicas()) {
     if (body.contains(variable)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("'{}' changes in every micro-batch, but stages on two IPUs read it; "
-                              "put them into one stage",
-                              graph.tensor(variable).name));
+      return fail(ErrorCode::kUsage, fmt::format("'{}' changes in every micro-batch, but stages on two IPUs read it; "
+                                                 "put them into one stage",
+                                                 graph.tensor(variable).name));
     }
   }
   for (Region* region : regions) {

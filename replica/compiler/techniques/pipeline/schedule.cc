@@ -11,8 +11,7 @@
 namespace poprun {
 namespace {
 
-constexpr std::array kSchedules = {Schedule::kSequential, Schedule::kGrouped,
-                                   Schedule::kInterleaved};
+constexpr std::array kSchedules = {Schedule::kSequential, Schedule::kGrouped, Schedule::kInterleaved};
 
 /// A part and the cycle in which it works on micro-batch 0.
 struct Start {
@@ -64,24 +63,21 @@ Rhythm rhythm_of(Schedule schedule, const std::vector<std::uint32_t>& ipu_of_sta
   return rhythm;
 }
 
-/// Appends the cycles of one round, a period long. A part that starts in round k works on
-/// micro-batch `round - k`, or pauses where there is none.
-void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches,
-               Repeat& repeat) {
+/// Appends the cycles of one round, a period long. A part that starts in round k works on micro-batch `round - k`, or
+/// pauses where there is none.
+void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches, Repeat& repeat) {
   const std::size_t first = repeat.cycles.size();
   repeat.cycles.resize(first + static_cast<std::size_t>(rhythm.period));
   for (const Start& start : rhythm.starts) {
     Slot slot = start.slot;
     slot.micro_batch = round - start.cycle / rhythm.period;
     if (0 <= slot.micro_batch && slot.micro_batch < micro_batches) {
-      repeat.cycles[first + static_cast<std::size_t>(start.cycle % rhythm.period)].slots.push_back(
-          slot);
+      repeat.cycles[first + static_cast<std::size_t>(start.cycle % rhythm.period)].slots.push_back(slot);
     }
   }
 }
 
-Timetable phased_table(std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
-                       bool training) {
+Timetable phased_table(std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches, bool training) {
   const auto stages = static_cast<std::uint32_t>(ipu_of_stage.size());
   Timetable table{Schedule::kPhased, std::move(ipu_of_stage), micro_batches, training, {}};
   const auto slot = [&table](std::uint32_t stage, Part part) {
@@ -123,12 +119,12 @@ Result<Schedule> parse_schedule(std::string_view name) {
     }
     names.emplace_back(name_of(schedule));
   }
-  return fail(ErrorCode::kUsage, "[pipeline] schedule = " + std::string(name) +
-                                     ": no such schedule; " + suggestion(name, names));
+  return fail(ErrorCode::kUsage,
+              "[pipeline] schedule = " + std::string(name) + ": no such schedule; " + suggestion(name, names));
 }
 
-Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,
-                         std::int64_t micro_batches, bool training) {
+Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
+                         bool training) {
   POPRUN_CHECK(!ipu_of_stage.empty() && micro_batches > 0);
   if (schedule == Schedule::kPhased) {
     return phased_table(std::move(ipu_of_stage), micro_batches, training);
@@ -162,8 +158,7 @@ Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_st
   return table;
 }
 
-std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
-                          std::int64_t micro_batches) {
+std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches) {
   POPRUN_CHECK(stage < stages && micro_batches > 0);
   const std::int64_t to_last = stages - 1 - stage;
   switch (schedule) {

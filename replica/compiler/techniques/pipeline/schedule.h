@@ -31,8 +31,7 @@ enum class Schedule : std::uint8_t {
 /// "sequential", "grouped", "interleaved" or "phased".
 std::string_view name_of(Schedule schedule);
 
-/// The inverse of `name_of` for the schedules that a job can name: all but phased. Errors: kUsage,
-/// lists the names.
+/// The inverse of `name_of` for the schedules that a job can name: all but phased. Errors: kUsage, lists the names.
 Result<Schedule> parse_schedule(std::string_view name);
 
 /// Half of a stage.
@@ -50,9 +49,8 @@ struct Slot {
 
 /// Slots between two synchronisations. What crosses from stage to stage moves at the cycle's end.
 struct Cycle {
-  /// By IPU, then forward before backward; forward parts by rising stage, backward parts by falling
-  /// stage. Executing them in this order meets every dependency within the cycle, on IPUs with
-  /// several stages too.
+  /// By IPU, then forward before backward; forward parts by rising stage, backward parts by falling stage. Executing
+  /// them in this order meets every dependency within the cycle, on IPUs with several stages too.
   std::vector<Slot> slots;  ///< Never empty.
 };
 
@@ -71,8 +69,8 @@ struct Timetable {
   std::vector<Repeat> repeats;  ///< In order of execution.
 };
 
-/// The table of `micro_batches` passing through n stages, where stage s works on ipu_of_stage[s];
-/// without training, forward parts only. Cycle in which micro-batch i is worked on (all from 0):
+/// The table of `micro_batches` passing through n stages, where stage s works on ipu_of_stage[s]; without training,
+/// forward parts only. Cycle in which micro-batch i is worked on (all from 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s
@@ -83,22 +81,21 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
-/// A part works in the cycle after the one whose result it needs, but for the last stage of grouped
-/// and phased, whose backward part follows its forward part within the cycle.
+/// A part works in the cycle after the one whose result it needs, but for the last stage of grouped and phased, whose
+/// backward part follows its forward part within the cycle.
 ///
-/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is
-/// unrolled where no two rounds are alike. Phased has a repeat of one cycle for each phase: a stage
-/// on one way, or the last one on both. Cost: O(n²), whatever the number of micro-batches.
+/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is unrolled where no two
+/// rounds are alike. Phased has a repeat of one cycle for each phase: a stage on one way, or the last one on both.
+/// Cost: O(n²), whatever the number of micro-batches.
 ///
 /// Requires: at least one stage and one micro-batch.
-Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,
-                         std::int64_t micro_batches, bool training);
+Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
+                         bool training);
 
-/// Most micro-batches at once whose forward part of `stage` has begun and whose backward part has
-/// not ended: how many versions of an activation of that stage must be kept. 1 without a stash.
+/// Most micro-batches at once whose forward part of `stage` has begun and whose backward part has not ended: how many
+/// versions of an activation of that stage must be kept. 1 without a stash.
 ///
 /// Requires: stage < stages, micro_batches > 0.
-std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
-                          std::int64_t micro_batches);
+std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);
 
 }  // namespace poprun

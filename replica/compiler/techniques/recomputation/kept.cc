@@ -62,8 +62,7 @@ void for_each_activation(const MicroBatch& micro_batch, Visit visit) {
 /// The layer that the forward pass ends in.
 std::int32_t last_layer(const MicroBatch& micro_batch) {
   for (Index i = micro_batch.backward(); i > 0; --i) {
-    if (const std::int32_t layer = micro_batch.operations()[i - 1].origin.layer;
-        layer != kNoLayer) {
+    if (const std::int32_t layer = micro_batch.operations()[i - 1].origin.layer; layer != kNoLayer) {
       return layer;
     }
   }
@@ -84,25 +83,23 @@ void keep_layer_inputs(const MicroBatch& micro_batch, std::vector<bool>& kept) {
   }
 }
 
-tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch,
-                               std::string_view key, const std::string& text) {
+tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch, std::string_view key,
+                               const std::string& text) {
   std::vector<std::string> names;
-  for_each_activation(micro_batch, [&](TensorId id, const Operation& /*maker*/) {
-    names.push_back(graph.tensor(id).name);
-  });
+  for_each_activation(micro_batch,
+                      [&](TensorId id, const Operation& /*maker*/) { names.push_back(graph.tensor(id).name); });
   const std::string close = nearest(text, names);
   names.resize(std::min(names.size(), kExamples));
-  return fail(ErrorCode::kUsage,
-              fmt::format("{} = {}: no activation of the model that can be recomputed has such a "
-                          "name; {}",
-                          key, text,
-                          close.empty() ? fmt::format("there are {} ...", fmt::join(names, ", "))
-                                        : fmt::format("did you mean {}?", close)));
+  return fail(ErrorCode::kUsage, fmt::format("{} = {}: no activation of the model that can be recomputed has such a "
+                                             "name; {}",
+                                             key, text,
+                                             close.empty() ? fmt::format("there are {} ...", fmt::join(names, ", "))
+                                                           : fmt::format("did you mean {}?", close)));
 }
 
 /// The activations whose names `text` matches.
-Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micro_batch,
-                                      std::string_view key, const std::string& text) {
+Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micro_batch, std::string_view key,
+                                      const std::string& text) {
   std::vector<TensorId> found;
   if (text.empty()) {
     return found;
@@ -115,8 +112,7 @@ Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micr
       }
     });
   } catch (const std::regex_error& error) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} = {}: not a regular expression: {}", key, text, error.what()));
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: not a regular expression: {}", key, text, error.what()));
   }
   if (found.empty()) {
     return no_match(graph, micro_batch, key, text);
@@ -149,8 +145,8 @@ Result<Recomputation> parse_recomputation(std::string_view name) {
   const auto* const found = std::ranges::find(kNames, name);
   if (found == kNames.end()) {
     const std::vector<std::string> names(kNames.begin(), kNames.end());
-    return fail(ErrorCode::kUsage, fmt::format("pipeline.recomputation = {}: no such mode; {}",
-                                               name, suggestion(name, names)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("pipeline.recomputation = {}: no such mode; {}", name, suggestion(name, names)));
   }
   return static_cast<Recomputation>(found - kNames.begin());
 }
@@ -161,8 +157,8 @@ Recomputation default_recomputation(std::size_t stages, bool is_sequential) {
 
 MicroBatch::MicroBatch(const Graph& graph, Place place)
     : operations_(graph.at(place).operations), makers_(graph.tensors().size(), kNone) {
-  const auto first = std::ranges::find(operations_, Direction::kBackward,
-                                       [](const Operation& o) { return o.origin.direction; });
+  const auto first =
+      std::ranges::find(operations_, Direction::kBackward, [](const Operation& o) { return o.origin.direction; });
   backward_ = static_cast<Index>(first - operations_.begin());
   const Ties ties = ties_of(graph, operations_);
   const auto is_updated = [&ties](TensorId id) { return ties.updated[index_of(id)]; };
@@ -170,10 +166,8 @@ MicroBatch::MicroBatch(const Graph& graph, Place place)
   for (Index i = 0; i < backward_; ++i) {
     const Operation& operation = operations_[i];
     last_stage_ = std::max(last_stage_, operation.origin.stage);
-    if (find_operator(operation.kind) != nullptr &&
-        std::ranges::none_of(operation.inputs, is_updated) &&
-        std::ranges::none_of(operation.outputs, is_updated) &&
-        std::ranges::none_of(operation.outputs, is_reported)) {
+    if (find_operator(operation.kind) != nullptr && std::ranges::none_of(operation.inputs, is_updated) &&
+        std::ranges::none_of(operation.outputs, is_updated) && std::ranges::none_of(operation.outputs, is_reported)) {
       for (const TensorId id : operation.outputs) {
         makers_[index_of(id)] = i;
       }
@@ -181,8 +175,7 @@ MicroBatch::MicroBatch(const Graph& graph, Place place)
   }
 }
 
-std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch,
-                          std::size_t tensor_count) {
+std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count) {
   POPRUN_CHECK(mode != Recomputation::kStandard);
   std::vector<bool> kept(tensor_count, true);
   if (mode == Recomputation::kNone) {
@@ -191,9 +184,8 @@ std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch,
   const std::int32_t last = last_layer(micro_batch);
   for_each_activation(micro_batch, [&](TensorId id, const Operation& maker) {
     const bool in_last_stage = maker.origin.stage == micro_batch.last_stage();
-    kept[index_of(id)] =
-        (mode == Recomputation::kPipeline && in_last_stage) ||
-        (mode == Recomputation::kLayer && in_last_stage && maker.origin.layer == last);
+    kept[index_of(id)] = (mode == Recomputation::kPipeline && in_last_stage) ||
+                         (mode == Recomputation::kLayer && in_last_stage && maker.origin.layer == last);
   });
   if (mode == Recomputation::kLayer) {
     keep_layer_inputs(micro_batch, kept);
@@ -216,21 +208,17 @@ Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_
   POPRUN_ASSIGN(chosen.kept, matches(graph, micro_batch, kCheckpoints, options.checkpoints));
   POPRUN_ASSIGN(chosen.recomputed, matches(graph, micro_batch, kRecompute, options.recompute));
   const std::set<TensorId> recomputed(chosen.recomputed.begin(), chosen.recomputed.end());
-  const auto both = std::ranges::find_if(
-      chosen.kept, [&recomputed](TensorId id) { return recomputed.contains(id); });
+  const auto both = std::ranges::find_if(chosen.kept, [&recomputed](TensorId id) { return recomputed.contains(id); });
   if (both != chosen.kept.end()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("'{}' matches both {} and {}; it can be kept or recomputed, not both",
-                            graph.tensor(*both).name, kCheckpoints, kRecompute));
+    return fail(ErrorCode::kUsage, fmt::format("'{}' matches both {} and {}; it can be kept or recomputed, not both",
+                                               graph.tensor(*both).name, kCheckpoints, kRecompute));
   }
   return chosen;
 }
 
-bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, std::uint32_t stage,
-                 TensorId tensor) {
+bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, std::uint32_t stage, TensorId tensor) {
   const Index maker = micro_batch.maker(tensor);
-  return maker != MicroBatch::kNone && !kept[index_of(tensor)] &&
-         micro_batch.operations()[maker].origin.stage == stage;
+  return maker != MicroBatch::kNone && !kept[index_of(tensor)] && micro_batch.operations()[maker].origin.stage == stage;
 }
 
 ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& kept) {
@@ -256,8 +244,7 @@ ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& ke
   return plan;
 }
 
-void insert_clones(Graph& graph, Place place, const ClonePlan& plan,
-                   const std::vector<bool>& kept) {
+void insert_clones(Graph& graph, Place place, const ClonePlan& plan, const std::vector<bool>& kept) {
   const MicroBatch micro_batch(graph, place);
   const std::vector<Operation>& operations = micro_batch.operations();
   std::vector<Operation> rewritten(operations.begin(), operations.begin() + micro_batch.backward());

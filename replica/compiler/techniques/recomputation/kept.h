@@ -14,8 +14,7 @@
 /// Forward operations that run again in the backward pass.
 namespace poprun {
 
-/// What is kept of a stage's activations. Everything else that the backward pass reads is
-/// recomputed from it.
+/// What is kept of a stage's activations. Everything else that the backward pass reads is recomputed from it.
 enum class Recomputation : std::uint8_t {
   kNone,      ///< Everything.
   kStandard,  ///< What makes the least work within a memory goal.
@@ -30,21 +29,20 @@ std::string_view name_of(Recomputation mode);
 /// The inverse of `name_of`. Errors: kUsage, lists the names.
 Result<Recomputation> parse_recomputation(std::string_view name);
 
-/// What holds for a job that says nothing: kPipeline where several stages work at the same time, so
-/// that activations wait in stashes, otherwise kNone. The launcher, which cannot know the model's
-/// stages, shows what it expects by the same rule (launcher/options/pipeline.cc).
+/// What holds for a job that says nothing: kPipeline where several stages work at the same time, so that activations
+/// wait in stashes, otherwise kNone. The launcher, which cannot know the model's stages, shows what it expects by the
+/// same rule (launcher/options/pipeline.cc).
 Recomputation default_recomputation(std::size_t stages, bool is_sequential);
 
 struct RecomputationOptions {
   Recomputation mode = Recomputation::kNone;
-  std::string
-      checkpoints;  ///< Activations whose names it matches (ECMAScript) are kept; empty: none.
-  std::string recompute;  ///< Likewise, activations that are recomputed.
-  double memory = 0.5;    ///< Goal of kStandard: proportion of the IPU's memory.
+  std::string checkpoints;  ///< Activations whose names it matches (ECMAScript) are kept; empty: none.
+  std::string recompute;    ///< Likewise, activations that are recomputed.
+  double memory = 0.5;      ///< Goal of kStandard: proportion of the IPU's memory.
 };
 
-/// A micro-batch's operations by index: the forward pass, then from the first backward operation on
-/// the backward pass. Valid as long as the region stays as it is.
+/// A micro-batch's operations by index: the forward pass, then from the first backward operation on the backward pass.
+/// Valid as long as the region stays as it is.
 class MicroBatch {
  public:
   using Index = std::uint32_t;
@@ -57,9 +55,8 @@ class MicroBatch {
   /// Forward operations come before it.
   [[nodiscard]] Index backward() const { return backward_; }
 
-  /// The forward operation that makes a tensor and can run again with the same result, or kNone.
-  /// Those that update a tensor or read one that is updated, exchange data with the host, or give
-  /// what the step reports, cannot.
+  /// The forward operation that makes a tensor and can run again with the same result, or kNone. Those that update a
+  /// tensor or read one that is updated, exchange data with the host, or give what the step reports, cannot.
   [[nodiscard]] Index maker(TensorId tensor) const { return makers_.at(index_of(tensor)); }
 
   [[nodiscard]] std::uint32_t last_stage() const { return last_stage_; }
@@ -73,13 +70,12 @@ class MicroBatch {
 
 /// By tensor: true if it is kept. Tensors without a MicroBatch::maker always are.
 ///
-/// kLayer keeps what crosses a layer's boundary within a stage, residual connections too, and the
-/// last layer of the last stage: its backward pass follows at once, so recomputing it saves
-/// nothing. That is why kPipeline keeps all of the last stage.
+/// kLayer keeps what crosses a layer's boundary within a stage, residual connections too, and the last layer of the
+/// last stage: its backward pass follows at once, so recomputing it saves nothing. That is why kPipeline keeps all of
+/// the last stage.
 ///
 /// Requires: mode != kStandard.
-std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch,
-                          std::size_t tensor_count);
+std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count);
 
 /// Activations whose fate the job has chosen by name.
 struct ChosenByName {
@@ -89,18 +85,18 @@ struct ChosenByName {
   void apply_to(std::vector<bool>& kept_tensors) const;
 };
 
-/// Errors: kUsage, a pattern that is none, that matches nothing that can be recomputed, or that
-/// matches what the other one does.
+/// Errors: kUsage, a pattern that is none, that matches nothing that can be recomputed, or that matches what the other
+/// one does.
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// By backward operation, from MicroBatch::backward() on: the forward operations whose clones run
-/// directly before it, rising.
+/// By backward operation, from MicroBatch::backward() on: the forward operations whose clones run directly before it,
+/// rising.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
-/// What must run again so that the backward pass reads no activation of its own stage that is not
-/// kept. A clone stands directly before the first backward operation that needs it, so a segment's
-/// recomputed values live only while its backward operations run; each operation has at most one.
+/// What must run again so that the backward pass reads no activation of its own stage that is not kept. A clone stands
+/// directly before the first backward operation that needs it, so a segment's recomputed values live only while its
+/// backward operations run; each operation has at most one.
 ///
 ///   kept: x            x = ..                x = ..
 ///                      a = relu(x)           a = relu(x)
@@ -111,17 +107,15 @@ using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 ///                                            b' = f(b.recomputed, ..)
 ///                      a' = g(a, b')         a' = g(a.recomputed, b')
 ///
-/// `kept`: by tensor; matters for tensors with a maker. Values from another stage are read as they
-/// are: they are inputs of the stage. Cost: linear.
+/// `kept`: by tensor; matters for tensors with a maker. Values from another stage are read as they are: they are inputs
+/// of the stage. Cost: linear.
 ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& kept);
 
-/// True if an operation of `stage` in the backward pass, or a clone there, reads a clone's value
-/// instead of the tensor.
-bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, std::uint32_t stage,
-                 TensorId tensor);
+/// True if an operation of `stage` in the backward pass, or a clone there, reads a clone's value instead of the tensor.
+bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, std::uint32_t stage, TensorId tensor);
 
-/// Rewrites the region by a plan for the same `kept`. Clones have the original's attributes, so
-/// they draw the same random numbers, and write tensors called NAME.recomputed.
+/// Rewrites the region by a plan for the same `kept`. Clones have the original's attributes, so they draw the same
+/// random numbers, and write tensors called NAME.recomputed.
 void insert_clones(Graph& graph, Place place, const ClonePlan& plan, const std::vector<bool>& kept);
 
 }  // namespace poprun

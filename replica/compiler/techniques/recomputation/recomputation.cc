@@ -32,8 +32,7 @@ bool recomputes(Recomputation mode, const MicroBatch& micro_batch, const ChosenB
   const Recomputation most = mode == Recomputation::kStandard ? Recomputation::kAll : mode;
   std::vector<bool> kept = kept_by(most, micro_batch, tensor_count);
   chosen.apply_to(kept);
-  return std::ranges::any_of(plan_clones(micro_batch, kept),
-                             [](const auto& clones) { return !clones.empty(); });
+  return std::ranges::any_of(plan_clones(micro_batch, kept), [](const auto& clones) { return !clones.empty(); });
 }
 
 std::set<std::uint32_t> stages_of(const ClonePlan& plan, const MicroBatch& micro_batch) {
@@ -48,18 +47,15 @@ std::set<std::uint32_t> stages_of(const ClonePlan& plan, const MicroBatch& micro
 
 /// "the only stage", "stage 3", "stages 0, 1".
 std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t last) {
-  return last == 0
-             ? "the only stage"
-             : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
+  return last == 0 ? "the only stage"
+                   : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
 /// Why a job recomputes nothing. Nothing where kStandard has found no need to.
-std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked,
-                                             const MicroBatch& micro_batch,
+std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
-  const std::string what =
-      fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
+  const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
   if (asked.mode == Recomputation::kNone) {
     return "pipeline.recomputation-checkpoints has no effect without recomputation: every "
            "activation is kept";
@@ -78,15 +74,13 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked,
     return fmt::format("{}: the model is a single stage, {}", what, kAtOnce);
   }
   if (asked.mode == Recomputation::kLayer && micro_batch.last_stage() == 0) {
-    return fmt::format("{}: the backward pass reads only inputs of layers and the last layer, {}",
-                       what, kAtOnce);
+    return fmt::format("{}: the backward pass reads only inputs of layers and the last layer, {}", what, kAtOnce);
   }
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// In which stages recomputation takes time and saves no memory, such as those whose backward pass
-/// follows their forward pass at once; nothing where there are none. `memories` is the
-/// micro-batch's. Cost: linear in the operations.
+/// In which stages recomputation takes time and saves no memory, such as those whose backward pass follows their
+/// forward pass at once; nothing where there are none. `memories` is the micro-batch's. Cost: linear in the operations.
 std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -104,20 +98,17 @@ std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBa
     return std::nullopt;
   }
   const bool only_last = vain == std::vector{micro_batch.last_stage()} && recomputing.size() > 1;
-  return fmt::format("pipeline.recomputation = {} takes time and saves no memory in {}{}",
-                     name_of(mode), stages_text(vain, micro_batch.last_stage()),
-                     only_last && mode == Recomputation::kAll
-                         ? "; recomputation = pipeline skips that stage"
-                         : "");
+  return fmt::format("pipeline.recomputation = {} takes time and saves no memory in {}{}", name_of(mode),
+                     stages_text(vain, micro_batch.last_stage()),
+                     only_last && mode == Recomputation::kAll ? "; recomputation = pipeline skips that stage" : "");
 }
 
 constexpr std::string_view kName = "recomputation";
 
 bool applies(const CompileOptions& options) {
   const PipelineOptions& pipeline = options.pipeline;
-  return in_training(options) &&
-         (pipeline.recomputation != name_of(Recomputation::kNone) ||
-          !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
+  return in_training(options) && (pipeline.recomputation != name_of(Recomputation::kNone) ||
+                                  !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
 }
 
 /// What the job asks for, or its default. Errors: kUsage, no such mode.
@@ -157,17 +148,15 @@ Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, doub
   for (MicroBatch::Index i = 0; i < micro_batch.backward(); ++i) {
     const Operation& operation = micro_batch.operations()[i];
     const auto planned = plan_operation(job.graph, operation, options.device);
-    const DeviceTime time =
-        cost_of_operation(options.device, {options.replicas, options.ipus_per_replica}, job.graph,
-                          operation, planned ? &*planned : nullptr);
+    const DeviceTime time = cost_of_operation(options.device, {options.replicas, options.ipus_per_replica}, job.graph,
+                                              operation, planned ? &*planned : nullptr);
     goal.work.push_back(time.total().count());
   }
   return goal;
 }
 
 Status run(const CompileOptions& options, Job& job) {
-  POPRUN_ASSIGN(const RecomputationOptions asked,
-                asked_for(options.pipeline, job.ipu_of_stage.size()));
+  POPRUN_ASSIGN(const RecomputationOptions asked, asked_for(options.pipeline, job.ipu_of_stage.size()));
   const Place place = job.training->micro_batch;
   const MicroBatch micro_batch(job.graph, place);
   POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(job.graph, micro_batch, asked));
@@ -185,18 +174,16 @@ Status run(const CompileOptions& options, Job& job) {
   const ClonePlan plan = plan_clones(micro_batch, kept);
   if (std::ranges::none_of(plan, [](const auto& clones) { return !clones.empty(); })) {
     const bool is_asked_for = !options.pipeline.recomputation.empty() || !asked.checkpoints.empty();
-    if (auto note = note_of_no_effect(asked, micro_batch, chosen, kept.size());
-        note && is_asked_for) {
+    if (auto note = note_of_no_effect(asked, micro_batch, chosen, kept.size()); note && is_asked_for) {
       job.notes.push_back(*std::move(note));
     }
     return {};
   }
-  const bool is_by_rule =
-      asked.mode != Recomputation::kStandard && asked.mode != Recomputation::kNone;
+  const bool is_by_rule = asked.mode != Recomputation::kStandard && asked.mode != Recomputation::kNone;
   if (is_by_rule && !options.pipeline.recomputation.empty()) {
     POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
-    StageMemories memories(job.graph, micro_batch, job.graph.at(job.training->update),
-                           job.ipu_of_stage, std::move(stash_lengths));
+    StageMemories memories(job.graph, micro_batch, job.graph.at(job.training->update), job.ipu_of_stage,
+                           std::move(stash_lengths));
     if (auto note = note_of_vain_stages(asked.mode, micro_batch, memories, plan, kept)) {
       job.notes.push_back(*std::move(note));
     }
@@ -206,20 +193,18 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 bool equal_but_inputs(const Operation& a, const Operation& b) {
-  return a.kind == b.kind && a.outputs == b.outputs && a.attributes == b.attributes &&
-         a.origin == b.origin;
+  return a.kind == b.kind && a.outputs == b.outputs && a.attributes == b.attributes && a.origin == b.origin;
 }
 
 bool equal(const Operation& a, const Operation& b) {
   return equal_but_inputs(a, b) && a.inputs == b.inputs;
 }
 
-/// Walks through the rewritten micro-batch beside the one before. `kept`: by tensor, what the
-/// backward pass may read as it is, if its stage makes it.
+/// Walks through the rewritten micro-batch beside the one before. `kept`: by tensor, what the backward pass may read as
+/// it is, if its stage makes it.
 class Verifier {
  public:
-  Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch,
-           std::vector<bool> kept)
+  Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch, std::vector<bool> kept)
       : before_(before.graph),
         after_(after.graph),
         place_(before.training->micro_batch),
@@ -248,10 +233,8 @@ class Verifier {
 
  private:
   [[nodiscard]] tl::unexpected<Error> bug(const Operation& operation, std::string_view what) const {
-    const std::string name =
-        operation.outputs.empty() ? "" : " '" + after_.tensor(operation.outputs[0]).name + "'";
-    return fail(ErrorCode::kBug,
-                fmt::format("pass {}: {}{} {}", kName, operation.kind, name, what));
+    const std::string name = operation.outputs.empty() ? "" : " '" + after_.tensor(operation.outputs[0]).name + "'";
+    return fail(ErrorCode::kBug, fmt::format("pass {}: {}{} {}", kName, operation.kind, name, what));
   }
 
   [[nodiscard]] Status nothing_else_changed() const {
@@ -259,8 +242,7 @@ class Verifier {
       const Tensor& was = before_.tensors()[t];
       const Tensor& is = after_.tensors()[t];
       if (was.name != is.name || was.type != is.type || was.role != is.role || was.ipu != is.ipu) {
-        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)},
-                        "is a different tensor");
+        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)}, "is a different tensor");
       }
     }
     for (std::size_t f = 0; f < before_.functions.size(); ++f) {
@@ -268,10 +250,9 @@ class Verifier {
         const Region& was = before_.at({f, r});
         const Region& is = after_.at({f, r});
         const bool is_rewritten = f == place_.function && r == place_.region;
-        if (was.repeat != is.repeat ||
-            (!is_rewritten && !std::ranges::equal(was.operations, is.operations, equal))) {
-          return fail(ErrorCode::kBug, fmt::format("pass {}: function {} is a different one", kName,
-                                                   before_.functions[f].name));
+        if (was.repeat != is.repeat || (!is_rewritten && !std::ranges::equal(was.operations, is.operations, equal))) {
+          return fail(ErrorCode::kBug,
+                      fmt::format("pass {}: function {} is a different one", kName, before_.functions[f].name));
         }
       }
     }
@@ -281,8 +262,7 @@ class Verifier {
   /// The operation that a clone's output says it comes from, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
     const std::optional<TensorId> original = after_.tensor(output).copy_of;
-    if (!original || index_of(output) < before_.tensors().size() ||
-        index_of(*original) >= before_.tensors().size()) {
+    if (!original || index_of(output) < before_.tensors().size() || index_of(*original) >= before_.tensors().size()) {
       return nullptr;
     }
     const auto writes = [id = *original](const Operation& operation) {
@@ -297,9 +277,8 @@ class Verifier {
     const Operation* original = clone.outputs.empty() ? nullptr : original_of(clone.outputs[0]);
     Origin origin = clone.origin;
     origin.direction = Direction::kForward;
-    if (original == nullptr || clone.kind != original->kind ||
-        clone.attributes != original->attributes || origin != original->origin ||
-        clone.outputs.size() != original->outputs.size()) {
+    if (original == nullptr || clone.kind != original->kind || clone.attributes != original->attributes ||
+        origin != original->origin || clone.outputs.size() != original->outputs.size()) {
       return bug(clone, "is no clone of a forward operation");
     }
     if (maker(original->outputs[0]) != original) {
@@ -320,8 +299,8 @@ class Verifier {
     return {};
   }
 
-  /// Every input is the original's, or on the way back the clone of it in the same stage; what is
-  /// not kept must be the clone.
+  /// Every input is the original's, or on the way back the clone of it in the same stage; what is not kept must be the
+  /// clone.
   Status check_inputs(const Operation& operation, const Operation& original, bool backward) const {
     if (operation.inputs.size() != original.inputs.size()) {
       return bug(operation, "has different inputs");
@@ -332,12 +311,11 @@ class Verifier {
       const auto clone = clone_of_.find(was);
       const bool reads_clone = backward && clone != clone_of_.end() && clone->second == is;
       if (is != was && !reads_clone) {
-        return bug(operation, fmt::format("reads '{}' in the place of '{}'", after_.tensor(is).name,
-                                          after_.tensor(was).name));
+        return bug(operation,
+                   fmt::format("reads '{}' in the place of '{}'", after_.tensor(is).name, after_.tensor(was).name));
       }
       if (is == was && backward && must_be_recomputed(was, operation.origin.stage)) {
-        return bug(operation, fmt::format("reads '{}', which is neither kept nor recomputed",
-                                          after_.tensor(is).name));
+        return bug(operation, fmt::format("reads '{}', which is neither kept nor recomputed", after_.tensor(is).name));
       }
     }
     return {};
@@ -362,18 +340,15 @@ class Verifier {
   std::map<TensorId, TensorId> clone_of_;
 };
 
-/// The forward pass and everything outside the micro-batch are as they were. Every clone is an
-/// operation of the forward pass that can run again, once, from the same values. And the backward
-/// pass reads what is kept, or clones. Which operations can run again, MicroBatch says, and what is
-/// kept, `kept_by` and `choose_by_name`.
+/// The forward pass and everything outside the micro-batch are as they were. Every clone is an operation of the forward
+/// pass that can run again, once, from the same values. And the backward pass reads what is kept, or clones. Which
+/// operations can run again, MicroBatch says, and what is kept, `kept_by` and `choose_by_name`.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
-  POPRUN_ASSIGN(const RecomputationOptions asked,
-                asked_for(options.pipeline, before.ipu_of_stage.size()));
+  POPRUN_ASSIGN(const RecomputationOptions asked, asked_for(options.pipeline, before.ipu_of_stage.size()));
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);
   POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(before.graph, micro_batch, asked));
   // What "standard" recomputes is its own choice.
-  const Recomputation rule =
-      asked.mode == Recomputation::kStandard ? Recomputation::kNone : asked.mode;
+  const Recomputation rule = asked.mode == Recomputation::kStandard ? Recomputation::kNone : asked.mode;
   std::vector<bool> kept = kept_by(rule, micro_batch, before.graph.tensors().size());
   chosen.apply_to(kept);
   return Verifier(before, after, micro_batch, std::move(kept)).run();

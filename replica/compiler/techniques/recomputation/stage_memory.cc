@@ -14,9 +14,8 @@ bool updates(const Operation& operation, TensorId output) {
 
 }  // namespace
 
-StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
-                             const Region& update, std::vector<std::uint32_t> ipu_of_stage,
-                             std::vector<std::int64_t> stash_lengths)
+StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
+                             std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths)
     : graph_(graph),
       micro_batch_(micro_batch),
       update_(update),
@@ -73,8 +72,7 @@ std::vector<Bytes> StageMemories::variables() const {
   return variables;
 }
 
-std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan,
-                                                const std::vector<bool>& kept) {
+std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan, const std::vector<bool>& kept) {
   std::vector<StageMemory> memories;
   for (std::uint32_t stage = 0; stage < operations_.size(); ++stage) {
     walk(stage, plan, kept);
@@ -83,8 +81,7 @@ std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan,
   return memories;
 }
 
-void StageMemories::walk(std::uint32_t stage, const ClonePlan& plan,
-                         const std::vector<bool>& kept) {
+void StageMemories::walk(std::uint32_t stage, const ClonePlan& plan, const std::vector<bool>& kept) {
   for (const std::size_t key : touched_) {
     lives_[key] = {};
   }
@@ -109,8 +106,7 @@ void StageMemories::walk(std::uint32_t stage, const ClonePlan& plan,
   }
 }
 
-void StageMemories::name_operands(const Operation& operation, bool is_clone,
-                                  const std::vector<bool>& kept) {
+void StageMemories::name_operands(const Operation& operation, bool is_clone, const std::vector<bool>& kept) {
   for (const TensorId id : operation.inputs) {
     name(id, in_backward_ && reads_clone(micro_batch_, kept, operation.origin.stage, id));
   }

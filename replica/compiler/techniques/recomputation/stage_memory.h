@@ -19,24 +19,21 @@ struct StageMemory {
 
 /// What the stages of a pipeline need, for any choice of what is kept.
 ///
-/// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first
-/// operation that names it to the last. With a stash length above 1, what the stage keeps does not
-/// live on between its parts, because it lies in the stash. With length 1, it lies there only where
-/// other stages run on the same IPU meanwhile; at the stage's own peak it is then counted twice.
+/// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first operation that names
+/// it to the last. With a stash length above 1, what the stage keeps does not live on between its parts, because it
+/// lies in the stash. With length 1, it lies there only where other stages run on the same IPU meanwhile; at the
+/// stage's own peak it is then counted twice.
 class StageMemories {
  public:
-  /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive
-  /// this.
+  /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive this.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                 std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 
   /// By stage. Cost: linear in the operations.
-  [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan,
-                                                 const std::vector<bool>& kept);
+  [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU
-  /// that names a variable, the first such stage holds it or a copy; state belongs to the stage of
-  /// the parameter it is updated with.
+  /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU that names a
+  /// variable, the first such stage holds it or a copy; state belongs to the stage of the parameter it is updated with.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:

@@ -47,8 +47,8 @@ struct Candidate {
 
 class Chooser {
  public:
-  Chooser(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
-          const ChosenByName& chosen, const StandardGoal& goal)
+  Chooser(const Graph& graph, const MicroBatch& micro_batch, const Region& update, const ChosenByName& chosen,
+          const StandardGoal& goal)
       : graph_(graph),
         micro_batch_(micro_batch),
         chosen_(chosen),
@@ -77,8 +77,8 @@ class Chooser {
       choice.fullest = std::max(choice.fullest, price.memory);
       choice.recomputed += static_cast<double>(price.work);
     }
-    choice.recomputed /= static_cast<double>(std::max<std::int64_t>(
-        1, std::accumulate(goal_.work.begin(), goal_.work.end(), std::int64_t{0})));
+    choice.recomputed /= static_cast<double>(
+        std::max<std::int64_t>(1, std::accumulate(goal_.work.begin(), goal_.work.end(), std::int64_t{0})));
     return choice;
   }
 
@@ -92,8 +92,7 @@ class Chooser {
       std::vector<Candidate>& stage = stages_[operation(i).origin.stage];
       for (const TensorId id : operation(i).inputs) {
         const Index maker = micro_batch_.maker(id);
-        if (maker != MicroBatch::kNone &&
-            operation(maker).origin.stage == operation(i).origin.stage) {
+        if (maker != MicroBatch::kNone && operation(maker).origin.stage == operation(i).origin.stage) {
           stage[places[maker]].last_use = static_cast<Index>(stage.size());
         }
       }
@@ -110,15 +109,13 @@ class Chooser {
         const Index maker = micro_batch_.maker(id);
         if (maker != MicroBatch::kNone && operation(maker).origin.stage == reader.origin.stage &&
             needed.insert(id).second) {
-          stages_[reader.origin.stage][places[maker]].needed +=
-              graph_.tensor(id).type.bytes().count();
+          stages_[reader.origin.stage][places[maker]].needed += graph_.tensor(id).type.bytes().count();
         }
       }
     }
   }
 
-  /// Making a tensor again costs its operation, and those before it whose results are not needed
-  /// for themselves.
+  /// Making a tensor again costs its operation, and those before it whose results are not needed for themselves.
   void weigh() {
     std::vector<double> cycles(micro_batch_.backward(), 0);
     std::vector<bool> is_needed(micro_batch_.backward(), false);
@@ -158,8 +155,7 @@ class Chooser {
     for (const auto& [threshold, bytes] : prices) {
       below += bytes;
       const auto share = static_cast<std::int64_t>(found.size() + 1);
-      if (below * static_cast<std::int64_t>(kThresholds) >= total * share &&
-          found.size() + 1 < kThresholds) {
+      if (below * static_cast<std::int64_t>(kThresholds) >= total * share && found.size() + 1 < kThresholds) {
         found.push_back(threshold);
       }
     }
@@ -196,8 +192,7 @@ class Chooser {
   }
 
   /// Cuts a stage into segments, and keeps what crosses a cut.
-  void cut(const std::vector<Candidate>& stage, const Setting& setting,
-           std::vector<bool>& kept) const {
+  void cut(const std::vector<Candidate>& stage, const Setting& setting, std::vector<bool>& kept) const {
     if (setting.threshold < 0 || setting.segments == 1) {
       return;
     }
@@ -256,8 +251,8 @@ class Chooser {
                    : std::pair(a.memory, a.work) < std::pair(b.memory, b.work);
   }
 
-  void take_better(const std::vector<Setting>& next, const std::vector<Price>& next_prices,
-                   std::vector<Setting>& best, std::vector<Price>& prices) const {
+  void take_better(const std::vector<Setting>& next, const std::vector<Price>& next_prices, std::vector<Setting>& best,
+                   std::vector<Price>& prices) const {
     for (std::size_t ipu = 0; ipu < best.size(); ++ipu) {
       if (is_better(next_prices[ipu], prices[ipu])) {
         best[ipu] = next[ipu];
@@ -293,8 +288,8 @@ class Chooser {
 
 }  // namespace
 
-CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes,
-                               const std::vector<std::int64_t>& cost, std::int64_t limit) {
+CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
+                               std::int64_t limit) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
   std::vector<std::int64_t> least(size + 1, 0);  ///< Cost of the cuts before a place, its own too.
   std::vector<std::uint32_t> previous(size + 1, 0);
@@ -324,32 +319,30 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes,
   return cuts;
 }
 
-StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch,
-                               const Region& update, const ChosenByName& chosen,
-                               const StandardGoal& goal) {
+StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
+                               const ChosenByName& chosen, const StandardGoal& goal) {
   return Chooser(graph, micro_batch, update, chosen, goal).run();
 }
 
 std::string note_of(const StandardChoice& choice, const StandardGoal& goal) {
   const std::string needs = mebibytes_text(static_cast<std::uint64_t>(choice.fullest.count()));
-  const std::string had = fmt::format(
-      "{} (pipeline.recomputation-memory = {})",
-      mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
+  const std::string had =
+      fmt::format("{} (pipeline.recomputation-memory = {})",
+                  mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
   if (choice.fullest > goal.memory()) {
     return fmt::format(
         "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {} "
         "at least, recomputing {:.0f} % of the forward pass",
         had, needs, 100 * choice.recomputed);
   }
-  return choice.recomputed == 0
-             ? fmt::format(
-                   "pipeline.recomputation = standard recomputes nothing: without it, the "
-                   "fullest IPU needs about {} of {}",
-                   needs, had)
-             : fmt::format(
-                   "pipeline.recomputation = standard recomputes {:.0f} % of the forward "
-                   "pass; the fullest IPU needs about {} of {}",
-                   100 * choice.recomputed, needs, had);
+  return choice.recomputed == 0 ? fmt::format(
+                                      "pipeline.recomputation = standard recomputes nothing: without it, the "
+                                      "fullest IPU needs about {} of {}",
+                                      needs, had)
+                                : fmt::format(
+                                      "pipeline.recomputation = standard recomputes {:.0f} % of the forward "
+                                      "pass; the fullest IPU needs about {} of {}",
+                                      100 * choice.recomputed, needs, had);
 }
 
 }  // namespace poprun

@@ -13,13 +13,12 @@ namespace poprun {
 /// A place between two operations of a list, named by the number of operations before it.
 using CutPlaces = std::vector<std::uint32_t>;
 
-/// Cuts a list of operations into segments of at most `limit` bytes, through places that together
-/// cost least; the first such choice. An operation above the limit is a segment of its own.
+/// Cuts a list of operations into segments of at most `limit` bytes, through places that together cost least; the first
+/// such choice. An operation above the limit is a segment of its own.
 ///
-/// `bytes[i]`: what operation i adds to its segment. `cost[i]`: bytes of a cut after operation i.
-/// Cost: linear.
-CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes,
-                               const std::vector<std::int64_t>& cost, std::int64_t limit);
+/// `bytes[i]`: what operation i adds to its segment. `cost[i]`: bytes of a cut after operation i. Cost: linear.
+CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
+                               std::int64_t limit);
 
 /// What the standard mode has to go by.
 struct StandardGoal {
@@ -40,19 +39,17 @@ struct StandardChoice {
   double recomputed = 0;   ///< Proportion of the forward pass's work that runs again.
 };
 
-/// What to keep so that every IPU stays within its memory at the least recomputed work; where that
-/// is impossible, what needs the least memory. What the job has chosen by name stays so.
+/// What to keep so that every IPU stays within its memory at the least recomputed work; where that is impossible, what
+/// needs the least memory. What the job has chosen by name stays so.
 ///
-/// Each IPU's choice is the best of a family. An activation is kept if making it again costs more
-/// cycles a byte than a threshold, so that cheap ones (activation functions, dropout, additions)
-/// are recomputed before products; the rest of a stage is cut at its narrowest places into segments
-/// of a size limit, whose inputs are kept too. Last, the end of each stage is kept as far as memory
-/// lasts, since its backward operations come first.
+/// Each IPU's choice is the best of a family. An activation is kept if making it again costs more cycles a byte than a
+/// threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products; the rest of
+/// a stage is cut at its narrowest places into segments of a size limit, whose inputs are kept too. Last, the end of
+/// each stage is kept as far as memory lasts, since its backward operations come first.
 ///
 /// Deterministic. Cost: linear in the operations, some sixty times.
-StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch,
-                               const Region& update, const ChosenByName& chosen,
-                               const StandardGoal& goal);
+StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
+                               const ChosenByName& chosen, const StandardGoal& goal);
 
 /// What a job is told of the choice.
 std::string note_of(const StandardChoice& choice, const StandardGoal& goal);

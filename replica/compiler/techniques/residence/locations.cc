@@ -52,8 +52,7 @@ std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::str
     const std::size_t end = std::min(name.find('.', at), name.size());
     const std::string part = name.substr(at, end - at);
     const bool is_number =
-        !part.empty() && part.size() < 10 &&
-        std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c); });
+        !part.empty() && part.size() < 10 && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c); });
     plain += is_number ? "#" : part;
     if (is_number) {
       numbers.push_back(std::stoll(part));
@@ -71,14 +70,13 @@ void add_buffers(Graph& graph, const std::vector<TensorId>& variables) {
   for (const TensorId id : variables) {
     const Tensor& tensor = graph.tensor(id);
     auto [name, numbers] = without_numbers(tensor.name);
-    alike[{tensor.ipu, tensor.role, tensor.type.data, tensor.type.shape, name}].emplace_back(
-        std::move(numbers), id);
+    alike[{tensor.ipu, tensor.role, tensor.type.data, tensor.type.shape, name}].emplace_back(std::move(numbers), id);
   }
   for (auto& [key, members] : alike) {
     std::ranges::sort(members);
     const Tensor first = graph.tensor(members.front().second);
-    Tensor buffer{first.name + ".remote", stash_type(first.type, std::ssize(members)), first.role,
-                  first.keeps_f32, first.ipu};
+    Tensor buffer{first.name + ".remote", stash_type(first.type, std::ssize(members)), first.role, first.keeps_f32,
+                  first.ipu};
     buffer.memory = Memory::kStreaming;
     const TensorId id = graph.add_tensor(std::move(buffer));
     for (std::size_t entry = 0; entry < members.size(); ++entry) {
@@ -92,12 +90,10 @@ bool reduces(const Operation& operation) {
   return (all && !all->in_background) || ReduceScatter::is(operation);
 }
 
-/// Gives each off-chip accumulator a reduction of its own, right before what names it first, or the
-/// shard of it.
+/// Gives each off-chip accumulator a reduction of its own, right before what names it first, or the shard of it.
 class SplitReductions {
  public:
-  SplitReductions(Region& region, const std::set<TensorId>& off_chip)
-      : region_(region), off_chip_(off_chip) {}
+  SplitReductions(Region& region, const std::set<TensorId>& off_chip) : region_(region), off_chip_(off_chip) {}
 
   void run() {
     for (Operation& operation : region_.operations) {
@@ -135,10 +131,7 @@ class SplitReductions {
       const bool is_own = off_chip_.contains(tensor);
       Operation& part =
           is_own
-              ? waiting_
-                    .try_emplace(
-                        tensor,
-                        Operation{operation.kind, {}, {}, operation.attributes, operation.origin})
+              ? waiting_.try_emplace(tensor, Operation{operation.kind, {}, {}, operation.attributes, operation.origin})
                     .first->second
               : rest;
       part.inputs.push_back(tensor);
@@ -196,8 +189,7 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that nothing reads after this region. Returns those whose first stay writes
-  /// them.
+  /// `dead`: variables that nothing reads after this region. Returns those whose first stay writes them.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
@@ -244,8 +236,7 @@ class RegionLoads {
       }
       for (const TensorId id : used) {
         std::vector<Stay>& stays = all[id];
-        if (stays.empty() || i - stays.back().last > kKeepOperations ||
-            stays.back().last < last_call) {
+        if (stays.empty() || i - stays.back().last > kKeepOperations || stays.back().last < last_call) {
           const bool is_there = stays.empty() && present.contains(id);
           stays.push_back({i, i, !is_there && names(operation.inputs, id)});
         }
@@ -294,9 +285,7 @@ class PhaseLoads {
   }
 
   /// Whether a phase calls a function, which finds everything loaded.
-  [[nodiscard]] bool calls(const std::string& function) const {
-    return functions_.contains(function);
-  }
+  [[nodiscard]] bool calls(const std::string& function) const { return functions_.contains(function); }
 
   [[nodiscard]] Around around(Place place) const {
     const auto found = around_.find(place.region);
@@ -335,14 +324,11 @@ class PhaseLoads {
 
  private:
   [[nodiscard]] bool is_written(Place place, TensorId id) const {
-    return std::ranges::any_of(graph_.at(place).operations, [id](const Operation& operation) {
-      return names(operation.outputs, id);
-    });
+    return std::ranges::any_of(graph_.at(place).operations,
+                               [id](const Operation& operation) { return names(operation.outputs, id); });
   }
 
-  [[nodiscard]] bool is_around(Place place) const {
-    return !phases_.empty() && place.function == phases_[0].function;
-  }
+  [[nodiscard]] bool is_around(Place place) const { return !phases_.empty() && place.function == phases_[0].function; }
 
   Graph& graph_;
   const std::vector<Place>& phases_;
@@ -388,8 +374,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     try {
       overrides.emplace_back(std::regex(one.tensors), &one);
     } catch (const std::regex_error&) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("memory.location: '{}' is no regular expression", one.tensors));
+      return fail(ErrorCode::kUsage, fmt::format("memory.location: '{}' is no regular expression", one.tensors));
     }
   }
   std::vector<Location> locations;
@@ -400,8 +385,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     Location location{id, kept, options.*kind.storage == Storage::kOffChip, kind.option};
     if (location.off_chip && tensor.type.elements() < options.off_chip_elements_min) {
       location.off_chip = false;
-      location.why = fmt::format("fewer than {} elements (memory.off-chip-min-elements)",
-                                 options.off_chip_elements_min);
+      location.why =
+          fmt::format("fewer than {} elements (memory.off-chip-min-elements)", options.off_chip_elements_min);
     }
     for (const auto& [expression, one] : overrides) {
       if (std::regex_search(tensor.name, expression)) {
@@ -418,8 +403,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
   return locations;
 }
 
-void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
-                   const std::optional<Place>& update, const std::vector<Place>& phases) {
+void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,
+                   const std::vector<Place>& phases) {
   std::set<TensorId> variables;
   std::set<TensorId> accumulators;
   for (const Location& location : locations) {
@@ -445,9 +430,8 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
       const Place place{f, r};
       const bool is_last = update && update->function == f && update->region == r;
       SplitReductions(graph.at(place), accumulators).run();
-      of_phases.note_written(
-          place, RegionLoads(graph, graph.at(place), variables)
-                     .run(is_last ? accumulators : std::set<TensorId>{}, of_phases.around(place)));
+      of_phases.note_written(place, RegionLoads(graph, graph.at(place), variables)
+                                        .run(is_last ? accumulators : std::set<TensorId>{}, of_phases.around(place)));
     }
   }
   of_phases.run();

@@ -13,8 +13,7 @@
 #include "replica/compiler/techniques/residence/locations.h"
 #include "replica/machine/operations.h"
 
-/// Keeps weights, optimiser state, accumulators and stashes in Streaming Memory, where the options
-/// ask for it.
+/// Keeps weights, optimiser state, accumulators and stashes in Streaming Memory, where the options ask for it.
 namespace poprun::passes::locations {
 namespace {
 
@@ -23,9 +22,8 @@ constexpr std::string_view kName = "locations";
 bool applies(const CompileOptions& options) {
   const LocationOptions& o = options.locations;
   return !o.overrides.empty() ||
-         std::ranges::any_of(
-             std::array{o.weights, o.optimizer_state, o.accumulators, o.activations},
-             [](Storage storage) { return storage == Storage::kOffChip; });
+         std::ranges::any_of(std::array{o.weights, o.optimizer_state, o.accumulators, o.activations},
+                             [](Storage storage) { return storage == Storage::kOffChip; });
 }
 
 std::string_view name_of(Kept kept) {
@@ -51,29 +49,24 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
     const std::string_view name = name_of(static_cast<Kept>(k));
     if (moved > 0) {
       job.notes.push_back(fmt::format(
-          "{} off the chip: {} in {}{}", name,
-          mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
+          "{} off the chip: {} in {}{}", name, mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
           counted(static_cast<std::uint64_t>(moved), "tensor"),
-          stayed == 0 ? ""
-                      : fmt::format("; {} on the chip",
-                                    counted(static_cast<std::uint64_t>(stayed), "tensor"))));
+          stayed == 0 ? "" : fmt::format("; {} on the chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))));
     } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
       job.notes.push_back(
           fmt::format("{}: {} on the chip, since memory.location or "
                       "memory.off-chip-min-elements says so",
                       name, counted(static_cast<std::uint64_t>(stayed), "tensor")));
     } else if (storages.at(k) == Storage::kOffChip) {
-      job.notes.push_back(
-          stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
-              ? "accumulators stay on the chip: each lives as long as one phase"
-              : fmt::format("the job has no {} that could be kept off the chip", name));
+      job.notes.push_back(stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
+                              ? "accumulators stay on the chip: each lives as long as one phase"
+                              : fmt::format("the job has no {} that could be kept off the chip", name));
     }
   }
 }
 
 /// Requires: decide_locations takes the options.
-void note_overrides(const CompileOptions& options, const std::vector<Location>& locations,
-                    Job& job) {
+void note_overrides(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   for (const LocationOptions::Override& one : options.locations.overrides) {
     const std::regex pattern(one.tensors, std::regex::ECMAScript);
     if (std::ranges::none_of(locations, [&](const Location& location) {
@@ -89,16 +82,14 @@ void note_overrides(const CompileOptions& options, const std::vector<Location>& 
 
 Status run(const CompileOptions& options, Job& job) {
   const std::vector<Place> phases = job.training ? job.training->phases : std::vector<Place>{};
-  POPRUN_ASSIGN(const std::vector<Location> locations,
-                decide_locations(job.graph, options.locations, phases));
-  keep_off_chip(job.graph, locations,
-                job.training ? std::optional(job.training->update) : std::nullopt, phases);
+  POPRUN_ASSIGN(const std::vector<Location> locations, decide_locations(job.graph, options.locations, phases));
+  keep_off_chip(job.graph, locations, job.training ? std::optional(job.training->update) : std::nullopt, phases);
   note_kinds(options, locations, job);
   note_overrides(options, locations, job);
   for (const Location& location : locations) {
     const Tensor& tensor = job.graph.tensor(location.tensor);
-    job.locations.push_back(fmt::format("{}: {} ({})", tensor.name,
-                                        location.off_chip ? "off-chip" : "on-chip", location.why));
+    job.locations.push_back(
+        fmt::format("{}: {} ({})", tensor.name, location.off_chip ? "off-chip" : "on-chip", location.why));
   }
   return {};
 }
@@ -135,8 +126,7 @@ OfPhases of_phases(const Job& job) {
         written.insert(operation.outputs.begin(), operation.outputs.end());
       }
     }
-    const std::size_t stores =
-        p + 1 < phases.size() ? phases[p + 1].region - 1 : phases[p].region + 1;
+    const std::size_t stores = p + 1 < phases.size() ? phases[p + 1].region - 1 : phases[p].region + 1;
     for (const Operation& operation : graph.at(phases[p]).operations) {
       if (const std::optional<Call> call = Call::from(operation)) {
         of.before[call->function] = written;
@@ -147,8 +137,8 @@ OfPhases of_phases(const Job& job) {
   return of;
 }
 
-/// Every resident has an entry of its own, of its type, and whatever a region does with it begins
-/// with a load or a write; what a phase calls finds what was loaded before it, and the region
+/// Every resident has an entry of its own, of its type, and whatever a region does with it begins with a load or a
+/// write; what a phase calls finds what was loaded before it, and the region
 /// after it what it has used or written. That stores are not missing is for equivalence to prove.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
@@ -160,9 +150,8 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
     }
     const Tensor& buffer = graph.tensor(where->tensor);
     const TensorType& type = graph.tensors()[t].type;
-    if (!buffer.is_remote() || buffer.ipu != graph.tensors()[t].ipu ||
-        buffer.type.data != type.data || entry_type(buffer.type).shape != type.shape ||
-        where->entry >= buffer.type.shape[0]) {
+    if (!buffer.is_remote() || buffer.ipu != graph.tensors()[t].ipu || buffer.type.data != type.data ||
+        entry_type(buffer.type).shape != type.shape || where->entry >= buffer.type.shape[0]) {
       return pass_bug(kName, graph, TensorId{t}, "resides where it does not fit");
     }
     if (!taken.insert({where->tensor, where->entry}).second) {
@@ -179,8 +168,7 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
           const auto& where = graph.tensor(id).residence;
           if (where && where->entry != Residence::kWhole && !here.contains(id)) {
             return pass_bug(kName, graph, id,
-                            fmt::format("is read by {} in {} before it is loaded", operation.kind,
-                                        function.name));
+                            fmt::format("is read by {} in {} before it is loaded", operation.kind, function.name));
           }
         }
         here.insert(operation.outputs.begin(), operation.outputs.end());

@@ -49,8 +49,7 @@ std::set<TensorId> named_by(const Operation& operation) {
 /// The shards of a graph's tensors.
 class Shards {
  public:
-  Shards(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
-         std::int64_t replicas)
+  Shards(Graph& graph, const std::set<TensorId>& variables, std::int64_t group, std::int64_t replicas)
       : graph_(graph), variables_(variables), group_(group), count_(group > 0 ? group : replicas) {
     for (const TensorId variable : variables) {
       graph.set_residence(variable, {of(variable)});
@@ -65,8 +64,7 @@ class Shards {
     const auto [found, is_new] = shards_.try_emplace(tensor);
     if (is_new) {
       const Tensor whole = graph_.tensor(tensor);
-      Tensor shard{whole.name + ".shard", shard_type(whole.type, count_), whole.role,
-                   whole.keeps_f32, whole.ipu};
+      Tensor shard{whole.name + ".shard", shard_type(whole.type, count_), whole.role, whole.keeps_f32, whole.ipu};
       shard.shard_of = whole.type;
       found->second = graph_.add_tensor(std::move(shard));
     }
@@ -84,11 +82,10 @@ class Shards {
 /// Rewrites one region.
 class RegionSharding {
  public:
-  /// `gathered`: variables that are whole, too, all the time that the region runs. `left_whole`:
-  /// those that a phase before it has gathered. Their shards are cut from them, since the shards
-  /// themselves may be off the chip by then.
-  RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update,
-                 std::set<TensorId> gathered, std::set<TensorId> left_whole)
+  /// `gathered`: variables that are whole, too, all the time that the region runs. `left_whole`: those that a phase
+  /// before it has gathered. Their shards are cut from them, since the shards themselves may be off the chip by then.
+  RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
+                 std::set<TensorId> left_whole)
       : graph_(graph),
         shards_(shards),
         place_(place),
@@ -145,8 +142,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
-  /// cuts is sharded, and at least one operand is.
+  /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it cuts is sharded,
+  /// and at least one operand is.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);
@@ -163,8 +160,7 @@ class RegionSharding {
         continue;
       }
       for (const TensorId id : cut_inputs(operation, cut_of(operation))) {
-        if (graph_.tensor(id).role == Role::kGradient ||
-            graph_.tensor(id).role == Role::kActivation) {
+        if (graph_.tensor(id).role == Role::kGradient || graph_.tensor(id).role == Role::kActivation) {
           scattered_.insert(id);
         }
       }
@@ -179,15 +175,13 @@ class RegionSharding {
     const Cut cut = cut_of(operation);
     return cut && std::ranges::any_of(cut_inputs(operation, cut), [this](TensorId id) {
              const auto found = forms_.find(id);
-             return found != forms_.end() && found->second.shard && !found->second.whole &&
-                    !shards_.reside(id);
+             return found != forms_.end() && found->second.shard && !found->second.whole && !shards_.reside(id);
            });
   }
 
   /// What one replica's shard adds to a sum becomes the sum, once something reads it.
   void add_up_parts(const Operation& reader) {
-    const bool reads =
-        std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
+    const bool reads = std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
     if (reads) {
       add_up_parts();
     }
@@ -241,8 +235,7 @@ class RegionSharding {
     if (!cut.tensors.empty()) {
       append(cut.operation());
     }
-    need_whole({operation.inputs.begin() + static_cast<std::ptrdiff_t>(by.inputs),
-                operation.inputs.end()});
+    need_whole({operation.inputs.begin() + static_cast<std::ptrdiff_t>(by.inputs), operation.inputs.end()});
     const std::set<TensorId> shards = cut_by(operation, by);
     for (const TensorId id : operation.outputs) {
       if (shards.contains(id)) {
@@ -308,8 +301,8 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region: those of variables do, but gradients and
-  /// accumulators end with the update.
+  /// Whether a tensor's value outlives the region: those of variables do, but gradients and accumulators end with the
+  /// update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
     if (role == Role::kGradient && is_update_) {
@@ -368,9 +361,8 @@ std::vector<Gathered> gathered_by(const Graph& graph, const std::vector<Place>& 
 
 }  // namespace
 
-void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
-                     std::int64_t replicas, const std::optional<Place>& update,
-                     const std::vector<Place>& phases) {
+void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group, std::int64_t replicas,
+                     const std::optional<Place>& update, const std::vector<Place>& phases) {
   const std::vector<Gathered> gathered = gathered_by(graph, phases, variables);
   std::map<std::string, std::set<TensorId>> whole_in;  // By function that a phase calls.
   for (const Gathered& one : gathered) {

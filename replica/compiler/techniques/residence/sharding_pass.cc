@@ -13,8 +13,8 @@
 #include "replica/machine/shards.h"
 #include "replica/ops/face/operator.h"
 
-/// Divides weights, optimiser state and accumulators among the replicas, where the options ask for
-/// it: replicated tensor sharding.
+/// Divides weights, optimiser state and accumulators among the replicas, where the options ask for it: replicated
+/// tensor sharding.
 namespace poprun::passes::sharding {
 namespace {
 
@@ -65,8 +65,7 @@ std::map<TensorId, std::string> updated_whole(const Graph& graph) {
 }
 
 /// What of an asked-for tensor's value is in the way; empty: nothing.
-std::string obstacle(const CompileOptions& options, const Tensor& tensor,
-                     const std::string& updated_by) {
+std::string obstacle(const CompileOptions& options, const Tensor& tensor, const std::string& updated_by) {
   if (!updated_by.empty()) {
     return fmt::format("{} updates it as a whole", updated_by);
   }
@@ -74,8 +73,7 @@ std::string obstacle(const CompileOptions& options, const Tensor& tensor,
     return "it is a copy for another IPU";
   }
   if (tensor.type.elements() < options.sharding.elements_min) {
-    return fmt::format("fewer than {} elements (memory.sharding-min-elements)",
-                       options.sharding.elements_min);
+    return fmt::format("fewer than {} elements (memory.sharding-min-elements)", options.sharding.elements_min);
   }
   return {};
 }
@@ -90,10 +88,9 @@ Status run(const CompileOptions& options, Job& job) {
     return {};
   }
   if (options.replicas % count != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                            "of {}; use a divisor",
-                            count, options.replicas, count));
+    return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
+                                               "of {}; use a divisor",
+                                               count, options.replicas, count));
   }
   std::set<TensorId> sharded;
   Bytes saved;
@@ -109,9 +106,8 @@ Status run(const CompileOptions& options, Job& job) {
       rules.insert(whole_for[id]);
     }
     const std::string why = obstacle(options, tensor, whole_for[id]);
-    job.locations.push_back(why.empty()
-                                ? fmt::format("{}: sharded over {} replicas", tensor.name, count)
-                                : fmt::format("{}: not sharded, {}", tensor.name, why));
+    job.locations.push_back(why.empty() ? fmt::format("{}: sharded over {} replicas", tensor.name, count)
+                                        : fmt::format("{}: not sharded, {}", tensor.name, why));
     if (!why.empty()) {
       ++whole;
       continue;
@@ -120,18 +116,17 @@ Status run(const CompileOptions& options, Job& job) {
     saved += tensor.type.bytes() - shard_type(tensor.type, count).bytes();
   }
   if (!rules.empty()) {
-    job.notes.push_back(fmt::format(
-        "memory.replicated-tensor-sharding: the state of {} stays whole on each replica, since it "
-        "does not work on shards",
-        fmt::join(rules, ", ")));
+    job.notes.push_back(
+        fmt::format("memory.replicated-tensor-sharding: the state of {} stays whole on each replica, since it "
+                    "does not work on shards",
+                    fmt::join(rules, ", ")));
   }
   if (sharded.empty() && rules.empty()) {
-    job.notes.push_back(
-        whole == 0
-            ? "memory.replicated-tensor-sharding has no effect: the job has no such tensors"
-            : fmt::format("memory.replicated-tensor-sharding has no effect: {} with fewer than {} "
-                          "elements (memory.sharding-min-elements) or copied for another IPU",
-                          counted(whole, "tensor"), options.sharding.elements_min));
+    job.notes.push_back(whole == 0
+                            ? "memory.replicated-tensor-sharding has no effect: the job has no such tensors"
+                            : fmt::format("memory.replicated-tensor-sharding has no effect: {} with fewer than {} "
+                                          "elements (memory.sharding-min-elements) or copied for another IPU",
+                                          counted(whole, "tensor"), options.sharding.elements_min));
   }
   if (sharded.empty()) {
     return {};
@@ -139,15 +134,14 @@ Status run(const CompileOptions& options, Job& job) {
   shard_variables(job.graph, sharded, group, options.replicas,
                   job.training ? std::optional(job.training->update) : std::nullopt,
                   job.training ? job.training->phases : std::vector<Place>{});
-  job.notes.push_back(fmt::format(
-      "{} sharded over {} replicas, which saves {}{}", counted(sharded.size(), "tensor"), count,
-      mebibytes_text(static_cast<std::uint64_t>(saved.count())),
-      whole == 0 ? "" : fmt::format("; {} not sharded", counted(whole, "tensor"))));
+  job.notes.push_back(fmt::format("{} sharded over {} replicas, which saves {}{}", counted(sharded.size(), "tensor"),
+                                  count, mebibytes_text(static_cast<std::uint64_t>(saved.count())),
+                                  whole == 0 ? "" : fmt::format("; {} not sharded", counted(whole, "tensor"))));
   return {};
 }
 
-/// What resides in a shard is of its whole's type, the shard has the elements of one replica's
-/// part, and all exchanges of shards are over the same groups.
+/// What resides in a shard is of its whole's type, the shard has the elements of one replica's part, and all exchanges
+/// of shards are over the same groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const std::int64_t group = group_of(options);
@@ -164,8 +158,7 @@ Status verify(const CompileOptions& options, const Job& /*before*/, const Job& a
   for (const Function& function : graph.functions) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
-        const bool exchanges =
-            Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation);
+        const bool exchanges = Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation);
         if (exchanges && poprun::group_of(operation) != group) {
           return pass_bug(kName, graph, operation.outputs[0], "is exchanged in another group");
         }

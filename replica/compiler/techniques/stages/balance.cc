@@ -70,9 +70,7 @@ std::size_t end_of(const MeasuredSplit& split, std::size_t stage, std::size_t la
 }
 
 Arithmetic arithmetic_of(const LayerUse& use) {
-  return !use.half           ? Arithmetic::kF32
-         : use.half_partials ? Arithmetic::kF16PartialsF16
-                             : Arithmetic::kF16;
+  return !use.half ? Arithmetic::kF32 : use.half_partials ? Arithmetic::kF16PartialsF16 : Arithmetic::kF16;
 }
 
 Cycles planned_cycles(const Product& product, const LayerUse& use) {
@@ -113,11 +111,9 @@ Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse&
 
 }  // namespace
 
-// The least excess first; then, among stages within it, the fewest cycles; then, among stages
-// within both, the fewest bytes. (All three at once would not do: the best prefix of a cut need not
-// be part of the best cut.)
-std::vector<std::size_t> balance(const Balancing& balancing,
-                                 std::span<const MeasuredSplit> measured) {
+// The least excess first; then, among stages within it, the fewest cycles; then, among stages within both, the fewest
+// bytes. (All three at once would not do: the best prefix of a cut need not be part of the best cut.)
+std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured) {
   const std::size_t layers = balancing.layers.size();
   const std::size_t stages = balancing.in_flight.size();
   POPRUN_CHECK(stages > 0 && stages <= layers);
@@ -135,14 +131,12 @@ std::vector<std::size_t> balance(const Balancing& balancing,
     return std::max<std::int64_t>(bytes(stage, begin, end) - balancing.capacity.count(), 0);
   };
   const std::int64_t excess = minimise(layers, stages, excess_of).largest;
-  const std::int64_t cycles =
-      minimise(layers, stages, [&](std::size_t stage, std::size_t begin, std::size_t end) {
-        return excess_of(stage, begin, end) <= excess ? cycles_of(stage, begin, end) : kNever;
-      }).largest;
+  const std::int64_t cycles = minimise(layers, stages, [&](std::size_t stage, std::size_t begin, std::size_t end) {
+                                return excess_of(stage, begin, end) <= excess ? cycles_of(stage, begin, end) : kNever;
+                              }).largest;
   return minimise(layers, stages,
                   [&](std::size_t stage, std::size_t begin, std::size_t end) {
-                    return excess_of(stage, begin, end) <= excess &&
-                                   cycles_of(stage, begin, end) <= cycles
+                    return excess_of(stage, begin, end) <= excess && cycles_of(stage, begin, end) <= cycles
                                ? bytes(stage, begin, end)
                                : kNever;
                   })
@@ -155,9 +149,7 @@ std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
   if (is_hopeless(balancing, measured.back())) {
     return std::nullopt;
   }
-  const auto known = [&](const Begins& begins) {
-    return std::ranges::find(measured, begins, &MeasuredSplit::begins);
-  };
+  const auto known = [&](const Begins& begins) { return std::ranges::find(measured, begins, &MeasuredSplit::begins); };
   const Begins balanced = balance(balancing, measured);
   if (known(balanced) == measured.end()) {
     return balanced;
@@ -208,8 +200,8 @@ StageBytes::StageBytes(const Balancing& balancing, std::span<const MeasuredSplit
     const std::int64_t activations = activations_[end] - activations_[begin];
     Correction& correction = corrections_[stage];
     if (activations > 0) {
-      correction.rate = std::clamp(static_cast<double>(missing) / static_cast<double>(activations),
-                                   0.0, static_cast<double>(balancing.in_flight[stage]));
+      correction.rate = std::clamp(static_cast<double>(missing) / static_cast<double>(activations), 0.0,
+                                   static_cast<double>(balancing.in_flight[stage]));
     }
     correction.rest = latest.peaks[stage].count() - estimate(correction, begin, end);
   }
@@ -219,15 +211,12 @@ std::int64_t StageBytes::operator()(std::size_t stage, std::size_t begin, std::s
   const auto same = std::ranges::find_if(measured_, [&](const MeasuredSplit& split) {
     return begin_of(split, stage) == begin && end_of(split, stage, bytes_.size() - 1) == end;
   });
-  return same == measured_.end() ? estimate(corrections_[stage], begin, end)
-                                 : same->peaks[stage].count();
+  return same == measured_.end() ? estimate(corrections_[stage], begin, end) : same->peaks[stage].count();
 }
 
-std::int64_t StageBytes::estimate(const Correction& correction, std::size_t begin,
-                                  std::size_t end) const {
+std::int64_t StageBytes::estimate(const Correction& correction, std::size_t begin, std::size_t end) const {
   const auto activations = static_cast<double>(activations_[end] - activations_[begin]);
-  return bytes_[end] - bytes_[begin] + std::llround(correction.rate * activations) +
-         correction.rest;
+  return bytes_[end] - bytes_[begin] + std::llround(correction.rate * activations) + correction.rest;
 }
 
 std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUse& use) {

@@ -20,40 +20,37 @@ struct MeasuredSplit {
   std::vector<Bytes> peaks;         ///< What the IPU of each stage needs.
 };
 
-/// The first layer of each stage but the first. Of all splits it takes one whose fullest stage
-/// exceeds the capacity least (best, not at all); of these, one whose slowest stage takes fewest
-/// cycles; of these, one whose fullest stage has fewest bytes. Ties: later stages begin as early as
-/// they can. The memory of a stage is an estimate, which `measured` corrects (StageBytes).
+/// The first layer of each stage but the first. Of all splits it takes one whose fullest stage exceeds the capacity
+/// least (best, not at all); of these, one whose slowest stage takes fewest cycles; of these, one whose fullest stage
+/// has fewest bytes. Ties: later stages begin as early as they can. The memory of a stage is an estimate, which
+/// `measured` corrects (StageBytes).
 ///
 /// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
-std::vector<std::size_t> balance(const Balancing& balancing,
-                                 std::span<const MeasuredSplit> measured = {});
+std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});
 
-/// The split to compile when none of `measured` fits: the balanced one or, where that has been
-/// measured, the one beside it (one stage begins one layer earlier or later) whose fullest stage is
-/// estimated to need least. Nothing where all of these have been measured, or where the stages of
-/// the one measured last need a quarter more than all IPUs have together.
+/// The split to compile when none of `measured` fits: the balanced one or, where that has been measured, the one beside
+/// it (one stage begins one layer earlier or later) whose fullest stage is estimated to need least. Nothing where all
+/// of these have been measured, or where the stages of the one measured last need a quarter more than all IPUs have
+/// together.
 ///
 /// Requires: `measured` is not empty.
-std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
-                                                   std::span<const MeasuredSplit> measured);
+std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
 /// What every possible stage needs of its IPU's memory.
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
-/// Rate and rest are 0 until a split has been compiled, so the first estimate is low. Then they are
-/// a stage's own, such that the latest measured split has its measured peaks: the difference counts
-/// as activations, with a rate up to `in_flight`, and the rest stays with the stage. A stage of the
-/// same layers as a measured one needs what was measured.
+/// Rate and rest are 0 until a split has been compiled, so the first estimate is low. Then they are a stage's own, such
+/// that the latest measured split has its measured peaks: the difference counts as activations, with a rate up to
+/// `in_flight`, and the rest stays with the stage. A stage of the same layers as a measured one needs what was
+/// measured.
 class StageBytes {
  public:
   /// Both must outlive this.
   StageBytes(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
   /// Layers [begin, end) as this stage.
-  [[nodiscard]] std::int64_t operator()(std::size_t stage, std::size_t begin,
-                                        std::size_t end) const;
+  [[nodiscard]] std::int64_t operator()(std::size_t stage, std::size_t begin, std::size_t end) const;
 
  private:
   struct Correction {
@@ -61,8 +58,7 @@ class StageBytes {
     std::int64_t rest = 0;
   };
 
-  [[nodiscard]] std::int64_t estimate(const Correction& correction, std::size_t begin,
-                                      std::size_t end) const;
+  [[nodiscard]] std::int64_t estimate(const Correction& correction, std::size_t begin, std::size_t end) const;
 
   std::span<const MeasuredSplit> measured_;
   std::vector<std::int64_t> bytes_ = {0};  ///< Sums over the first 0, 1, ... layers.
@@ -77,7 +73,7 @@ struct LayerUse {
   bool half = false;                         ///< Weights, activations and gradients are float16.
   bool half_partials = false;                ///< Products are also summed in float16.
   std::int64_t permille = kDefaultPermille;  ///< Part of a tile's memory for a product's values.
-  std::int64_t states = 0;  ///< float32 numbers that the optimiser keeps for each of a parameter.
+  std::int64_t states = 0;                   ///< float32 numbers that the optimiser keeps for each of a parameter.
 };
 
 /// What each layer of the model costs, by estimate.

@@ -27,42 +27,36 @@ std::vector<std::int32_t> counted_layers(const Graph& graph) {
 }
 
 /// What has gone wrong with these entries, and the layers that there are.
-tl::unexpected<Error> wrong_counts(const ForwardPass& forward,
-                                   std::span<const std::int64_t> entries, const std::string& what) {
+tl::unexpected<Error> wrong_counts(const ForwardPass& forward, std::span<const std::int64_t> entries,
+                                   const std::string& what) {
   std::vector<std::string> names;
   for (const std::int32_t layer : counted_layers(forward.graph)) {
     names.push_back(forward.graph.layers[static_cast<std::size_t>(layer)].name);
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("pipeline.layers-per-ipu = {}: {}; layers: {}", fmt::join(entries, " "),
-                          what, names.empty() ? "none" : abbreviated(names)));
+  return fail(ErrorCode::kUsage, fmt::format("pipeline.layers-per-ipu = {}: {}; layers: {}", fmt::join(entries, " "),
+                                             what, names.empty() ? "none" : abbreviated(names)));
 }
 
 /// The entries with -1 replaced by the rest.
-Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward,
-                                           std::span<const std::int64_t> entries,
+Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span<const std::int64_t> entries,
                                            std::int64_t layers) {
   std::vector<std::int64_t> counts(entries.begin(), entries.end());
   const auto rest = std::ranges::find(counts, kRest);
-  const std::int64_t sum =
-      std::accumulate(counts.begin(), counts.end(), std::int64_t{rest == counts.end() ? 0 : 1});
+  const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{rest == counts.end() ? 0 : 1});
   if (rest != counts.end() && std::ranges::count(counts, kRest) > 1) {
     return wrong_counts(forward, entries, "only one entry may be -1, which takes the rest");
   }
-  const std::string had =
-      fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
+  const std::string had = fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
     // The largest entry can take the rest, if there is a rest without it.
     const bool has_rest = sum - std::ranges::max(counts) < layers;
-    return wrong_counts(
-        forward, entries,
-        fmt::format("{}, but the entries add up to {}; {}", had, sum,
-                    has_rest ? "let the largest be -1, which takes the rest" : "lower them"));
+    return wrong_counts(forward, entries,
+                        fmt::format("{}, but the entries add up to {}; {}", had, sum,
+                                    has_rest ? "let the largest be -1, which takes the rest" : "lower them"));
   }
   if (sum > layers) {
-    return wrong_counts(
-        forward, entries,
-        fmt::format("{}, but the entries besides -1 add up to {}; lower them", had, sum));
+    return wrong_counts(forward, entries,
+                        fmt::format("{}, but the entries besides -1 add up to {}; lower them", had, sum));
   }
   if (rest != counts.end()) {
     *rest = layers - sum;
@@ -84,8 +78,7 @@ std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string&
   const TensorId id = forward.graph.find(full);
   const std::vector<Operation>& operations = forward.operations();
   const auto writer = std::ranges::find_if(operations, [id](const Operation& operation) {
-    return operation.origin.layer != kNoLayer &&
-           std::ranges::find(operation.outputs, id) != operation.outputs.end();
+    return operation.origin.layer != kNoLayer && std::ranges::find(operation.outputs, id) != operation.outputs.end();
   });
   if (writer == operations.end()) {
     return std::nullopt;
@@ -109,22 +102,19 @@ std::vector<std::string> candidates(const ForwardPass& forward) {
 
 std::string lower(std::string_view text) {
   std::string lowered(text);
-  std::ranges::transform(lowered, lowered.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  std::ranges::transform(lowered, lowered.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return lowered;
 }
 
-/// The layer that a name means: itself in other case, without what comes before it ("h.2" for
-/// "transformer.h.2"), or with what is in it after that ("h.2.attn", "conv1.weight"). Empty if
-/// none.
+/// The layer that a name means: itself in other case, without what comes before it ("h.2" for "transformer.h.2"), or
+/// with what is in it after that ("h.2.attn", "conv1.weight"). Empty if none.
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
   };
   name = lower(name);
-  for (std::size_t end = name.size(); end != std::string::npos && end > 0;
-       end = name.rfind('.', end - 1)) {
+  for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('.', end - 1)) {
     const std::string beginning = name.substr(0, end);
     const auto layer = std::ranges::find_if(layers, [&](const Layer& candidate) {
       const std::string whole = lower(candidate.name);
@@ -143,8 +133,7 @@ std::string layer_around(const ForwardPass& forward, const std::string& name) {
   for (const Operation& operation : forward.operations()) {
     for (const TensorId id : operation.outputs) {
       if (operation.origin.layer != kNoLayer &&
-          lower(fmt::format(".{}.", forward.graph.tensor(id).name)).find(part) !=
-              std::string::npos) {
+          lower(fmt::format(".{}.", forward.graph.tensor(id).name)).find(part) != std::string::npos) {
         return forward.graph.layers.at(static_cast<std::size_t>(operation.origin.layer)).name;
       }
     }
@@ -171,19 +160,16 @@ Result<StageCut> cut_at(const ForwardPass& forward, const std::string& name) {
   if (name.find(',') != std::string::npos) {
     std::string blanks = name;
     std::ranges::replace(blanks, ',', ' ');
-    return fail(ErrorCode::kUsage,
-                fmt::format("pipeline.split = {}: names are separated by blanks, not commas; write "
-                            "{}",
-                            name, blanks));
+    return fail(ErrorCode::kUsage, fmt::format("pipeline.split = {}: names are separated by blanks, not commas; write "
+                                               "{}",
+                                               name, blanks));
   }
   const std::string close = meant_by(forward, name);
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "
-                  "tensor; {}",
-                  forward.model, name,
-                  close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
-                                : fmt::format("did you mean {}?", close)));
+  return fail(ErrorCode::kUsage, fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "
+                                             "tensor; {}",
+                                             forward.model, name,
+                                             close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
+                                                           : fmt::format("did you mean {}?", close)));
 }
 
 /// The name in the model of what an operation writes first; empty if it writes nothing.
@@ -198,8 +184,7 @@ std::string_view written_name(const ForwardPass& forward, const Operation& opera
 
 }  // namespace
 
-Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward,
-                                             std::span<const std::int64_t> layers_per_ipu) {
+Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::span<const std::int64_t> layers_per_ipu) {
   const std::vector<std::int32_t> counted = counted_layers(forward.graph);
   POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
                 resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
@@ -209,15 +194,13 @@ Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward,
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     before += static_cast<std::size_t>(counts[stage]);
     const bool is_last = stage + 1 == counts.size();
-    const auto end = is_last || counted.empty()
-                         ? static_cast<std::int32_t>(forward.graph.layers.size())
-                         : first_layer(counted, before);
+    const auto end = is_last || counted.empty() ? static_cast<std::int32_t>(forward.graph.layers.size())
+                                                : first_layer(counted, before);
     if (end == begin) {
-      return wrong_counts(
-          forward, layers_per_ipu,
-          fmt::format("stage {} would be empty; an entry may be 0 only for a first stage of "
-                      "embeddings or a last stage of heads",
-                      stage));
+      return wrong_counts(forward, layers_per_ipu,
+                          fmt::format("stage {} would be empty; an entry may be 0 only for a first stage of "
+                                      "embeddings or a last stage of heads",
+                                      stage));
     }
     begin = end;
     if (!is_last) {
@@ -227,8 +210,7 @@ Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward,
   return cuts;
 }
 
-Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward,
-                                            std::span<const std::string> names) {
+Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::span<const std::string> names) {
   std::vector<StageCut> cuts;
   for (std::size_t k = 0; k < names.size(); ++k) {
     POPRUN_ASSIGN(const StageCut cut, cut_at(forward, names[k]));
@@ -236,8 +218,7 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward,
       return fail(ErrorCode::kUsage,
                   fmt::format("pipeline.split: '{}' must come after '{}' in {}; name the "
                               "beginnings in the order of the forward pass; layers: {}",
-                              names[k], names[k - 1], forward.model,
-                              abbreviated(names_of(forward.graph.layers))));
+                              names[k], names[k - 1], forward.model, abbreviated(names_of(forward.graph.layers))));
     }
     cuts.push_back(cut);
   }
@@ -246,26 +227,22 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward,
 
 std::vector<StageCut> cuts_before(std::span<const std::size_t> layers) {
   std::vector<StageCut> cuts;
-  std::ranges::transform(layers, std::back_inserter(cuts), [](std::size_t layer) {
-    return StageCut{static_cast<std::int32_t>(layer)};
-  });
+  std::ranges::transform(layers, std::back_inserter(cuts),
+                         [](std::size_t layer) { return StageCut{static_cast<std::int32_t>(layer)}; });
   return cuts;
 }
 
-std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins,
-                          std::string_view how) {
+std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how) {
   std::vector<std::int64_t> counts(begins.size() + 1, 0);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const auto stage = std::ranges::upper_bound(begins, l) - begins.begin();
     counts[static_cast<std::size_t>(stage)] += layers[l].counted ? 1 : 0;
   }
   const bool counts_suffice = std::ranges::all_of(begins, [&](std::size_t begin) {
-    return layers[begin].counted ||
-           (begin == begins.back() && layers[begin - 1].counted && counts.back() == 0);
+    return layers[begin].counted || (begin == begins.back() && layers[begin - 1].counted && counts.back() == 0);
   });
   std::vector<std::string> names;
-  std::ranges::transform(begins, std::back_inserter(names),
-                         [&](std::size_t begin) { return layers[begin].name; });
+  std::ranges::transform(begins, std::back_inserter(names), [&](std::size_t begin) { return layers[begin].name; });
   return fmt::format("pipeline.layers-per-ipu = balanced means {} for this job{}",
                      counts_suffice ? fmt::format("{}", fmt::join(counts, " "))
                                     : fmt::format("pipeline.split = {}", fmt::join(names, " ")),
@@ -316,17 +293,14 @@ Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& 
       operation.origin.stage = latest;
     } else {
       const auto position = positions.find(written_name(forward, operation));
-      place = {operation.origin.layer,
-               position == positions.end() ? place.operation : position->second};
-      operation.origin.stage =
-          static_cast<std::uint32_t>(std::ranges::upper_bound(cuts, place) - cuts.begin());
+      place = {operation.origin.layer, position == positions.end() ? place.operation : position->second};
+      operation.origin.stage = static_cast<std::uint32_t>(std::ranges::upper_bound(cuts, place) - cuts.begin());
     }
     if (operation.origin.stage < latest) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("pipeline: '{}' in stage {} reads '{}', which stage {} makes; cut {} "
-                              "where values flow forward only",
-                              written_name(forward, operation), operation.origin.stage,
-                              graph.tensor(latest_input).name, latest, forward.model));
+      return fail(ErrorCode::kUsage, fmt::format("pipeline: '{}' in stage {} reads '{}', which stage {} makes; cut {} "
+                                                 "where values flow forward only",
+                                                 written_name(forward, operation), operation.origin.stage,
+                                                 graph.tensor(latest_input).name, latest, forward.model));
     }
     for (const TensorId id : operation.outputs) {
       written_in[id] = operation.origin.stage;
@@ -335,8 +309,7 @@ Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& 
   return {};
 }
 
-Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages,
-                               std::string_view asked) {
+Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages, std::string_view asked) {
   if (stages == 1) {
     return {};
   }
@@ -348,11 +321,10 @@ Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages,
   }
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     if (!used.contains(stage)) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("{}: stage {} would be empty: no layer of {} begins before the "
-                      "next stage does; layers: {}",
-                      asked, stage, forward.model, abbreviated(names_of(forward.graph.layers))));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: stage {} would be empty: no layer of {} begins before the "
+                              "next stage does; layers: {}",
+                              asked, stage, forward.model, abbreviated(names_of(forward.graph.layers))));
     }
   }
   return {};

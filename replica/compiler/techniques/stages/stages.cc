@@ -14,8 +14,8 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/tables/ipu_table.h"
 
-/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases
-/// are stages that take turns on their IPUs.
+/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases are stages that take
+/// turns on their IPUs.
 namespace poprun::passes::stages {
 namespace {
 
@@ -35,8 +35,7 @@ std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job
 
 LayerUse use_of(const CompileOptions& options) {
   const Optimizer* optimizer = find_optimizer(options.optimizer.name);
-  const std::int64_t states =
-      optimizer == nullptr ? 0 : static_cast<std::int64_t>(optimizer->states.size());
+  const std::int64_t states = optimizer == nullptr ? 0 : static_cast<std::int64_t>(optimizer->states.size());
   const std::int64_t masters = options.precision.master_weights ? 1 : 0;
   return {.device = options.device,
           .training = !options.inference,
@@ -52,15 +51,15 @@ Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::
   if (!options.inference && options.pipeline.recomputation == "none") {
     POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
     for (std::size_t s = 0; s < stages; ++s) {
-      kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages),
-                             static_cast<std::uint32_t>(s), options.gradient_accumulation);
+      kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages), static_cast<std::uint32_t>(s),
+                             options.gradient_accumulation);
     }
   }
   return kept;
 }
 
-/// By stage, whether it runs its forward part again. What `standard` recomputes depends on memory,
-/// which is not known yet.
+/// By stage, whether it runs its forward part again. What `standard` recomputes depends on memory, which is not known
+/// yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const PipelineOptions& pipeline = options.pipeline;
   const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
@@ -71,26 +70,23 @@ std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages)
   return recomputes;
 }
 
-Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options,
-                                            const ForwardPass& forward, Job& job) {
+Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
   const std::vector<Layer>& layers = job.graph.layers;
-  const std::size_t wanted =
-      mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
+  const std::size_t wanted = mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
   if (wanted > layers.size() && !mapping.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("pipeline.device-mapping = {}: {} stages, but {} can be cut into at "
-                            "most {}; leave out entries; layers: {}",
-                            fmt::join(mapping, " "), mapping.size(), options.model, layers.size(),
-                            abbreviated(names_of(layers))));
+    return fail(ErrorCode::kUsage, fmt::format("pipeline.device-mapping = {}: {} stages, but {} can be cut into at "
+                                               "most {}; leave out entries; layers: {}",
+                                               fmt::join(mapping, " "), mapping.size(), options.model, layers.size(),
+                                               abbreviated(names_of(layers))));
   }
   const std::size_t stages = std::min(wanted, layers.size());
   if (stages <= 1) {
     return std::vector<StageCut>{};
   }
   POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
-  job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept),
-                            options.device.capacity(), recomputing(options, stages)};
+  job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept), options.device.capacity(),
+                            recomputing(options, stages)};
   return cuts_before(balance(*job.balancing));
 }
 
@@ -98,17 +94,15 @@ bool is_phased(const CompileOptions& options) {
   return options.pipeline.phases > 1;
 }
 
-/// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves
-/// before and after a phase.
-Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options,
-                                              const ForwardPass& forward, Job& job) {
+/// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves before and after a
+/// phase.
+Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
   if (phases > layers.size()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, or none "
-                            "at all; layers: {}",
-                            phases, options.model, layers.size(), abbreviated(names_of(layers))));
+    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, or none "
+                                               "at all; layers: {}",
+                                               phases, options.model, layers.size(), abbreviated(names_of(layers))));
   }
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
                       options.device.capacity()};
@@ -121,16 +115,14 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options,
 /// Errors: kUsage, the cuts that somebody asks for do not make the phases.
 Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
   if (is_phased(options) && stages != options.pipeline.phases) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
-                            "second out",
-                            options.pipeline.phases, asked, counted(stages, "phase")));
+    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
+                                               "second out",
+                                               options.pipeline.phases, asked, counted(stages, "phase")));
   }
   return {};
 }
 
-Result<std::vector<StageCut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
-                                      Job& job) {
+Result<std::vector<StageCut>> cuts_of(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const PipelineOptions& pipeline = options.pipeline;
   return !pipeline.layers_per_ipu.empty() ? cuts_by_counts(forward, pipeline.layers_per_ipu)
          : !pipeline.split.empty()        ? cuts_by_names(forward, pipeline.split)
@@ -150,8 +142,8 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
   return ipus;
 }
 
-/// "conv1", "part of conv1, conv2", "embeddings to h.3 (4 layers)": the number is that of counted
-/// layers. `shared` are layers that other stages hold parts of.
+/// "conv1", "part of conv1, conv2", "embeddings to h.3 (4 layers)": the number is that of counted layers. `shared` are
+/// layers that other stages hold parts of.
 std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
                       const std::set<std::int32_t>& shared) {
   std::vector<std::string> names;
@@ -168,8 +160,8 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
-/// many stages, those in the middle share lines.
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of many stages, those in
+/// the middle share lines.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -204,9 +196,8 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
       parameters += stages[s].parameters;
       held.insert(stages[s].layers.begin(), stages[s].layers.end());
     }
-    job.notes.push_back(fmt::format("{}: {}, {} parameters", which,
-                                    span_text(job.graph.layers, held, shared),
-                                    grouped(parameters)));
+    job.notes.push_back(
+        fmt::format("{}: {}, {} parameters", which, span_text(job.graph.layers, held, shared), grouped(parameters)));
   };
   for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
     const std::size_t s = row.index;
@@ -221,9 +212,8 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
 std::string setting_text(const PipelineOptions& pipeline) {
   return !pipeline.layers_per_ipu.empty()
              ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
-         : !pipeline.split.empty()
-             ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
-             : "";
+         : !pipeline.split.empty() ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
+                                   : "";
 }
 
 /// What keeps the model from more IPUs: a setting, or the model itself.
@@ -233,16 +223,14 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
     return;
   }
   const PipelineOptions& pipeline = options.pipeline;
-  const std::string setting =
-      !pipeline.device_mapping.empty()
-          ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
-          : setting_text(pipeline);
-  job.notes.push_back(
-      fmt::format("{} uses only {} of the {} IPUs of each replica{}",
-                  setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
-                  setting.empty() ? fmt::format(": it can be cut into at most {}",
-                                                counted(job.ipu_of_stage.size(), "stage"))
-                                  : ""));
+  const std::string setting = !pipeline.device_mapping.empty()
+                                  ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
+                                  : setting_text(pipeline);
+  job.notes.push_back(fmt::format(
+      "{} uses only {} of the {} IPUs of each replica{}", setting.empty() ? "the model" : setting, used.size(),
+      options.ipus_per_replica,
+      setting.empty() ? fmt::format(": it can be cut into at most {}", counted(job.ipu_of_stage.size(), "stage"))
+                      : ""));
 }
 
 Status run(const CompileOptions& options, Job& job) {
@@ -256,8 +244,7 @@ Status run(const CompileOptions& options, Job& job) {
     POPRUN_TRY(assign_stages(job.graph, forward, positions, cuts));
   }
   const std::string asked = setting_text(options.pipeline);
-  POPRUN_TRY(
-      check_no_stage_is_empty(model, cuts.size() + 1, asked.empty() ? "balanced stages" : asked));
+  POPRUN_TRY(check_no_stage_is_empty(model, cuts.size() + 1, asked.empty() ? "balanced stages" : asked));
   if (job.ipu_of_stage.size() > 1) {
     note_stages(model, is_phased(options) ? "phase" : "stage", job);
   }
@@ -270,25 +257,22 @@ tl::unexpected<Error> bug(const std::string& what) {
 }
 
 bool differ_only_in_stage(const Operation& a, const Operation& b) {
-  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.attributes == b.attributes && a.origin.layer == b.origin.layer &&
-         a.origin.direction == b.origin.direction;
+  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes &&
+         a.origin.layer == b.origin.layer && a.origin.direction == b.origin.direction;
 }
 
 bool differ_only_in_stage(const Region& a, const Region& b) {
   return a.repeat == b.repeat &&
-         std::ranges::equal(a.operations, b.operations, [](const Operation& x, const Operation& y) {
-           return differ_only_in_stage(x, y);
-         });
+         std::ranges::equal(a.operations, b.operations,
+                            [](const Operation& x, const Operation& y) { return differ_only_in_stage(x, y); });
 }
 
 /// Operations are the same ones but for their stages, which exist.
 Status verify_operations_stay(const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     const Function& function = after.graph.functions.at(f);
-    if (!std::ranges::equal(
-            before.graph.functions[f].regions, function.regions,
-            [](const Region& a, const Region& b) { return differ_only_in_stage(a, b); })) {
+    if (!std::ranges::equal(before.graph.functions[f].regions, function.regions,
+                            [](const Region& a, const Region& b) { return differ_only_in_stage(a, b); })) {
       return bug(fmt::format("changes more of {} than stages", function.name));
     }
     for (const Region& region : function.regions) {
@@ -312,9 +296,9 @@ Status verify_flow(const Job& job) {
         for (const TensorId id : operation.inputs) {
           const auto writer = written_in.find(id);
           if (writer != written_in.end() && writer->second > operation.origin.stage) {
-            return pass_bug(kName, job.graph, id,
-                            fmt::format("is made in stage {} and read in stage {}", writer->second,
-                                        operation.origin.stage));
+            return pass_bug(
+                kName, job.graph, id,
+                fmt::format("is made in stage {} and read in stage {}", writer->second, operation.origin.stage));
           }
         }
         for (const TensorId id : operation.outputs) {
@@ -333,8 +317,7 @@ Status verify_counts(const CompileOptions& options, const Job& job) {
     return {};
   }
   std::map<std::uint32_t, std::set<std::int32_t>> layers;
-  for (const Operation& operation :
-       job.graph.at(forward_passes(options, job).at(0).place).operations) {
+  for (const Operation& operation : job.graph.at(forward_passes(options, job).at(0).place).operations) {
     const std::int32_t layer = operation.origin.layer;
     if (layer != kNoLayer && job.graph.layers.at(static_cast<std::size_t>(layer)).counted) {
       layers[operation.origin.stage].insert(layer);
@@ -357,8 +340,8 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   for (std::size_t phase = 0; is_phased(options) && phase < after.ipu_of_stage.size(); ++phase) {
     if (after.ipu_of_stage.size() != options.pipeline.phases ||
         after.ipu_of_stage[phase] != phase % options.pipeline.phase_ipus) {
-      return bug(fmt::format("phase {} of {} is on IPU {}", phase, after.ipu_of_stage.size(),
-                             after.ipu_of_stage[phase]));
+      return bug(
+          fmt::format("phase {} of {} is on IPU {}", phase, after.ipu_of_stage.size(), after.ipu_of_stage[phase]));
     }
   }
   for (const std::uint32_t ipu : after.ipu_of_stage) {

@@ -8,8 +8,8 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of one element. Most are a row of one table: ONNX's operator, ours, and the real
-/// attributes that are handed on with ONNX's defaults.
+/// Functions of one element. Most are a row of one table: ONNX's operator, ours, and the real attributes that are
+/// handed on with ONNX's defaults.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 
@@ -73,8 +73,7 @@ Status unary(Node& node) {
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   Attributes attributes;
-  for (const auto& [name, otherwise] :
-       {std::pair{f.first, f.first_default}, std::pair{f.second, f.second_default}}) {
+  for (const auto& [name, otherwise] : {std::pair{f.first, f.first_default}, std::pair{f.second, f.second_default}}) {
     if (name != nullptr) {
       attributes.set(name, node.real(name, otherwise));
     }
@@ -177,17 +176,14 @@ Status is_inf(Node& node) {
 /// Other element types. What stays real stays as it is: float16 and double are computed in float32.
 Status convert(Node& node, Element to) {
   const Element from = node.element(0);
-  const auto known = [](Element element) {
-    return is_real(element) || is_integer(element) || element == Proto::BOOL;
-  };
+  const auto known = [](Element element) { return is_real(element) || is_integer(element) || element == Proto::BOOL; };
   // Integers that do not fit would wrap; what becomes of reals that do not is nobody's rule.
-  const bool narrow =
-      to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
+  const bool narrow = to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
-    return node.unsupported(fmt::format(
-        "to = {} for {}; available: float, float16, double, bool, int32, int64, uint32, "
-        "uint64, and narrower integers from reals and bools",
-        element_name(to), element_name(from)));
+    return node.unsupported(
+        fmt::format("to = {} for {}; available: float, float16, double, bool, int32, int64, uint32, "
+                    "uint64, and narrower integers from reals and bools",
+                    element_name(to), element_name(from)));
   }
   if (node.folds()) {
     node.set(0, cast(*node.value(0).constant, to));

@@ -5,8 +5,7 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are images of one
-/// row.
+/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are images of one row.
 namespace poprun::onnx_import::nodes::convolution {
 namespace {
 
@@ -29,8 +28,7 @@ Result<Window> weight_window(Node& node) {
 Status check_kernel(Node& node) {
   const Shape& w = node.shape(1);
   if (w.size() != node.shape(0).size() || std::ranges::min(w) < 1) {
-    return node.wrong(
-        fmt::format("a weight of rank {} for an input of rank {}", w.size(), node.shape(0).size()));
+    return node.wrong(fmt::format("a weight of rank {} for an input of rank {}", w.size(), node.shape(0).size()));
   }
   const auto stated = node.integers("kernel_shape");
   if (!stated.empty() && !std::equal(stated.begin(), stated.end(), w.begin() + 2, w.end())) {
@@ -58,8 +56,8 @@ Status conv(Node& node) {
   return set_image(node, y);
 }
 
-/// The output's size along the image's dimensions, and the padding that it leaves out. A size that
-/// is asked for sets the padding; where it asks for more than there is, zeros follow.
+/// The output's size along the image's dimensions, and the padding that it leaves out. A size that is asked for sets
+/// the padding; where it asks for more than there is, zeros follow.
 struct Transposed {
   Window window;
   Shape size;  ///< [H,W].
@@ -94,8 +92,8 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Every element of x adds its multiple of the kernel to the output: what the gradient of a
-/// convolution does to its input.
+/// Every element of x adds its multiple of the kernel to the output: what the gradient of a convolution does to its
+/// input.
 Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));

@@ -6,9 +6,9 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// Einsum: sums of products over named dimensions, as NumPy's. Operands are multiplied from left to
-/// right, each product as one batched product of matrices; sums, transpositions and reshapes bring
-/// the dimensions there. A letter twice in one operand, a diagonal, is not supported.
+/// Einsum: sums of products over named dimensions, as NumPy's. Operands are multiplied from left to right, each product
+/// as one batched product of matrices; sums, transpositions and reshapes bring the dimensions there. A letter twice in
+/// one operand, a diagonal, is not supported.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
@@ -80,11 +80,10 @@ Result<Equation> parse(Node& node) {
     const std::string term = text.substr(begin, end - begin);
     equation.terms.push_back(without_ellipsis(term, node.shape(i).size()));
     if (equation.terms.back().size() != node.shape(i).size()) {
-      return node.wrong(
-          fmt::format("equation '{}': '{}' for {} dimensions", text, term, node.shape(i).size()));
+      return node.wrong(fmt::format("equation '{}': '{}' for {} dimensions", text, term, node.shape(i).size()));
     }
-    dots = std::max<std::size_t>(dots, static_cast<std::size_t>(std::ranges::count_if(
-                                           equation.terms.back(), [](char c) { return c < 'A'; })));
+    dots = std::max<std::size_t>(
+        dots, static_cast<std::size_t>(std::ranges::count_if(equation.terms.back(), [](char c) { return c < 'A'; })));
     begin = std::min(end + 1, text.size());
   }
   equation.result = implied_result(equation.terms);
@@ -104,12 +103,10 @@ Status check(Node& node, const Equation& equation) {
     for (std::size_t d = 0; d < term.size(); ++d) {
       const std::int64_t size = node.shape(i)[d];
       if (has(term.substr(0, d), term[d])) {
-        return node.unsupported(
-            fmt::format("equation with '{}' twice in one operand, a diagonal", term[d]));
+        return node.unsupported(fmt::format("equation with '{}' twice in one operand, a diagonal", term[d]));
       }
       if (sizes.emplace(term[d], size).first->second != size) {
-        return node.unsupported(
-            fmt::format("sizes {} and {} of '{}'", sizes.at(term[d]), size, term[d]));
+        return node.unsupported(fmt::format("sizes {} and {} of '{}'", sizes.at(term[d]), size, term[d]));
       }
     }
   }
@@ -128,8 +125,7 @@ Result<Named> summed(Node& node, Named x, const std::string& kept) {
     }
   }
   if (!axes.empty()) {
-    x.tensor = layers::reduce(node.builder(), node.free_name(), layers::Reduction::kSum, x.tensor,
-                              axes, false);
+    x.tensor = layers::reduce(node.builder(), node.free_name(), layers::Reduction::kSum, x.tensor, axes, false);
     POPRUN_TRY(node.builder().status());
     std::erase_if(x.names, [&](char name) { return !has(kept, name); });
   }
@@ -146,8 +142,8 @@ Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) 
 }
 
 /// x as [batch,rows,columns], the names of each taken as one dimension.
-Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch,
-                          const std::string& rows, const std::string& columns) {
+Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, const std::string& rows,
+                          const std::string& columns) {
   const Shape shape = node.type(x.tensor).shape;
   const auto size_of = [&](const std::string& names) {
     std::int64_t size = 1;

@@ -6,8 +6,8 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of two or more operands, element by element, with broadcasting: arithmetic,
-/// comparison, logic, Where. On the device bools are 0 and 1.
+/// Functions of two or more operands, element by element, with broadcasting: arithmetic, comparison, logic, Where. On
+/// the device bools are 0 and 1.
 namespace poprun::onnx_import::nodes::elementwise {
 namespace {
 
@@ -33,8 +33,8 @@ const Binary kMul{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std:
 const Binary kDiv{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a / b : 0; },
                   [](float a, float b) { return a / b; }, nullptr};
 const Binary kPow{[](std::int64_t a, std::int64_t b) {
-                    return static_cast<std::int64_t>(std::clamp(
-                        std::pow(static_cast<double>(a), static_cast<double>(b)), -9e18, 9e18));
+                    return static_cast<std::int64_t>(
+                        std::clamp(std::pow(static_cast<double>(a), static_cast<double>(b)), -9e18, 9e18));
                   },
                   [](float a, float b) { return std::pow(a, b); }, nullptr};
 const Binary kMax{[](std::int64_t a, std::int64_t b) { return std::max(a, b); },
@@ -55,9 +55,8 @@ const Binary kMod{[](std::int64_t a, std::int64_t b) {
                   },
                   nullptr};
 /// The sign of the dividend, as C's %.
-const Binary kTruncatedMod{
-    [](std::int64_t a, std::int64_t b) { return divides(a, b) ? a % b : std::int64_t{0}; },
-    [](float a, float b) { return std::fmod(a, b); }, nullptr};
+const Binary kTruncatedMod{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a % b : std::int64_t{0}; },
+                           [](float a, float b) { return std::fmod(a, b); }, nullptr};
 
 const Binary kEqual{nullptr, nullptr, [](double a, double b) { return a == b; }};
 const Binary kGreater{nullptr, nullptr, [](double a, double b) { return a > b; }};
@@ -68,8 +67,7 @@ const Binary kAnd{nullptr, nullptr, [](double a, double b) { return a != 0 && b 
 const Binary kOr{nullptr, nullptr, [](double a, double b) { return a != 0 || b != 0; }};
 const Binary kXor{nullptr, nullptr, [](double a, double b) { return (a != 0) != (b != 0); }};
 
-/// Before opset 7, the second operand of `broadcast` = 1 is aligned at dimension `axis` of the
-/// first.
+/// Before opset 7, the second operand of `broadcast` = 1 is aligned at dimension `axis` of the first.
 Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
   const std::size_t rank = node.type(a).shape.size();
   const Shape& own = node.type(b).shape;
@@ -85,8 +83,7 @@ Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
   return node.reshape(b, shape);
 }
 
-/// One operation on two device tensors. Images are seen row-major where the other has more
-/// dimensions.
+/// One operation on two device tensors. Images are seen row-major where the other has more dimensions.
 Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, TensorId b) {
   const std::size_t rank = std::max(node.type(a).shape.size(), node.type(b).shape.size());
   if (rank > 4) {
@@ -130,8 +127,8 @@ Status mean(Node& node) {
   return {};
 }
 
-/// x to the power of input 1, where that is one number known at import: a square or a root where
-/// that is exact and quicker.
+/// x to the power of input 1, where that is one number known at import: a square or a root where that is exact and
+/// quicker.
 Result<TensorId> known_power(Node& node, TensorId x) {
   POPRUN_ASSIGN(const float exponent, node.real_of(1));
   if (exponent == 2.0F) {
@@ -150,9 +147,8 @@ Status pow(Node& node) {
     return combine_all(node, "pow", kPow);
   }
   const Value& exponent = node.value(1);
-  const bool known = exponent.constant != nullptr && !exponent.sample &&
-                     exponent.constant->elements() == 1 && exponent.constant->shape.empty() &&
-                     !exponent.verdict.learnt;
+  const bool known = exponent.constant != nullptr && !exponent.sample && exponent.constant->elements() == 1 &&
+                     exponent.constant->shape.empty() && !exponent.verdict.learnt;
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId base) -> Result<TensorId> {
     if (known) {
@@ -169,8 +165,7 @@ Status pow(Node& node) {
 }
 
 Status mod(Node& node) {
-  return node.integer("fmod", 0) != 0 ? combine_all(node, "fmod", kTruncatedMod)
-                                      : combine_all(node, "mod", kMod);
+  return node.integer("fmod", 0) != 0 ? combine_all(node, "fmod", kTruncatedMod) : combine_all(node, "mod", kMod);
 }
 
 /// A comparison; `swapped`: of the second with the first.
@@ -203,8 +198,7 @@ Status xor_of(Node& node) {
 Status not_of(Node& node) {
   if (node.folds()) {
     Constant y = *node.value(0).constant;
-    std::ranges::transform(y.integers, y.integers.begin(),
-                           [](std::int64_t v) { return v == 0 ? 1 : 0; });
+    std::ranges::transform(y.integers, y.integers.begin(), [](std::int64_t v) { return v == 0 ? 1 : 0; });
     node.set(0, std::move(y));
     return {};
   }
@@ -217,15 +211,14 @@ Status not_of(Node& node) {
 
 Status fold_where(Node& node) {
   const Constant& mask = *node.value(0).constant;
-  POPRUN_ASSIGN(const Constant a, folded(*node.value(1).constant, *node.value(2).constant,
-                                         {[](std::int64_t x, std::int64_t) { return x; },
-                                          [](float x, float) { return x; }, nullptr}));
-  POPRUN_ASSIGN(const Constant b, folded(*node.value(1).constant, *node.value(2).constant,
-                                         {[](std::int64_t, std::int64_t y) { return y; },
-                                          [](float, float y) { return y; }, nullptr}));
-  POPRUN_ASSIGN(
-      const Constant any,
-      folded(mask, cast(a, Proto::BOOL), {nullptr, nullptr, [](double, double) { return true; }}));
+  POPRUN_ASSIGN(const Constant a,
+                folded(*node.value(1).constant, *node.value(2).constant,
+                       {[](std::int64_t x, std::int64_t) { return x; }, [](float x, float) { return x; }, nullptr}));
+  POPRUN_ASSIGN(const Constant b,
+                folded(*node.value(1).constant, *node.value(2).constant,
+                       {[](std::int64_t, std::int64_t y) { return y; }, [](float, float y) { return y; }, nullptr}));
+  POPRUN_ASSIGN(const Constant any,
+                folded(mask, cast(a, Proto::BOOL), {nullptr, nullptr, [](double, double) { return true; }}));
   const Constant chosen = expanded(mask, any.shape);
   Constant y = expanded(a, any.shape);
   const Constant otherwise = expanded(b, any.shape);
@@ -250,8 +243,8 @@ Status where(Node& node) {
   POPRUN_ASSIGN(TensorId mask, node.tensor(0));
   POPRUN_ASSIGN(TensorId a, node.tensor(1));
   POPRUN_ASSIGN(TensorId b, node.tensor(2));
-  const std::size_t rank = std::max(
-      {node.type(mask).shape.size(), node.type(a).shape.size(), node.type(b).shape.size()});
+  const std::size_t rank =
+      std::max({node.type(mask).shape.size(), node.type(a).shape.size(), node.type(b).shape.size()});
   if (rank > 4) {
     POPRUN_ASSIGN(mask, node.row_major_of(mask));
     POPRUN_ASSIGN(a, node.row_major_of(a));
@@ -277,11 +270,9 @@ std::vector<Translator> translators() {
           {"Mean", 1, mean},
           {"Equal", 2, [](Node& node) { return compare(node, "equal", kEqual, false); }},
           {"Greater", 2, [](Node& node) { return compare(node, "greater", kGreater, false); }},
-          {"GreaterOrEqual", 2,
-           [](Node& node) { return compare(node, "greater_equal", kGreaterOrEqual, false); }},
+          {"GreaterOrEqual", 2, [](Node& node) { return compare(node, "greater_equal", kGreaterOrEqual, false); }},
           {"Less", 2, [](Node& node) { return compare(node, "greater", kLess, true); }},
-          {"LessOrEqual", 2,
-           [](Node& node) { return compare(node, "greater_equal", kLessOrEqual, true); }},
+          {"LessOrEqual", 2, [](Node& node) { return compare(node, "greater_equal", kLessOrEqual, true); }},
           {"And", 2, [](Node& node) { return combine_all(node, "mul", kAnd); }},
           {"Or", 2, [](Node& node) { return combine_all(node, "max", kOr); }},
           {"Xor", 2, xor_of},

@@ -5,8 +5,7 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one
-/// by one.
+/// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one by one.
 namespace poprun::onnx_import::nodes::indexing {
 namespace {
 
@@ -20,23 +19,20 @@ Status one_hot(Node& node) {
     return node.wrong("needs a depth >= 1 and two values");
   }
   const auto value = [&](std::int64_t i) {
-    return values->real() ? static_cast<double>(values->real_at(i))
-                          : static_cast<double>(values->integer_at(i));
+    return values->real() ? static_cast<double>(values->real_at(i)) : static_cast<double>(values->integer_at(i));
   };
   POPRUN_ASSIGN(TensorId indices, node.row_major(0));
   if (is_real(node.element(0))) {
     POPRUN_ASSIGN(indices, node.add("cast", {indices}, {{"to", std::string{"i32"}}}));
   }
-  POPRUN_ASSIGN(
-      TensorId y,
-      node.add("one_hot", {indices},
-               {{"depth", static_cast<std::int64_t>(depth)}, {"on", value(1)}, {"off", value(0)}}));
+  POPRUN_ASSIGN(TensorId y,
+                node.add("one_hot", {indices},
+                         {{"depth", static_cast<std::int64_t>(depth)}, {"on", value(1)}, {"off", value(0)}}));
   const std::size_t rank = node.type(y).shape.size();
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), rank));
   std::vector<std::int64_t> perm(rank - 1);
   std::iota(perm.begin(), perm.end(), 0);
-  perm.insert(perm.begin() + static_cast<std::ptrdiff_t>(axis),
-              static_cast<std::int64_t>(rank) - 1);
+  perm.insert(perm.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<std::int64_t>(rank) - 1);
   POPRUN_ASSIGN(y, node.transpose(y, perm));
   if (!values->real()) {
     POPRUN_ASSIGN(y, node.add("cast", {y}, {{"to", std::string{"i32"}}}));
@@ -52,12 +48,11 @@ Status cum_sum(Node& node) {
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  POPRUN_ASSIGN(
-      const TensorId y,
-      node.add_as_reals("cum_sum", {x},
-                        {{"axis", static_cast<std::int64_t>(axis)},
-                         {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
-                         {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
+  POPRUN_ASSIGN(const TensorId y,
+                node.add_as_reals("cum_sum", {x},
+                                  {{"axis", static_cast<std::int64_t>(axis)},
+                                   {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
+                                   {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
   node.set(0, y, node.element(0));
   return {};
 }
@@ -72,10 +67,9 @@ Status trilu(Node& node) {
     k = given[0];
   }
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  POPRUN_ASSIGN(const TensorId y,
-                node.add_as_reals(
-                    "trilu", {x},
-                    {{"upper", std::int64_t{node.integer("upper", 1) != 0 ? 1 : 0}}, {"k", k}}));
+  POPRUN_ASSIGN(
+      const TensorId y,
+      node.add_as_reals("trilu", {x}, {{"upper", std::int64_t{node.integer("upper", 1) != 0 ? 1 : 0}}, {"k", k}}));
   node.set(0, y, node.element(0));
   return {};
 }
@@ -101,8 +95,7 @@ Status non_zero(Node& node) {
     }
   }
   const auto columns = static_cast<std::int64_t>(found.size());
-  node.set(0, Constant::of_integers(std::move(places),
-                                    {static_cast<std::int64_t>(x.shape.size()), columns}));
+  node.set(0, Constant::of_integers(std::move(places), {static_cast<std::int64_t>(x.shape.size()), columns}));
   return {};
 }
 
@@ -111,8 +104,7 @@ Status gather_elements(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
   POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
-    return node.add("gather_elements", {reals, indices},
-                    {{"axis", static_cast<std::int64_t>(axis)}});
+    return node.add("gather_elements", {reals, indices}, {{"axis", static_cast<std::int64_t>(axis)}});
   }));
   node.set(0, y, node.element(0));
   return {};

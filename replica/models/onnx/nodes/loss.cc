@@ -5,8 +5,8 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. What a job trains
-/// with is the loss that train.cfg names.
+/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. What a job trains with is the loss
+/// that train.cfg names.
 ///
 ///   P  positions: batch and whatever follows the classes    C  classes
 namespace poprun::onnx_import::nodes::loss {
@@ -42,8 +42,8 @@ Result<TensorId> images_of(Node& node, TensorId rows, const Shape& shape) {
   return node.transpose(x, perm);
 }
 
-/// 1 for labels that count and 0 for the one that does not, by label. A label below zero reads from
-/// the end, so the table is long enough for it to be there.
+/// 1 for labels that count and 0 for the one that does not, by label. A label below zero reads from the end, so the
+/// table is long enough for it to be there.
 Constant counting(std::int64_t C, std::int64_t ignored) {
   const std::int64_t size = ignored < 0 ? C - ignored : C;
   std::vector<float> table(static_cast<std::size_t>(size), 0);
@@ -56,8 +56,7 @@ Constant counting(std::int64_t C, std::int64_t ignored) {
 
 /// An element for each label; 0 for a label that is no class and does not count.
 Result<TensorId> gathered_by_label(Node& node, TensorId table, TensorId labels) {
-  return node.add("gather", {table, labels},
-                  {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
+  return node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
 }
 
 /// The weight of every position [P], or nothing where all are 1.
@@ -94,10 +93,10 @@ Status set_loss(Node& node, TensorId rows) {
   POPRUN_ASSIGN(TensorId labels, node.row_major(1));
   POPRUN_ASSIGN(labels, node.reshape(labels, {P}));
   POPRUN_ASSIGN(const TensorId columns, node.reshape(labels, {P, 1}));
-  POPRUN_ASSIGN(TensorId loss, node.add("gather", {rows, columns},
-                                        {{"axis", std::int64_t{1}},
-                                         {"batch_dims", std::int64_t{1}},
-                                         {"outside", std::string{"zeros"}}}));
+  POPRUN_ASSIGN(
+      TensorId loss,
+      node.add("gather", {rows, columns},
+               {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}, {"outside", std::string{"zeros"}}}));
   POPRUN_ASSIGN(loss, node.reshape(loss, {P}));
   POPRUN_ASSIGN(loss, node.add("neg", {loss}));
   POPRUN_ASSIGN(const auto weights, weights_of(node, labels, C));

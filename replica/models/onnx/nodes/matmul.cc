@@ -22,8 +22,7 @@ Status matmul(Node& node) {
     POPRUN_ASSIGN(b, node.reshape(b, {y[0], 1}));
   }
   POPRUN_ASSIGN(TensorId c, node.add_as_reals("matmul", {a, b},
-                                              {{"transpose_a", std::int64_t{0}},
-                                               {"transpose_b", std::int64_t{0}}}));
+                                              {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}));
   Shape shape = node.type(c).shape;
   if (y.size() == 1) {
     shape.pop_back();
@@ -38,10 +37,9 @@ Status matmul(Node& node) {
 
 /// True where Gemm is a dense layer: y = x w + b with b of one dimension.
 bool is_dense(Node& node) {
-  return node.integer("transA", 0) == 0 && node.real("alpha", 1) == 1 &&
-         node.real("beta", 1) == 1 && node.shape(0).size() == 2 && node.shape(1).size() == 2 &&
-         (!node.has(2) ||
-          node.shape(2) == Shape{node.shape(1)[node.integer("transB", 0) != 0 ? 0 : 1]});
+  return node.integer("transA", 0) == 0 && node.real("alpha", 1) == 1 && node.real("beta", 1) == 1 &&
+         node.shape(0).size() == 2 && node.shape(1).size() == 2 &&
+         (!node.has(2) || node.shape(2) == Shape{node.shape(1)[node.integer("transB", 0) != 0 ? 0 : 1]});
 }
 
 Status dense(Node& node) {
@@ -54,8 +52,7 @@ Status dense(Node& node) {
     inputs.push_back(b);
   }
   POPRUN_ASSIGN(const TensorId y,
-                node.add("linear", inputs,
-                         {{"input_major", std::int64_t{node.integer("transB", 0) != 0 ? 0 : 1}}}));
+                node.add("linear", inputs, {{"input_major", std::int64_t{node.integer("transB", 0) != 0 ? 0 : 1}}}));
   node.set(0, y);
   return {};
 }
@@ -68,11 +65,10 @@ Status gemm(Node& node) {
   POPRUN_ASSIGN(const TensorId a, node.row_major(0));
   POPRUN_ASSIGN(TensorId b, node.weight(1));
   POPRUN_ASSIGN(b, node.row_major_of(b));
-  POPRUN_ASSIGN(TensorId y,
-                node.add("matmul", {a, b},
-                         {{"transpose_a", std::int64_t{node.integer("transA", 0) != 0 ? 1 : 0}},
-                          {"transpose_b", std::int64_t{node.integer("transB", 0) != 0 ? 1 : 0}},
-                          {"scale", node.real("alpha", 1)}}));
+  POPRUN_ASSIGN(TensorId y, node.add("matmul", {a, b},
+                                     {{"transpose_a", std::int64_t{node.integer("transA", 0) != 0 ? 1 : 0}},
+                                      {"transpose_b", std::int64_t{node.integer("transB", 0) != 0 ? 1 : 0}},
+                                      {"scale", node.real("alpha", 1)}}));
   if (node.has(2)) {
     POPRUN_ASSIGN(TensorId c, node.weight(2));
     if (node.real("beta", 1) != 1) {

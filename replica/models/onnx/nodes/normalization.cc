@@ -23,8 +23,7 @@ Result<TensorId> channels_of(Node& node) {
   if (s.size() == 2) {
     return x;
   }
-  return node.reshape(x, {s[0], s[1], 1, node.type(x).elements() / s[0] / s[1]},
-                      Layout::kChannelsLast);
+  return node.reshape(x, {s[0], s[1], 1, node.type(x).elements() / s[0] / s[1]}, Layout::kChannelsLast);
 }
 
 /// A running statistic of the batch's: momentum * running + (1 - momentum) * now.
@@ -36,23 +35,20 @@ Result<TensorId> moved(Node& node, TensorId running, TensorId now, double moment
   return node.add("add", {old, fresh});
 }
 
-/// With the batch's own statistics. Running ones that are variables follow them as PyTorch's do,
-/// with the unbiased variance; outputs 1 and 2, where wanted, are ONNX's, with the biased one.
+/// With the batch's own statistics. Running ones that are variables follow them as PyTorch's do, with the unbiased
+/// variance; outputs 1 and 2, where wanted, are ONNX's, with the biased one.
 Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& inputs, double eps) {
   const double momentum = node.real("momentum", 0.9);
-  POPRUN_ASSIGN(const auto y, node.add_many("batch_norm_training",
-                                            {inputs[0], inputs[1], inputs[2]}, {{"eps", eps}}, 3));
-  const auto is_buffer = [&](TensorId id) {
-    return node.builder().graph().tensor(id).role == Role::kBuffer;
-  };
+  POPRUN_ASSIGN(const auto y,
+                node.add_many("batch_norm_training", {inputs[0], inputs[1], inputs[2]}, {{"eps", eps}}, 3));
+  const auto is_buffer = [&](TensorId id) { return node.builder().graph().tensor(id).role == Role::kBuffer; };
   if (is_buffer(inputs[3]) && is_buffer(inputs[4])) {
     const TensorType& x = node.type(inputs[0]);
     node.builder().update("batch_norm_update", {inputs[3], inputs[4], y[1], y[2]},
                           {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
                           {inputs[3], inputs[4]});
     if (node.wants_output(1) || node.wants_output(2)) {
-      return node.unsupported(
-          "outputs 1 and 2, which the model reads: running statistics are saved with the weights");
+      return node.unsupported("outputs 1 and 2, which the model reads: running statistics are saved with the weights");
     }
   } else if (node.wants_output(1)) {
     POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));
@@ -75,8 +71,7 @@ Status batch_normalization(Node& node) {
   POPRUN_ASSIGN(const TensorId variance, node.buffer(4));
   inputs = {x, w, b, mean, variance};
   const double eps = node.real("epsilon", 1e-5);
-  const bool training =
-      node.scope().training || (node.scope().as_written && node.integer("training_mode", 0) != 0);
+  const bool training = node.scope().training || (node.scope().as_written && node.integer("training_mode", 0) != 0);
   TensorId y{};
   if (training) {
     POPRUN_ASSIGN(y, batch_norm_training(node, inputs, eps));
@@ -144,8 +139,8 @@ Status instance_normalization(Node& node) {
   if (shape.size() < 3) {
     return node.wrong("needs [N,C,...]");
   }
-  const TensorId y = layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1],
-                                        node.real("epsilon", 1e-5));
+  const TensorId y =
+      layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1], node.real("epsilon", 1e-5));
   POPRUN_TRY(node.builder().status());
   node.set(0, y);
   return {};
@@ -191,8 +186,8 @@ Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   return {};
 }
 
-/// Drops in training and not outside of it, whatever the file's training_mode, which is the mode
-/// that the model was exported in. Where nothing is dropped, the mask is all ones.
+/// Drops in training and not outside of it, whatever the file's training_mode, which is the mode that the model was
+/// exported in. Where nothing is dropped, the mask is all ones.
 Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {

@@ -13,8 +13,8 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// A file written for batches of one repeats what it puts beside samples, such as a class token,
-/// once: here it is repeated for each sample.
+/// A file written for batches of one repeats what it puts beside samples, such as a class token, once: here it is
+/// repeated for each sample.
 bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
   const Scope& scope = node.scope();
   if (scope.file_batch != 1 || scope.batch == 1 || axis == 0 || !node.has(i)) {
@@ -73,8 +73,7 @@ Status concat(Node& node) {
     return node.unsupported("a tensor without elements");
   }
   for (TensorId& part : parts) {
-    POPRUN_ASSIGN(part, node.reshape(part, node.type(part).shape,
-                                     images ? Layout::kChannelsLast : Layout::kRowMajor));
+    POPRUN_ASSIGN(part, node.reshape(part, node.type(part).shape, images ? Layout::kChannelsLast : Layout::kRowMajor));
   }
   TensorId y = parts[0];
   if (parts.size() > 1) {
@@ -123,8 +122,7 @@ Status split(Node& node) {
   const Element element = node.element(0);
   POPRUN_ASSIGN(
       const auto parts,
-      node.add_many("split", {x}, {{"axis", static_cast<std::int64_t>(axis)}, {"sizes", sizes}},
-                    sizes.size()));
+      node.add_many("split", {x}, {{"axis", static_cast<std::int64_t>(axis)}, {"sizes", sizes}}, sizes.size()));
   for (std::size_t k = 0; k < parts.size(); ++k) {
     node.set(k, parts[k], element);
   }
@@ -139,8 +137,7 @@ struct Cut {
 };
 
 /// ONNX's rule: below zero counts from the end, what lies outside is brought to the border.
-Cut cut_of(std::int64_t size, std::size_t axis, std::int64_t start, std::int64_t end,
-           std::int64_t step) {
+Cut cut_of(std::int64_t size, std::size_t axis, std::int64_t start, std::int64_t end, std::int64_t step) {
   const auto from_end = [size](std::int64_t at) { return at < 0 ? at + size : at; };
   const std::int64_t low = step > 0 ? 0 : -1;
   const std::int64_t high = step > 0 ? size : size - 1;
@@ -228,9 +225,7 @@ Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
   POPRUN_ASSIGN(TensorId y, node.row_major(0));
   POPRUN_ASSIGN(y, node.add("slice", {y},
-                            {{"axis", static_cast<std::int64_t>(axis)},
-                             {"begin", at},
-                             {"count", std::int64_t{1}}}));
+                            {{"axis", static_cast<std::int64_t>(axis)}, {"begin", at}, {"count", std::int64_t{1}}}));
   const auto place = static_cast<std::ptrdiff_t>(axis);
   Shape shape(x.begin(), x.begin() + place);
   shape.insert(shape.end(), index.shape.begin(), index.shape.end());
@@ -266,8 +261,7 @@ Status gather(Node& node) {
 /// Opset 1 calls its attribute paddings, 2 to 10 pads, then it is an input.
 Status pad(Node& node) {
   const std::size_t rank = node.shape(0).size();
-  POPRUN_ASSIGN(auto pads,
-                node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
+  POPRUN_ASSIGN(auto pads, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
   if (!pads || pads->size() != 2 * rank ||
       std::ranges::any_of(*pads, [](auto p) { return p < -kMostElements || p > kMostElements; })) {
     return node.wrong(fmt::format("needs {} pads", 2 * rank));
@@ -279,8 +273,7 @@ Status pad(Node& node) {
   }
   const std::string mode = node.text("mode", "constant");
   const auto middle = pads->begin() + static_cast<std::ptrdiff_t>(rank);
-  Attributes attributes{
-      {"begin", Shape(pads->begin(), middle)}, {"end", Shape(middle, pads->end())}, {"mode", mode}};
+  Attributes attributes{{"begin", Shape(pads->begin(), middle)}, {"end", Shape(middle, pads->end())}, {"mode", mode}};
   if (mode == "constant") {
     attributes.set("value", value);
   } else if (mode != "reflect" && mode != "edge") {
@@ -295,11 +288,7 @@ Status pad(Node& node) {
 }  // namespace
 
 std::vector<Translator> translators() {
-  return {{"Concat", 1, concat},
-          {"Split", 1, split},
-          {"Slice", 1, slice},
-          {"Gather", 2, gather},
-          {"Pad", 1, pad}};
+  return {{"Concat", 1, concat}, {"Split", 1, split}, {"Slice", 1, slice}, {"Gather", 2, gather}, {"Pad", 1, pad}};
 }
 
 }  // namespace poprun::onnx_import::nodes::pieces

@@ -5,8 +5,7 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Pooling of images [N,C,H,W], of sequences [N,C,L], which are images of one row, and of volumes
-/// [N,C,D,H,W].
+/// Pooling of images [N,C,H,W], of sequences [N,C,L], which are images of one row, and of volumes [N,C,D,H,W].
 namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
@@ -25,8 +24,8 @@ void cut_padding(const Shape& x, Window& w) {
 Result<Window> pooling_window(Node& node) {
   const Shape& x = node.shape(0);
   if (x.size() < 3 || x.size() > 5) {
-    return node.unsupported(fmt::format(
-        "an input of rank {}; available: [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
+    return node.unsupported(
+        fmt::format("an input of rank {}; available: [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
   }
   if (!node.has_attribute("kernel_shape")) {
     return node.wrong("no kernel_shape");
@@ -54,8 +53,8 @@ Result<TensorId> pool_image(Node& node, const std::string& kind, TensorId x, con
   return node.add(kind, {x}, std::move(attributes));
 }
 
-/// Volumes [N,C,D,H,W]: planes first, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. A
-/// maximum and a mean over a box are those over its depths of those over its planes.
+/// Volumes [N,C,D,H,W]: planes first, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. A maximum and a mean
+/// over a box are those over its depths of those over its planes.
 Result<TensorId> pool_volume(Node& node, const std::string& kind, const Window& w) {
   const Shape s = node.shape(0);
   POPRUN_ASSIGN(TensorId x, node.row_major(0));

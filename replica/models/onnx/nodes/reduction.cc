@@ -38,10 +38,8 @@ Result<Shape> axes_of(Node& node) {
 /// The shape arithmetic's: integers of one dimension, all of them.
 Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)) {
   const auto values = node.value(0).constant->all_integers();
-  const std::int64_t total =
-      std::accumulate(values.begin() + 1, values.end(), values.front(), function);
-  node.set(0,
-           Constant::of_integers({total}, node.integer("keepdims", 1) != 0 ? Shape{1} : Shape{}));
+  const std::int64_t total = std::accumulate(values.begin() + 1, values.end(), values.front(), function);
+  node.set(0, Constant::of_integers({total}, node.integer("keepdims", 1) != 0 ? Shape{1} : Shape{}));
   return {};
 }
 
@@ -54,8 +52,8 @@ Status reduce(Node& node) {
     return {};
   }
   POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) -> Result<TensorId> {
-    const TensorId reduced = layers::reduce(node.builder(), node.free_name(), reduction, reals,
-                                            axes, node.integer("keepdims", 1) != 0);
+    const TensorId reduced =
+        layers::reduce(node.builder(), node.free_name(), reduction, reals, axes, node.integer("keepdims", 1) != 0);
     POPRUN_TRY(node.builder().status());
     return reduced;
   }));
@@ -71,26 +69,22 @@ Status reduce_or_fold(Node& node) {
   }
   if (reduction == Reduction::kMax || reduction == Reduction::kMin) {
     return fold_all(
-        node, reduction == Reduction::kMax
-                  ? [](std::int64_t a, std::int64_t b) { return std::max(a, b); }
-                  : [](std::int64_t a, std::int64_t b) { return std::min(a, b); });
+        node, reduction == Reduction::kMax ? [](std::int64_t a, std::int64_t b) { return std::max(a, b); }
+                                           : [](std::int64_t a, std::int64_t b) { return std::min(a, b); });
   }
   if (reduction == Reduction::kSum) {
     return fold_all(node, [](std::int64_t a, std::int64_t b) {
-      return std::clamp(a, -kMostElements, kMostElements) +
-             std::clamp(b, -kMostElements, kMostElements);
+      return std::clamp(a, -kMostElements, kMostElements) + std::clamp(b, -kMostElements, kMostElements);
     });
   }
   // Factors are sizes; what is larger than any tensor stays so.
   return fold_all(node, [](std::int64_t a, std::int64_t b) {
-    return std::clamp(
-        std::clamp(a, -kMostElements, kMostElements) * std::clamp(b, -kMostElements, kMostElements),
-        -kMostElements, kMostElements);
+    return std::clamp(std::clamp(a, -kMostElements, kMostElements) * std::clamp(b, -kMostElements, kMostElements),
+                      -kMostElements, kMostElements);
   });
 }
 
-/// (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over images' batch and pixels where no axes are
-/// given.
+/// (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over images' batch and pixels where no axes are given.
 Status mean_variance(Node& node) {
   Shape axes = node.has_attribute("axes") ? node.integers("axes") : Shape{0, 2, 3};
   for (std::int64_t& axis : axes) {
@@ -98,8 +92,7 @@ Status mean_variance(Node& node) {
     axis = static_cast<std::int64_t>(at);
   }
   const auto mean = [&](TensorId x) -> Result<TensorId> {
-    const TensorId y =
-        layers::reduce(node.builder(), node.free_name(), Reduction::kMean, x, axes, true);
+    const TensorId y = layers::reduce(node.builder(), node.free_name(), Reduction::kMean, x, axes, true);
     POPRUN_TRY(node.builder().status());
     return y;
   };
@@ -123,11 +116,9 @@ Status arg_extreme(Node& node, const std::string& kind) {
   if (node.type(x).data == DataType::kI32) {
     POPRUN_ASSIGN(x, node.to_reals(x));
   }
-  POPRUN_ASSIGN(
-      TensorId y,
-      node.add(kind, {x},
-               {{"axis", static_cast<std::int64_t>(axis)},
-                {"last", std::int64_t{node.integer("select_last_index", 0) != 0 ? 1 : 0}}}));
+  POPRUN_ASSIGN(TensorId y, node.add(kind, {x},
+                                     {{"axis", static_cast<std::int64_t>(axis)},
+                                      {"last", std::int64_t{node.integer("select_last_index", 0) != 0 ? 1 : 0}}}));
   if (node.integer("keepdims", 1) == 0) {
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
     POPRUN_ASSIGN(y, node.reshape(y, shape));

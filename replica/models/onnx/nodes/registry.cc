@@ -15,9 +15,7 @@ namespace {
 
 std::vector<Translator> collect() {
   std::vector<Translator> all;
-  const auto take = [&all](std::vector<Translator> family) {
-    std::ranges::move(family, std::back_inserter(all));
-  };
+  const auto take = [&all](std::vector<Translator> family) { std::ranges::move(family, std::back_inserter(all)); };
 #define POPRUN_FAMILY(family) take(nodes::family::translators());
 #include "replica/models/onnx/nodes/families.inc"
 #undef POPRUN_FAMILY

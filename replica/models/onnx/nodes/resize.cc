@@ -85,24 +85,22 @@ Status resize(Node& node) {
   if (node.opset() < 11) {
     POPRUN_ASSIGN(const auto scales, scales_of(node, 1));
     POPRUN_ASSIGN(const auto targets, by_scales(node, scales));
-    return resize_axes(node, targets,
-                       {{"mode", mode},
-                        {"coordinates", std::string{"asymmetric"}},
-                        {"rounding", std::string{"floor"}}});
+    return resize_axes(
+        node, targets,
+        {{"mode", mode}, {"coordinates", std::string{"asymmetric"}}, {"rounding", std::string{"floor"}}});
   }
   const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
   if (coordinates == "tf_crop_and_resize") {
-    return node.unsupported(fmt::format(
-        "coordinate_transformation_mode = {}; available: half_pixel, pytorch_half_pixel, "
-        "tf_half_pixel_for_nn, asymmetric, align_corners",
-        coordinates));
+    return node.unsupported(
+        fmt::format("coordinate_transformation_mode = {}; available: half_pixel, pytorch_half_pixel, "
+                    "tf_half_pixel_for_nn, asymmetric, align_corners",
+                    coordinates));
   }
-  const Attributes attributes{
-      {"mode", mode},
-      {"coordinates", coordinates},
-      {"rounding", node.text("nearest_mode", "round_prefer_floor")},
-      {"cubic_a", node.real("cubic_coeff_a", -0.75)},
-      {"exclude_outside", std::int64_t{node.integer("exclude_outside", 0) != 0 ? 1 : 0}}};
+  const Attributes attributes{{"mode", mode},
+                              {"coordinates", coordinates},
+                              {"rounding", node.text("nearest_mode", "round_prefer_floor")},
+                              {"cubic_a", node.real("cubic_coeff_a", -0.75)},
+                              {"exclude_outside", std::int64_t{node.integer("exclude_outside", 0) != 0 ? 1 : 0}}};
   if (node.has(3)) {
     POPRUN_ASSIGN(const auto targets, by_sizes(node, 3));
     return resize_axes(node, targets, attributes);

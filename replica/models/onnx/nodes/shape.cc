@@ -11,9 +11,9 @@
 #include "replica/models/onnx/node.h"
 #include "replica/ops/face/shaped.h"
 
-/// What changes the shape and no element: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand,
-/// Tile, Identity, DepthToSpace, SpaceToDepth; what tells it: Shape, Size; and what makes tensors
-/// of it: ConstantOfShape, Range, EyeLike.
+/// What changes the shape and no element: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile, Identity,
+/// DepthToSpace, SpaceToDepth; what tells it: Shape, Size; and what makes tensors of it: ConstantOfShape, Range,
+/// EyeLike.
 namespace poprun::onnx_import::nodes::shape {
 namespace {
 
@@ -36,8 +36,8 @@ Status set_reshaped(Node& node, Shape shape) {
 
 /// The target with its 0 (as the input has) and -1 (what is left) filled in.
 ///
-/// A file made for one batch size may have that number written in its targets. Where x still has
-/// its batch in front and the target says the file's, the one that is imported for is meant.
+/// A file made for one batch size may have that number written in its targets. Where x still has its batch in front and
+/// the target says the file's, the one that is imported for is meant.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -66,8 +66,7 @@ Result<Shape> reshape_target(Node& node, Shape target) {
   if (open != target.end()) {
     const auto elements = checked_elements(x);
     if (!elements || *elements % known != 0) {
-      return node.wrong(fmt::format("[{}] cannot take the shape [{}]", fmt::join(x, ","),
-                                    fmt::join(target, ",")));
+      return node.wrong(fmt::format("[{}] cannot take the shape [{}]", fmt::join(x, ","), fmt::join(target, ",")));
     }
     *open = *elements / known;
     if (std::ranges::count(target, -1) != 0) {
@@ -94,9 +93,8 @@ Status flatten(Node& node) {
     POPRUN_ASSIGN(axis, normal_axis(given, x.size()));
   }
   const auto middle = x.begin() + static_cast<std::ptrdiff_t>(axis);
-  return set_reshaped(node,
-                      {std::accumulate(x.begin(), middle, std::int64_t{1}, std::multiplies<>{}),
-                       std::accumulate(middle, x.end(), std::int64_t{1}, std::multiplies<>{})});
+  return set_reshaped(node, {std::accumulate(x.begin(), middle, std::int64_t{1}, std::multiplies<>{}),
+                             std::accumulate(middle, x.end(), std::int64_t{1}, std::multiplies<>{})});
 }
 
 Status squeeze(Node& node) {
@@ -167,8 +165,7 @@ Status transpose(Node& node) {
 
 Status identity(Node& node) {
   const Value& x = node.value(0);
-  if (x.stored && x.constant->real() &&
-      node.scope().storage.copies_weight(node.proto().output(0))) {
+  if (x.stored && x.constant->real() && node.scope().storage.copies_weight(node.proto().output(0))) {
     node.copy_weight();
     return {};
   }
@@ -189,8 +186,7 @@ Result<Shape> common_shape(Node& node, const Shape& x, const Shape& target) {
     const std::int64_t a = d < x.size() ? x[x.size() - 1 - d] : 1;
     const std::int64_t b = d < target.size() ? target[target.size() - 1 - d] : 1;
     if (a != b && a != 1 && b != 1) {
-      return node.wrong(fmt::format("[{}] does not broadcast with [{}]", fmt::join(x, ","),
-                                    fmt::join(target, ",")));
+      return node.wrong(fmt::format("[{}] does not broadcast with [{}]", fmt::join(x, ","), fmt::join(target, ",")));
     }
     shape[shape.size() - 1 - d] = a == 1 ? b : a;
   }
@@ -228,8 +224,7 @@ Status tile(Node& node) {
   } else if (node.has(1)) {
     POPRUN_ASSIGN(repeats, node.integers_of(1));
   }
-  if (repeats.size() != x.size() ||
-      std::ranges::any_of(repeats, [](auto r) { return r < 1 || r > kMostElements; })) {
+  if (repeats.size() != x.size() || std::ranges::any_of(repeats, [](auto r) { return r < 1 || r > kMostElements; })) {
     return node.wrong("needs a number of repeats >= 1 for each dimension");
   }
   Shape ones;
@@ -255,9 +250,7 @@ Status tile(Node& node) {
 Status shape_of(Node& node) {
   const Shape& x = node.shape(0);
   const auto rank = static_cast<std::int64_t>(x.size());
-  const auto bound = [rank](std::int64_t at) {
-    return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
-  };
+  const auto bound = [rank](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
   const std::int64_t begin = bound(node.integer("start", 0));
   const std::int64_t end = std::max(begin, bound(node.integer("end", rank)));
   node.set(0, Constant::of_integers({x.begin() + begin, x.begin() + end}, {end - begin}));
@@ -310,10 +303,8 @@ Status range(Node& node) {
     return node.unsupported("a range with more elements than are computed on import");
   }
   const auto n = static_cast<std::int64_t>(std::max(count, 0.0));
-  Constant y =
-      start->real()
-          ? Constant::of_reals(steps(start->real_at(0), delta->real_at(0), n), {n})
-          : Constant::of_integers(steps(start->integer_at(0), delta->integer_at(0), n), {n});
+  Constant y = start->real() ? Constant::of_reals(steps(start->real_at(0), delta->real_at(0), n), {n})
+                             : Constant::of_integers(steps(start->integer_at(0), delta->integer_at(0), n), {n});
   y.element = start->element;
   node.set(0, std::move(y));
   return {};
@@ -335,18 +326,16 @@ Status eye_like(Node& node) {
       values[static_cast<std::size_t>(row * x[1] + row + k)] = 1;
     }
   }
-  const auto element =
-      static_cast<Element>(node.integer("dtype", static_cast<std::int64_t>(node.element(0))));
+  const auto element = static_cast<Element>(node.integer("dtype", static_cast<std::int64_t>(node.element(0))));
   node.set(0, cast(Constant::of_reals(std::move(values), x), element));
   return {};
 }
 
 Status depth_to_space(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  const TensorId y =
-      layers::depth_to_space(node.builder(), node.free_name(), x, node.integer("blocksize", 0),
-                             node.text("mode", "DCR") == "CRD" ? layers::DepthOrder::kChannelFirst
-                                                               : layers::DepthOrder::kBlockFirst);
+  const TensorId y = layers::depth_to_space(
+      node.builder(), node.free_name(), x, node.integer("blocksize", 0),
+      node.text("mode", "DCR") == "CRD" ? layers::DepthOrder::kChannelFirst : layers::DepthOrder::kBlockFirst);
   POPRUN_TRY(node.builder().status());
   node.set(0, y);
   return {};
@@ -354,8 +343,7 @@ Status depth_to_space(Node& node) {
 
 Status space_to_depth(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  const TensorId y =
-      layers::space_to_depth(node.builder(), node.free_name(), x, node.integer("blocksize", 0));
+  const TensorId y = layers::space_to_depth(node.builder(), node.free_name(), x, node.integer("blocksize", 0));
   POPRUN_TRY(node.builder().status());
   node.set(0, y);
   return {};

@@ -3,8 +3,7 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, over all dimensions from the
-/// axis on, taken as one.
+/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, over all dimensions from the axis on, taken as one.
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
@@ -24,13 +23,11 @@ Result<TensorId> rows(Node& node, const std::string& kind, TensorId x) {
 Status along_axis(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   const bool joined = node.opset() < 13;
-  POPRUN_ASSIGN(const std::size_t axis,
-                normal_axis(node.integer("axis", joined ? 1 : -1), shape.size()));
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", joined ? 1 : -1), shape.size()));
   POPRUN_ASSIGN(TensorId x, node.row_major(0));
   if (joined) {
-    const auto outer =
-        std::accumulate(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis),
-                        std::int64_t{1}, std::multiplies<>{});
+    const auto outer = std::accumulate(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis),
+                                       std::int64_t{1}, std::multiplies<>{});
     POPRUN_ASSIGN(x, node.reshape(x, {outer, node.type(x).elements() / outer}));
     POPRUN_ASSIGN(x, rows(node, kind, x));
     POPRUN_ASSIGN(x, node.reshape(x, shape));

@@ -24,12 +24,10 @@ TEST(CallLog, SaysWhatWasDoneAndWhatWasNot) {
   log.done(log.begin(16, reduce, ""));
   log.begin(3, kBarrierCall, " of replicas 0, 4");
 
-  EXPECT_THAT(
-      log.lines(CallLog::Clock::now() + 2s),
-      ElementsAre(
-          MatchesRegex("call 16: all-reduce .mean. of 40 B .'conv1.bias'., begun 2\\.[0-9]+ s "
-                       "ago, took 0\\.[0-9]+ ms"),
-          MatchesRegex("call 3 of replicas 0, 4: barrier, begun 2\\.[0-9]+ s ago, not done")));
+  EXPECT_THAT(log.lines(CallLog::Clock::now() + 2s),
+              ElementsAre(MatchesRegex("call 16: all-reduce .mean. of 40 B .'conv1.bias'., begun 2\\.[0-9]+ s "
+                                       "ago, took 0\\.[0-9]+ ms"),
+                          MatchesRegex("call 3 of replicas 0, 4: barrier, begun 2\\.[0-9]+ s ago, not done")));
 }
 
 TEST(CallLog, KeepsTheLastEight) {

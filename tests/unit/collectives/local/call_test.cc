@@ -81,8 +81,7 @@ TEST(Call, DescribesTimesInSecondsWhereTheyAreWhole) {
 TEST(Call, NamesTheMissingInWordsAndAsFacts) {
   const std::array<std::size_t, 6> late = {0, 1, 2, 5, 16, 17};
 
-  const Error error =
-      late_error("all-reduce 17 of replicas 0-31 ('a: replica 9')", late, std::chrono::seconds{2});
+  const Error error = late_error("all-reduce 17 of replicas 0-31 ('a: replica 9')", late, std::chrono::seconds{2});
 
   EXPECT_EQ(error.code, ErrorCode::kInfrastructure);
   EXPECT_EQ(error.message,
@@ -96,8 +95,7 @@ TEST(Call, SaysWhoCallsWhat) {
   const Call barrier{.kind = CallKind::kBarrier};
 
   EXPECT_FALSE(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{sum, sum}));
-  EXPECT_EQ(disagreement("call 17", std::array<std::size_t, 4>{4, 5, 6, 7},
-                         std::array{sum, sum, barrier, sum}),
+  EXPECT_EQ(disagreement("call 17", std::array<std::size_t, 4>{4, 5, 6, 7}, std::array{sum, sum, barrier, sum}),
             "call 17 differs between replicas: replicas 4-5, 7: all-reduce (sum) of 12 B; "
             "replica 6: barrier");
 }
@@ -106,10 +104,9 @@ TEST(Call, SaysThatOnlyBuffersDiffer) {
   const Call one{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 1};
   const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
 
-  EXPECT_EQ(
-      disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
-      "call 1 differs between replicas in the names, types, sizes or positions of its buffers: "
-      "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
+  EXPECT_EQ(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
+            "call 1 differs between replicas in the names, types, sizes or positions of its buffers: "
+            "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
 }
 
 }  // namespace

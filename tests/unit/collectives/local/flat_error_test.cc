@@ -8,12 +8,10 @@ namespace poprun::collectives {
 namespace {
 
 TEST(FlatError, KeepsCodeMessageAndFacts) {
-  const Error error{ErrorCode::kInfrastructure,
-                    "barrier 4: replicas 0, 4095 did not arrive within 2 s",
-                    {.missing = {0, 4095}}};
-  const Error shortage{ErrorCode::kHostResources,
-                       "too little",
-                       {.shortage = Shortage{.needed = Bytes{7}, .had = Bytes{5}}}};
+  const Error error{
+      ErrorCode::kInfrastructure, "barrier 4: replicas 0, 4095 did not arrive within 2 s", {.missing = {0, 4095}}};
+  const Error shortage{
+      ErrorCode::kHostResources, "too little", {.shortage = Shortage{.needed = Bytes{7}, .had = Bytes{5}}}};
 
   EXPECT_EQ(FlatError(error).error().code, error.code);
   EXPECT_EQ(FlatError(error).error().message, error.message);

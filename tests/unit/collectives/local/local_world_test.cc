@@ -17,8 +17,7 @@ using namespace std::chrono_literals;
 
 using contract::Sentence;
 
-void run_local_world(const LocalWorld::Options& options,
-                     const std::function<void(Communicator&)>& replica) {
+void run_local_world(const LocalWorld::Options& options, const std::function<void(Communicator&)>& replica) {
   const auto world = LocalWorld::create(options);
   ASSERT_TRUE(world) << world.error().message;
   std::vector<std::jthread> threads;
@@ -30,15 +29,13 @@ void run_local_world(const LocalWorld::Options& options,
 using Parameter = std::tuple<std::size_t, Sentence>;
 
 std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
-  return std::get<1>(info.param).name + std::string("Among") +
-         std::to_string(std::get<0>(info.param));
+  return std::get<1>(info.param).name + std::string("Among") + std::to_string(std::get<0>(info.param));
 }
 
 class LocalWorldContract : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(LocalWorldContract, Holds) {
-  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
-                  std::get<1>(GetParam()).check);
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s}, std::get<1>(GetParam()).check);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldContract,
@@ -49,8 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldContract,
 class LocalWorldGroups : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(LocalWorldGroups, Hold) {
-  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
-                  std::get<1>(GetParam()).check);
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s}, std::get<1>(GetParam()).check);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldGroups,
@@ -61,9 +57,8 @@ INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldGroups,
 class LocalGroupContract : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(LocalGroupContract, Holds) {
-  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s}, [](Communicator& world) {
-    contract::in_some_groups(world, std::get<1>(GetParam()));
-  });
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
+                  [](Communicator& world) { contract::in_some_groups(world, std::get<1>(GetParam())); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalGroupContract,
@@ -74,8 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Sentences, LocalGroupContract,
 class LocalWorldFailure : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(LocalWorldFailure, IsReported) {
-  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 200ms},
-                  std::get<1>(GetParam()).check);
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 200ms}, std::get<1>(GetParam()).check);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldFailure,
@@ -140,15 +134,12 @@ class LocalRandomProgram : public ::testing::TestWithParam<std::tuple<std::size_
 TEST_P(LocalRandomProgram, GivesTheBitsOfTheCanonicalTree) {
   const std::size_t calls = std::get<1>(GetParam());
   run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
-                  [calls](Communicator& world) {
-                    contract::RandomProgram(/*seed=*/world.size()).run(world, calls);
-                  });
+                  [calls](Communicator& world) { contract::RandomProgram(/*seed=*/world.size()).run(world, calls); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LocalRandomProgram,
-                         ::testing::Values(std::tuple{12U, 10'000U}, std::tuple{1U, 1'000U},
-                                           std::tuple{2U, 1'000U}, std::tuple{7U, 1'000U},
-                                           std::tuple{16U, 1'000U}),
+                         ::testing::Values(std::tuple{12U, 10'000U}, std::tuple{1U, 1'000U}, std::tuple{2U, 1'000U},
+                                           std::tuple{7U, 1'000U}, std::tuple{16U, 1'000U}),
                          [](const auto& world) {
                            return std::to_string(std::get<1>(world.param)) + "CallsAmong" +
                                   std::to_string(std::get<0>(world.param));

@@ -29,8 +29,8 @@ TEST(SharedMemory, SaysWhichFileCouldNotBeOpenedAndWhatToDo) {
 
   ASSERT_FALSE(peer);
   EXPECT_EQ(peer.error().code, ErrorCode::kUnreachable);
-  EXPECT_THAT(peer.error().message, AllOf(HasSubstr("/proc/1999999999/fd/3"), HasSubstr("4096 B"),
-                                          HasSubstr("the same pid namespace")));
+  EXPECT_THAT(peer.error().message,
+              AllOf(HasSubstr("/proc/1999999999/fd/3"), HasSubstr("4096 B"), HasSubstr("the same pid namespace")));
 }
 
 TEST(SharedMemory, RefusesAFileOfAnotherSize) {

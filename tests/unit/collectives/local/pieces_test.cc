@@ -42,8 +42,7 @@ TEST(Pieces, TakeWideElementsFirst) {
   std::vector<float> floats = {0, 0};
   std::vector<std::uint16_t> last = {4};
   std::vector<std::int32_t> integers = {7};
-  const Pieces pieces({piece_of(ElementType::kF16, first, {0, 100}),
-                       piece_of(ElementType::kF32, floats, {0, 200}),
+  const Pieces pieces({piece_of(ElementType::kF16, first, {0, 100}), piece_of(ElementType::kF32, floats, {0, 200}),
                        piece_of(ElementType::kF16, last), piece_of(ElementType::kI32, integers)});
   std::vector<std::uint16_t> halves(4);
 

@@ -48,8 +48,7 @@ TEST_F(RendezvousOfThree, NamesTheMissingAfterTheDeadlineHoweverPatient) {
   const Status status = handle(1).wait(10s);
 
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
-            "barrier 0 of replicas 4-6: replica 6 did not arrive within 1 s");
+  EXPECT_EQ(status.error().message, "barrier 0 of replicas 4-6: replica 6 did not arrive within 1 s");
   EXPECT_LT(Clock::now() - begin, 5s);
 }
 
@@ -91,8 +90,7 @@ TEST_F(RendezvousOfThree, DoesNotNameWhoIsOnTheWayBesideWhoIsNot) {
   const Status status = handle(1).wait(10s);
 
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
-            "barrier 0 of replicas 4-6: replica 4 did not arrive within 1 s");
+  EXPECT_EQ(status.error().message, "barrier 0 of replicas 4-6: replica 4 did not arrive within 1 s");
   EXPECT_EQ(status.error().facts.missing, std::vector<std::uint32_t>{4});
 }
 

@@ -96,8 +96,7 @@ TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
       std::vector<std::size_t> counts;
       for (const Subtree& subtree : subtrees) {
         sums.emplace_back(kCount * kSumBytes);
-        reduce_subtree(reduction, values.type,
-                       std::span(sources_).subspan(subtree.first, subtree.count),
+        reduce_subtree(reduction, values.type, std::span(sources_).subspan(subtree.first, subtree.count),
                        sums.back().data(), kCount);
         places.push_back(sums.back().data());
         counts.push_back(subtree.count);
@@ -112,8 +111,7 @@ TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, TreeReduce,
-                         ::testing::Values(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U, 17U, 24U,
-                                           33U));
+                         ::testing::Values(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U, 17U, 24U, 33U));
 
 struct Vector {
   ElementType type;

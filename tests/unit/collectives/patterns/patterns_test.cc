@@ -80,10 +80,8 @@ TEST(Shares, LeaveNoLighterLoadOnAnyGridOfShares) {
         const double load = load_of(sums, shares);
         for (int x = 0; x <= kGrid; ++x) {
           for (int y = 0; x + y <= kGrid; ++y) {
-            const std::vector<double> others = {1.0 * x / kGrid, 1.0 * y / kGrid,
-                                                1.0 * (kGrid - x - y) / kGrid};
-            ASSERT_LE(load, load_of(sums, others) + 1e-9)
-                << a << " " << b << " " << c << ", grid " << x << " " << y;
+            const std::vector<double> others = {1.0 * x / kGrid, 1.0 * y / kGrid, 1.0 * (kGrid - x - y) / kGrid};
+            ASSERT_LE(load, load_of(sums, others) + 1e-9) << a << " " << b << " " << c << ", grid " << x << " " << y;
           }
         }
       }

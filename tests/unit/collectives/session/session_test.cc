@@ -138,8 +138,7 @@ TEST_F(SessionTest, SymbolicLinksAreNotFollowed) {
   mpiruns_session(job);
   fs::create_directory_symlink(treasure.parent_path(),
                                job / fmt::format("ompi.node7.{}", geteuid()) / "pid.17" / "link");
-  fs::create_directory_symlink(treasure.parent_path(),
-                               place_.base / fmt::format("poprun-emu.{}.abcdef", geteuid()));
+  fs::create_directory_symlink(treasure.parent_path(), place_.base / fmt::format("poprun-emu.{}.abcdef", geteuid()));
   remove_leftovers(place_);
   EXPECT_TRUE(fs::exists(treasure));
   EXPECT_THAT(names(place_.base), ElementsAre(fmt::format("poprun-emu.{}.abcdef", geteuid())));
@@ -153,8 +152,7 @@ TEST_F(SessionTest, SessionsOfOtherProgramsStay) {
 }
 
 TEST_F(SessionTest, OnlyADaemonIsEndedNotAnMpirun) {
-  for (const auto& [session, number] :
-       {std::pair("ompi.node7.0/jf.2", SIGKILL), {"x/pid.7", SIGALRM}}) {
+  for (const auto& [session, number] : {std::pair("ompi.node7.0/jf.2", SIGKILL), {"x/pid.7", SIGALRM}}) {
     const pid_t process = fork();
     if (process == 0) {
       alarm(6);

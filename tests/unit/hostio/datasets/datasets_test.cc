@@ -74,14 +74,13 @@ TEST_F(IdxDataset, ReadsTensorsOfItems) {
 
 TEST_F(IdxDataset, NamesAMissingFile) {
   std::filesystem::remove(folder_.path() / "t10k-images-idx3-ubyte");
-  EXPECT_THAT(complaint(),
-              AllOf(HasSubstr("t10k-images-idx3-ubyte.gz is missing"), Not(HasSubstr("apt-get"))));
+  EXPECT_THAT(complaint(), AllOf(HasSubstr("t10k-images-idx3-ubyte.gz is missing"), Not(HasSubstr("apt-get"))));
 }
 
 TEST_F(IdxDataset, NeedsAsManyLabelsAsImages) {
   (void)folder_.write("train-labels-idx1-ubyte.gz", gzip(idx_bytes({2}, {0, 1})));
-  EXPECT_THAT(complaint(), AllOf(HasSubstr("train-labels-idx1-ubyte.gz"),
-                                 HasSubstr("needed 7 labels"), HasSubstr("had 2")));
+  EXPECT_THAT(complaint(),
+              AllOf(HasSubstr("train-labels-idx1-ubyte.gz"), HasSubstr("needed 7 labels"), HasSubstr("had 2")));
 }
 
 TEST_F(IdxDataset, NeedsEqualShapesInBothSplits) {
@@ -111,8 +110,7 @@ TEST(Datasets, ListsTheSourcesWhenOneIsUnknown) {
   const auto dataset = describe_dataset("minst");
   ASSERT_FALSE(dataset);
   EXPECT_EQ(dataset.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(dataset.error().message,
-              AllOf(HasSubstr("\"minst\""), HasSubstr("fashion-mnist"), HasSubstr("idx:DIR")));
+  EXPECT_THAT(dataset.error().message, AllOf(HasSubstr("\"minst\""), HasSubstr("fashion-mnist"), HasSubstr("idx:DIR")));
 }
 
 /// Points Fashion-MNIST at the test's own folder.
@@ -139,8 +137,7 @@ TEST_F(FashionMnist, SaysHowToRepairADamagedFile) {
   (void)folder_.write("fashion-mnist/train-images-idx3-ubyte", Bytes{1, 2, 3, 4});
   const auto dataset = load_dataset("fashion-mnist");
   ASSERT_FALSE(dataset);
-  EXPECT_THAT(dataset.error().message,
-              HasSubstr("apt-get install --reinstall dataset-fashion-mnist"));
+  EXPECT_THAT(dataset.error().message, HasSubstr("apt-get install --reinstall dataset-fashion-mnist"));
 }
 
 TEST_F(FashionMnist, RefusesLabelsBeyondItsTenClasses) {

@@ -98,8 +98,7 @@ TEST(Idx, NeverAllocatesWhatOnlyTheHeaderClaims) {
 }
 
 TEST(Idx, CountsTheElementsOfATruncatedFile) {
-  EXPECT_THAT(complaint(idx_bytes({2, 3}, {1, 2, 3, 4})),
-              HasSubstr("truncated: needed 6 elements (2 x 3), had 4"));
+  EXPECT_THAT(complaint(idx_bytes({2, 3}, {1, 2, 3, 4})), HasSubstr("truncated: needed 6 elements (2 x 3), had 4"));
 }
 
 TEST(Idx, RefusesBytesAfterTheLastElement) {

@@ -61,8 +61,7 @@ TEST_F(Language, ReadsTokensOf16And32Bits) {
   const std::string path = file(400);
 
   const auto narrow = load("tokens:" + path + "?sequence-length=2");
-  const auto wide =
-      load("tokens-u32:" + folder_.write("wide", Bytes(8192)).string() + "?sequence-length=4");
+  const auto wide = load("tokens-u32:" + folder_.write("wide", Bytes(8192)).string() + "?sequence-length=4");
 
   EXPECT_THAT(read(*narrow, {.item = 1}, 0), ElementsAre(4 + 5 * 256, 6 + 7 * 256));
   EXPECT_EQ(narrow->description().classes(), 248U + 249U * 256U + 1U);
@@ -89,11 +88,9 @@ TEST_F(Language, SkipsTheHeaderOfLlmC) {
     tokens[i] = static_cast<std::uint8_t>(i / 4);
   }
   const auto narrow =
-      load("tokens:" + folder_.write("n", llmc_file(20240520, 1, 400, tokens)).string() +
-           "?sequence-length=4");
+      load("tokens:" + folder_.write("n", llmc_file(20240520, 1, 400, tokens)).string() + "?sequence-length=4");
   const auto wide =
-      load("tokens-u32:" + folder_.write("w", llmc_file(20240801, 7, 200, tokens)).string() +
-           "?sequence-length=4");
+      load("tokens-u32:" + folder_.write("w", llmc_file(20240801, 7, 200, tokens)).string() + "?sequence-length=4");
   EXPECT_THAT(read(*narrow, {.item = 1}, 0), ElementsAre(2, 0, 3, 0));
   EXPECT_THAT(read(*wide, {.item = 1}, 0), ElementsAre(4, 5, 6, 7));
   EXPECT_EQ(wide->description().classes(), 200U);
@@ -111,12 +108,10 @@ TEST_F(Language, RefusesOtherFilesAndHeadersThatDoNotFit) {
               AllOf(HasSubstr("Llama 3 tokens"), HasSubstr("data.source = tokens-u32:FILE")));
   EXPECT_THAT(complaint("tokens-u32:", llmc_file(20240520, 1, 400, tokens)),
               AllOf(HasSubstr("GPT-2 tokens"), HasSubstr("data.source = tokens:FILE")));
-  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 2, 400, tokens)),
-              HasSubstr("needed version 1, had 2"));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 2, 400, tokens)), HasSubstr("needed version 1, had 2"));
   EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 1, 401, tokens)),
               HasSubstr("needed 802 bytes for its 401 tokens, had 800"));
-  EXPECT_THAT(complaint("tokens:", llmc_file(20240522, 1, 400, tokens)),
-              HasSubstr("for an evaluation"));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240522, 1, 400, tokens)), HasSubstr("for an evaluation"));
   Bytes npy = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
   npy.resize(4000);
   EXPECT_THAT(complaint("tokens:", npy), HasSubstr("is a NumPy array; use data.source = npy:"));
@@ -128,8 +123,7 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   EXPECT_THAT(load_dataset("tokens:" + path).error().message, HasSubstr("had 401 bytes"));
   EXPECT_THAT(load_dataset("text:" + path + "?task=guess").error().message,
               HasSubstr("allowed: next-token, masked-lm"));
-  EXPECT_THAT(load_dataset("text:" + path + "?masks=3").error().message,
-              HasSubstr("need data.task = masked-lm"));
+  EXPECT_THAT(load_dataset("text:" + path + "?masks=3").error().message, HasSubstr("need data.task = masked-lm"));
   EXPECT_THAT(load_dataset("text:" + path + "?sequence-length=0").error().message,
               HasSubstr("sequence-length = 0 is not an integer from 1"));
   EXPECT_THAT(load_dataset("text:" + file(8000) + "?augment=flip").error().message,
@@ -141,8 +135,7 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
 
 TEST_F(Language, MasksAsManyPositionsAsAskedFor) {
   for (const auto& [masks, slots] : {std::pair{"", 3}, {",masks=8", 8}, {",masks=16", 16}}) {
-    const auto dataset =
-        load("text:" + file(2000) + "?task=masked-lm,sequence-length=16" + std::string(masks));
+    const auto dataset = load("text:" + file(2000) + "?task=masked-lm,sequence-length=16" + std::string(masks));
     ASSERT_EQ(dataset->description().tensors(3).sample_shape(0), static_cast<unsigned>(slots));
     for (std::uint64_t item = 0; item < 50; ++item) {
       const auto positions = read(*dataset, {.item = item, .seed = 7}, 2);
@@ -156,8 +149,7 @@ TEST_F(Language, MasksAsManyPositionsAsAskedFor) {
 }
 
 TEST_F(Language, ReplacesMasksAsBertDoes) {
-  const auto dataset =
-      load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=15");
+  const auto dataset = load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=15");
   ASSERT_EQ(dataset->description().tensors_size(), 5);
   std::vector<int> kinds(3);  // Masked, random, kept.
   for (std::uint64_t item = 0; item < 190; ++item) {
@@ -224,11 +216,9 @@ TEST(Synthetic, MakesImagesThatTellTheirLabel) {
 }
 
 TEST(Synthetic, SaysWhatItNeeds) {
-  EXPECT_THAT(load_dataset("synthetic:noise=3").error().message,
-              HasSubstr("needed images=CxHxW or tokens"));
+  EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("needed images=CxHxW or tokens"));
   EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
-  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
-              HasSubstr("colour is not known here"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message, HasSubstr("colour is not known here"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,classes=4,classes=5").error().message,
               HasSubstr("classes=4,classes=5: classes is given twice; remove one of the two"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3?task=masked-lm").error().message,

@@ -66,8 +66,7 @@ std::string complaint(const Bytes& file, const NpyTarget& target = {}) {
 // 1.0, -2.0, 0.5 in IEEE 754.
 const Bytes kHalfs = {0x00, 0x3C, 0x00, 0xC0, 0x00, 0x38};
 const Bytes kSingles = {0, 0, 0x80, 0x3F, 0, 0, 0, 0xC0, 0, 0, 0, 0x3F};
-const Bytes kBigDoubles = {0x3F, 0xF0, 0, 0, 0,    0,    0, 0, 0xC0, 0, 0, 0,
-                           0,    0,    0, 0, 0x3F, 0xE0, 0, 0, 0,    0, 0, 0};
+const Bytes kBigDoubles = {0x3F, 0xF0, 0, 0, 0, 0, 0, 0, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0x3F, 0xE0, 0, 0, 0, 0, 0, 0};
 
 TEST(Npy, ReadsFloatsOfAnyWidthAndByteOrder) {
   EXPECT_THAT(floats(npy_bytes("<f4", "(3,)", kSingles)), ElementsAre(1, -2, 0.5));
@@ -85,21 +84,19 @@ TEST(Npy, ReadsIntegersOfAnyWidthAndByteOrder) {
   EXPECT_THAT(ints(npy_bytes("|u1", "(2,)", {0xFF, 7})), ElementsAre(255, 7));
   EXPECT_THAT(ints(npy_bytes("|b1", "(2,)", {0, 1})), ElementsAre(0, 1));
   EXPECT_THAT(ints(npy_bytes(">i2", "(2,)", {0xFF, 0xFE, 0, 3})), ElementsAre(-2, 3));
-  EXPECT_THAT(ints(npy_bytes("<u4", "(1,)", integers({2'000'000'000}, 4))),
-              ElementsAre(2'000'000'000));
+  EXPECT_THAT(ints(npy_bytes("<u4", "(1,)", integers({2'000'000'000}, 4))), ElementsAre(2'000'000'000));
   EXPECT_THAT(ints(npy_bytes("<i8", "(2,)", integers({-100, 9}, 8))), ElementsAre(-100, 9));
 }
 
 TEST(Npy, TurnsFortranOrderIntoRows) {
   // [[1, 2, 3], [4, 5, 6]] column by column.
-  EXPECT_THAT(ints(npy_bytes("<i4", "(2, 3)", integers({1, 4, 2, 5, 3, 6}, 4), true)),
-              ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(ints(npy_bytes("<i4", "(2, 3)", integers({1, 4, 2, 5, 3, 6}, 4), true)), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
 TEST(Npy, TurnsChannelsLastIntoPlanes) {
   // One image with one row, two pixels and three channels.
-  const auto bytes = elements(npy_bytes("|u1", "(1, 1, 2, 3)", {1, 2, 3, 4, 5, 6}),
-                              {.element = Element::kU8, .channels_last = true});
+  const auto bytes =
+      elements(npy_bytes("|u1", "(1, 1, 2, 3)", {1, 2, 3, 4, 5, 6}), {.element = Element::kU8, .channels_last = true});
   ASSERT_TRUE(bytes);
   EXPECT_THAT(values_of<std::uint8_t>(*bytes), ElementsAre(1, 4, 2, 5, 3, 6));
 }
@@ -128,20 +125,16 @@ TEST(Npy, RefusesWhatIsNoNumber) {
   EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("had \"|O\""));
   EXPECT_THAT(complaint(npy_bytes(">f8\xEF", "(1,)", Bytes(8))), HasSubstr("had \">f8\\xef\""))
       << "a damaged byte that ends as half a character";
-  EXPECT_THAT(complaint(npy_with_header(
-                  "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
+  EXPECT_THAT(complaint(npy_with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
               HasSubstr("records"));
 }
 
 TEST(Npy, RefusesDamagedHeaders) {
   for (const std::string header :
-       {"", "{", "{}", "{'descr': '<f4', 'shape': (1,)}",
-        "{'descr': '<f4', 'fortran_order': No, 'shape': (1,)}",
+       {"", "{", "{}", "{'descr': '<f4', 'shape': (1,)}", "{'descr': '<f4', 'fortran_order': No, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1", "{'descr': '<f4'"}) {
-    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))),
-                HasSubstr("needed a NumPy array file"))
-        << header;
+    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))), HasSubstr("needed a NumPy array file")) << header;
   }
   EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("needed a NumPy array file"));
   EXPECT_THAT(complaint(npy_bytes("<f4", "(4294967296, 4294967296)", {})), HasSubstr("larger"));
@@ -154,8 +147,7 @@ TEST(Npy, NeedsAsManyBytesAsItsShapeSays) {
 }
 
 TEST(Npy, NamesTheItemThatDoesNotFit) {
-  EXPECT_THAT(complaint(npy_bytes("<i8", "(2, 2)", integers({1, 2, 3, 1LL << 31}, 8)),
-                        {.element = Element::kI32}),
+  EXPECT_THAT(complaint(npy_bytes("<i8", "(2, 2)", integers({1, 2, 3, 1LL << 31}, 8)), {.element = Element::kI32}),
               AllOf(HasSubstr("a.npy: item 1"), HasSubstr("32 bits")));
 }
 
@@ -192,8 +184,7 @@ class Archive : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-std::vector<std::byte> read(const Dataset& dataset, proto::Split split, std::uint64_t item,
-                            int tensor) {
+std::vector<std::byte> read(const Dataset& dataset, proto::Split split, std::uint64_t item, int tensor) {
   std::vector<std::byte> bytes(sample_bytes(dataset.description().tensors(tensor)));
   dataset.read({.split = split, .item = item}, tensor, bytes);
   return bytes;
@@ -202,8 +193,7 @@ std::vector<std::byte> read(const Dataset& dataset, proto::Split split, std::uin
 TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
   for (const bool compressed : {false, true}) {
     for (const bool large : {false, true}) {
-      const std::string source =
-          "npz:" + folder_.write("mnist.npz", zip_bytes(keras(), compressed, large)).string();
+      const std::string source = "npz:" + folder_.write("mnist.npz", zip_bytes(keras(), compressed, large)).string();
       const auto dataset = load_dataset(source);
       ASSERT_TRUE(dataset) << dataset.error().message;
       const proto::Dataset& description = (*dataset)->description();
@@ -219,10 +209,8 @@ TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
       EXPECT_EQ(description.tensors(1).sample_shape_size(), 0);
       EXPECT_THAT(values_of<std::uint8_t>(read(**dataset, proto::SPLIT_TRAIN, 3, 0)),
                   ElementsAre(18, 19, 20, 21, 22, 23));
-      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TRAIN, 3, 1)),
-                  ElementsAre(2));
-      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TEST, 1, 1)),
-                  ElementsAre(6));
+      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TRAIN, 3, 1)), ElementsAre(2));
+      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TEST, 1, 1)), ElementsAre(6));
       const auto described = *describe_dataset(source);
       EXPECT_EQ(described.SerializeAsString(), description.SerializeAsString());
     }
@@ -230,11 +218,10 @@ TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
 }
 
 TEST_F(Archive, WithoutPartsHasNoTestItemsAndKeepsNamesThatNobodyKnows) {
-  const auto dataset =
-      load_dataset(source({{"images.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
-                           {"labels.npy", npy_bytes("<i4", "(1, 1)", integers({4}, 4))},
-                           {"Weight.npy", npy_bytes("<f8", "(1,)", integers({0}, 8))},
-                           {"version.npy", npy_bytes("<i4", "()", integers({4}, 4))}}));
+  const auto dataset = load_dataset(source({{"images.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
+                                            {"labels.npy", npy_bytes("<i4", "(1, 1)", integers({4}, 4))},
+                                            {"Weight.npy", npy_bytes("<f8", "(1,)", integers({0}, 8))},
+                                            {"version.npy", npy_bytes("<i4", "()", integers({4}, 4))}}));
   ASSERT_TRUE(dataset) << dataset.error().message;
   const proto::Dataset& description = (*dataset)->description();
   EXPECT_EQ(description.test_items(), 0U);
@@ -296,39 +283,36 @@ TEST_F(Archive, RoundsDoublesOnceAfterTheyAreNormalised) {
   const double value = 1.0 + 0x1p-30;
   Bytes bytes(8);
   std::memcpy(bytes.data(), &value, 8);
-  const std::string name = source({{"x.npy", npy_bytes("<f8", "(1, 1)", bytes)},
-                                   {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+  const std::string name =
+      source({{"x.npy", npy_bytes("<f8", "(1, 1)", bytes)}, {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
   const auto plain = load_dataset(name);
   const auto normalised = load_dataset(name + "?mean=1");
   ASSERT_TRUE(plain && normalised);
   EXPECT_THAT(values_of<float>(read(**plain, proto::SPLIT_TRAIN, 0, 0)), ElementsAre(1.0F));
-  EXPECT_THAT(values_of<float>(read(**normalised, proto::SPLIT_TRAIN, 0, 0)),
-              ElementsAre(0x1p-30F));
+  EXPECT_THAT(values_of<float>(read(**normalised, proto::SPLIT_TRAIN, 0, 0)), ElementsAre(0x1p-30F));
 }
 
 TEST_F(Archive, RefusesNumbersThatAreNoFloatsOnceNormalised) {
-  const std::string floats = source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
-                                     {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+  const std::string floats =
+      source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)}, {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
   EXPECT_THAT(complaint(floats + "?deviation=1e-39"),
-              AllOf(HasSubstr("x.npy: needed numbers that fit float32, had -2"),
-                    HasSubstr("data.deviation")));
-  const std::string labels = source({{"input_ids.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))},
-                                     {"labels.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}});
+              AllOf(HasSubstr("x.npy: needed numbers that fit float32, had -2"), HasSubstr("data.deviation")));
+  const std::string labels = source(
+      {{"input_ids.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}, {"labels.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}});
   EXPECT_THAT(complaint(labels + "?mean=1", ErrorCode::kUsage), HasSubstr("normalises images"));
 }
 
 TEST_F(Archive, NotesFloatsThatLookLikeBytes) {
   const auto notes = [&](std::vector<std::uint8_t> halfs, const std::string& parameters) {
-    const std::string name =
-        source({{"x.npy", npy_bytes("<f2", "(1, 1, 1, 2)", Bytes(halfs.begin(), halfs.end()))},
-                {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+    const std::string name = source({{"x.npy", npy_bytes("<f2", "(1, 1, 1, 2)", Bytes(halfs.begin(), halfs.end()))},
+                                     {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
     const auto description = describe_dataset(name + parameters);
     EXPECT_TRUE(description) << description.error().message;
     return description->notes_size() == 0 ? "" : description->notes(0);
   };
   const std::vector<std::uint8_t> pixels = {0, 0, 0xF8, 0x5B};  // 0 and 255.
-  EXPECT_THAT(notes(pixels, ""), AllOf(HasSubstr("go up to 255"), HasSubstr("data.mean = 127.5"),
-                                       HasSubstr("data.deviation")));
+  EXPECT_THAT(notes(pixels, ""),
+              AllOf(HasSubstr("go up to 255"), HasSubstr("data.mean = 127.5"), HasSubstr("data.deviation")));
   EXPECT_EQ(notes(pixels, "?mean=127.5,deviation=127.5"), "");
   EXPECT_EQ(notes({0, 0, 0, 0x3C}, ""), "") << "0 and 1";
   EXPECT_EQ(notes({0, 0xBC, 0xF8, 0x5B}, ""), "") << "-1 and 255";
@@ -337,10 +321,8 @@ TEST_F(Archive, NotesFloatsThatLookLikeBytes) {
 TEST_F(Archive, SaysThatNoLabelCounts) {
   const Bytes row = npy_bytes("<i4", "(1, 2)", integers({5, 9}, 4));
   const Bytes ignored = npy_bytes("<i4", "(1, 2)", integers({-100, -1}, 4));
-  const auto description = describe_dataset(source({{"tokens_train.npy", row},
-                                                    {"labels_train.npy", ignored},
-                                                    {"tokens_test.npy", row},
-                                                    {"labels_test.npy", row}}));
+  const auto description = describe_dataset(source(
+      {{"tokens_train.npy", row}, {"labels_train.npy", ignored}, {"tokens_test.npy", row}, {"labels_test.npy", row}}));
   ASSERT_TRUE(description) << description.error().message;
   EXPECT_TRUE(description->no_train_label());
   EXPECT_FALSE(description->no_test_label());
@@ -355,12 +337,10 @@ TEST_F(Archive, FillsTheBorderOfACropWithBlackWhateverTheType) {
     ones.insert(ones.end(), {0, 0, 0x80, 0x3F});
   }
   const auto bytes =
-      load_dataset(source({{"x.npy", npy_bytes("|u1", "(1, 1, 9, 9)", white)}, {labels, label}}) +
-                   "?augment=crop");
+      load_dataset(source({{"x.npy", npy_bytes("|u1", "(1, 1, 9, 9)", white)}, {labels, label}}) + "?augment=crop");
   ASSERT_TRUE(bytes) << bytes.error().message;
-  const auto floats =
-      load_dataset(source({{"x.npy", npy_bytes("<f4", "(1, 1, 9, 9)", ones)}, {labels, label}}) +
-                   "?augment=crop,mean=0.5,deviation=0.25");
+  const auto floats = load_dataset(source({{"x.npy", npy_bytes("<f4", "(1, 1, 9, 9)", ones)}, {labels, label}}) +
+                                   "?augment=crop,mean=0.5,deviation=0.25");
   ASSERT_TRUE(floats) << floats.error().message;
   bool has_border = false;
   for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
@@ -380,11 +360,10 @@ TEST_F(Archive, FillsTheBorderOfACropWithBlackWhateverTheType) {
 
 TEST_F(Archive, CallsTokensAsBertDoes) {
   const Bytes row = npy_bytes("<i8", "(1, 2)", integers({5, 9}, 8));
-  const auto description =
-      describe_dataset(source({{"input_ids.npy", row},
-                               {"token_type_ids.npy", row},
-                               {"attention_mask.npy", npy_bytes("|b1", "(1, 2)", {1, 0})},
-                               {"labels.npy", row}}));
+  const auto description = describe_dataset(source({{"input_ids.npy", row},
+                                                    {"token_type_ids.npy", row},
+                                                    {"attention_mask.npy", npy_bytes("|b1", "(1, 2)", {1, 0})},
+                                                    {"labels.npy", row}}));
   ASSERT_TRUE(description) << description.error().message;
   std::vector<std::string> names;
   for (const proto::StreamTensor& tensor : description->tensors()) {
@@ -397,9 +376,8 @@ TEST_F(Archive, CallsTokensAsBertDoes) {
 }
 
 TEST_F(Archive, TellsClassesOfTextsFromTheirTokens) {
-  const auto description =
-      describe_dataset(source({{"input_ids.npy", npy_bytes("<i8", "(1, 2)", integers({5, 9}, 8))},
-                               {"labels.npy", npy_bytes("<i8", "(1,)", integers({2}, 8))}}));
+  const auto description = describe_dataset(source({{"input_ids.npy", npy_bytes("<i8", "(1, 2)", integers({5, 9}, 8))},
+                                                    {"labels.npy", npy_bytes("<i8", "(1,)", integers({2}, 8))}}));
   ASSERT_TRUE(description) << description.error().message;
   EXPECT_EQ(description->classes(), 10U);
   EXPECT_EQ(description->label_classes(), 3U);
@@ -408,19 +386,16 @@ TEST_F(Archive, TellsClassesOfTextsFromTheirTokens) {
 TEST_F(Archive, NeedsChannelsFirstUnlessTold) {
   const std::string last = source({{"images.npy", npy_bytes("|u1", "(1, 2, 8, 3)", Bytes(48, 7))},
                                    {"labels.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
-  EXPECT_THAT(complaint(last),
-              AllOf(HasSubstr("had uint8 [1, 2, 8, 3]"), HasSubstr("looks like channels last"),
-                    HasSubstr("data.channels = last")));
-  EXPECT_THAT(describe_dataset(last + "?channels=last")->tensors(0).sample_shape(),
-              ElementsAre(3, 2, 8));
-  EXPECT_THAT(describe_dataset(last + "?channels=first")->tensors(0).sample_shape(),
-              ElementsAre(2, 8, 3));
+  EXPECT_THAT(complaint(last), AllOf(HasSubstr("had uint8 [1, 2, 8, 3]"), HasSubstr("looks like channels last"),
+                                     HasSubstr("data.channels = last")));
+  EXPECT_THAT(describe_dataset(last + "?channels=last")->tensors(0).sample_shape(), ElementsAre(3, 2, 8));
+  EXPECT_THAT(describe_dataset(last + "?channels=first")->tensors(0).sample_shape(), ElementsAre(2, 8, 3));
   EXPECT_THAT(complaint(last + "?channels=middle", ErrorCode::kUsage), HasSubstr("first, last"));
 }
 
 TEST_F(Archive, TakesMeanAndDeviation) {
-  const std::string floats = source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
-                                     {"y.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
+  const std::string floats =
+      source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)}, {"y.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
   const auto dataset = load_dataset(floats + "?mean=0.5,deviation=0.25");
   ASSERT_TRUE(dataset) << dataset.error().message;
   EXPECT_THAT(values_of<float>(read(**dataset, proto::SPLIT_TRAIN, 0, 0)), ElementsAre(2, -10, 0));
@@ -474,12 +449,10 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[1].second = npy_bytes("<f2", "(4,)", {0, 0x3C, 0, 0x7C, 0, 0, 0, 0});
   members[3].second = npy_bytes("<f2", "(2,)", Bytes(4));
-  EXPECT_THAT(complaint(source(members)),
-              HasSubstr("y_train.npy: item 1: needed a number as label, had inf"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train.npy: item 1: needed a number as label, had inf"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, -1, 1}, 8));
-  EXPECT_THAT(complaint(source(members)),
-              HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, (1LL << 31) - 1, 1}, 8));
   EXPECT_THAT(complaint(source(members)),
@@ -498,23 +471,18 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
 TEST_F(Archive, NamesDamage) {
   Bytes bytes = zip_bytes(keras(), true);
   bytes[90] ^= 0x40;
-  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
-              HasSubstr("b.npz: x_train.npy"));
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()), HasSubstr("b.npz: x_train.npy"));
   bytes = zip_bytes(keras());
   bytes.resize(bytes.size() - 40);
-  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
-              HasSubstr("the file may be incomplete"));
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()), HasSubstr("the file may be incomplete"));
   bytes = zip_bytes(keras());
   bytes[bytes.size() - 10] ^= 0x40;  // The directory's size.
-  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
-              HasSubstr("not a zip archive"));
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()), HasSubstr("not a zip archive"));
   EXPECT_THAT(complaint("npz:/nowhere/a.npz"), HasSubstr("No such file"));
   const Bytes bomb(Bytes::size_type{16} << 20, 0);
   Bytes images = testing::npy_bytes("|u1", "(10, 28, 28)", Bytes(7840));
   images.insert(images.end(), bomb.begin(), bomb.end());
-  bytes = zip_bytes(
-      {{"x_train.npy", images}, {"y_train.npy", testing::npy_bytes("|u1", "(10,)", Bytes(10))}},
-      true);
+  bytes = zip_bytes({{"x_train.npy", images}, {"y_train.npy", testing::npy_bytes("|u1", "(10,)", Bytes(10))}}, true);
   EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
               HasSubstr("needed 7840 bytes for uint8 [10, 28, 28], had 16785056"));
 }
@@ -527,8 +495,7 @@ TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
   const auto in_folder = describe_dataset("npy:" + folder);
   ASSERT_TRUE(in_folder) << in_folder.error().message;
   EXPECT_EQ(in_folder->test_items(), 2U);
-  const auto in_files =
-      describe_dataset("npy:images=" + folder + "/x_train.npy,y=" + folder + "/y_train.npy");
+  const auto in_files = describe_dataset("npy:images=" + folder + "/x_train.npy,y=" + folder + "/y_train.npy");
   ASSERT_TRUE(in_files) << in_files.error().message;
   EXPECT_EQ(in_files->classes(), 4U);
   EXPECT_TRUE(describe_dataset("npy:" + folder + "/x_train.npy," + folder + "/y_train.npy"));

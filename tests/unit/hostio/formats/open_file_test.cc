@@ -50,8 +50,7 @@ TEST_F(FileScopeTest, AdmitsWhatLiesBelowItsRoot) {
 
 TEST_F(FileScopeTest, RefusesEveryWayOutOfItsRoot) {
   const FileScope scope = *FileScope::below(data_);
-  for (const char* file :
-       {"../secret", "link", "away/file", "../database/file", "folder/../../secret"}) {
+  for (const char* file : {"../secret", "link", "away/file", "../database/file", "folder/../../secret"}) {
     const auto bytes = read_bytes(data_ / file, scope);
     ASSERT_FALSE(bytes) << file;
     EXPECT_EQ(bytes.error().code, ErrorCode::kUsage);

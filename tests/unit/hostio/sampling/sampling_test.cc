@@ -116,10 +116,9 @@ TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
 }
 
 TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
-  // 2 replicas with 2 items each, 2 micro-batches: 8 items per step, 17 in the data, the last left
-  // out.
-  proto::Selection wanted = selection(
-      {.items = 17, .replicas = 2, .micro_batch = 2, .accumulation = 2}, proto::SPLIT_TRAIN, 1);
+  // 2 replicas with 2 items each, 2 micro-batches: 8 items per step, 17 in the data, the last left out.
+  proto::Selection wanted =
+      selection({.items = 17, .replicas = 2, .micro_batch = 2, .accumulation = 2}, proto::SPLIT_TRAIN, 1);
   wanted.set_sequential(true);
   const Result<Sampler> sampler = Sampler::make(wanted, 17);
   ASSERT_TRUE(sampler);
@@ -165,8 +164,7 @@ TEST(Sampling, EveryNumberOfItemsIsPermuted) {
 }
 
 TEST(Sampling, SpreadsItemsOverPositionsEvenly) {
-  // Over 6,000 epochs of 6 items, each item is at each place 1,000 times, within five standard
-  // deviations (29 each).
+  // Over 6,000 epochs of 6 items, each item is at each place 1,000 times, within five standard deviations (29 each).
   std::vector<std::vector<int>> counts(6, std::vector<int>(6));
   for (std::uint64_t epoch = 0; epoch < 6000; ++epoch) {
     for (std::uint64_t position = 0; position < 6; ++position) {
@@ -199,8 +197,7 @@ class SamplingProperty : public ::testing::TestWithParam<Job> {
 };
 
 TEST_P(SamplingProperty, NoItemComesTwiceInAnEpoch) {
-  const Result<std::uint64_t> steps =
-      steps_per_epoch(job_.items, selection(job_, proto::SPLIT_TRAIN));
+  const Result<std::uint64_t> steps = steps_per_epoch(job_.items, selection(job_, proto::SPLIT_TRAIN));
   ASSERT_TRUE(steps);
   for (const std::uint64_t epoch : {0U, 1U, 5U}) {
     std::set<std::uint64_t> seen;
@@ -217,39 +214,34 @@ TEST_P(SamplingProperty, NoItemComesTwiceInAnEpoch) {
 }
 
 TEST_P(SamplingProperty, EvaluationCoversEachItemOnce) {
-  const Result<std::uint64_t> batches =
-      evaluation_batches(job_.items, selection(job_, proto::SPLIT_TEST));
+  const Result<std::uint64_t> batches = evaluation_batches(job_.items, selection(job_, proto::SPLIT_TEST));
   ASSERT_TRUE(batches);
   Items seen;
   for (std::uint32_t replica = 0; replica < job_.replicas; ++replica) {
     for (std::uint64_t sequence = 0; sequence < *batches; ++sequence) {
-      std::ranges::copy(batch(job_, proto::SPLIT_TEST, replica, sequence),
-                        std::back_inserter(seen));
+      std::ranges::copy(batch(job_, proto::SPLIT_TEST, replica, sequence), std::back_inserter(seen));
     }
   }
   std::ranges::sort(seen);
   Items all(job_.items);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(seen, all);
-  EXPECT_LT(*batches * job_.replicas * job_.micro_batch - job_.items,
-            job_.replicas * job_.micro_batch);
+  EXPECT_LT(*batches * job_.replicas * job_.micro_batch - job_.items, job_.replicas * job_.micro_batch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Jobs, SamplingProperty,
-    ::testing::Values(
-        Job{.items = 1, .replicas = 1, .micro_batch = 1, .accumulation = 1},
-        Job{.items = 7, .replicas = 3, .micro_batch = 2, .accumulation = 1},
-        Job{.items = 64, .replicas = 4, .micro_batch = 4, .accumulation = 4},
-        Job{.items = 100, .replicas = 7, .micro_batch = 3, .accumulation = 2},
-        Job{.items = 257, .replicas = 16, .micro_batch = 1, .accumulation = 3, .seed = 0}),
+    ::testing::Values(Job{.items = 1, .replicas = 1, .micro_batch = 1, .accumulation = 1},
+                      Job{.items = 7, .replicas = 3, .micro_batch = 2, .accumulation = 1},
+                      Job{.items = 64, .replicas = 4, .micro_batch = 4, .accumulation = 4},
+                      Job{.items = 100, .replicas = 7, .micro_batch = 3, .accumulation = 2},
+                      Job{.items = 257, .replicas = 16, .micro_batch = 1, .accumulation = 3, .seed = 0}),
     [](const auto& parameter) { return std::to_string(parameter.param.items) + "Items"; });
 
 TEST(Sampling, SaysThatADatasetIsSmallerThanOneGlobalBatch) {
   const Job job = {.items = 500, .replicas = 16, .micro_batch = 16, .accumulation = 4};
   EXPECT_THAT(complaint(selection(job, proto::SPLIT_TRAIN), 500),
-              AllOf(HasSubstr("500 training items"),
-                    HasSubstr("16 replicas x 16 samples x 4 micro-batches")));
+              AllOf(HasSubstr("500 training items"), HasSubstr("16 replicas x 16 samples x 4 micro-batches")));
   EXPECT_EQ(complaint(selection(job, proto::SPLIT_TRAIN), 1024), "no error");
 }
 
@@ -298,8 +290,8 @@ TEST(Permutation, EveryOrderOfFewItemsIsEquallyLikely) {
 }
 
 TEST(Permutation, HasBothParities) {
-  for (const std::uint64_t items : {std::uint64_t{16}, std::uint64_t{63}, std::uint64_t{64},
-                                    std::uint64_t{256}, std::uint64_t{1023}, kShuffledMax}) {
+  for (const std::uint64_t items : {std::uint64_t{16}, std::uint64_t{63}, std::uint64_t{64}, std::uint64_t{256},
+                                    std::uint64_t{1023}, kShuffledMax}) {
     int odd = 0;
     for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
       Items order = shuffled(42, epoch, items);

@@ -21,8 +21,7 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using testing::write_images;
 
-constexpr const char* kFourTebibytes =
-    "synthetic:tokens,vocabulary=50,items=16777216?sequence-length=65536";
+constexpr const char* kFourTebibytes = "synthetic:tokens,vocabulary=50,items=16777216?sequence-length=65536";
 
 void write_dataset(const TemporaryFolder& folder) {
   write_images(folder, "train", 4, 0);
@@ -60,13 +59,11 @@ TEST(DatasetStore, StoresADatasetOnceForAllWhoAskAtTheSameTime) {
 TEST(DatasetStore, SharesOneCopyAmongAugmentationsAndNormalisations) {
   const TemporaryFolder folder;
   const std::string source =
-      "npz:" +
-      folder
-          .write("a.npz",
-                 testing::zip_bytes(
-                     {{"x.npy", testing::npy_bytes("<f4", "(4, 1, 2, 2)", testing::Bytes(4 * 16))},
-                      {"y.npy", testing::npy_bytes("|u1", "(4,)", testing::Bytes(4))}}))
-          .string();
+      "npz:" + folder
+                   .write("a.npz", testing::zip_bytes(
+                                       {{"x.npy", testing::npy_bytes("<f4", "(4, 1, 2, 2)", testing::Bytes(4 * 16))},
+                                        {"y.npy", testing::npy_bytes("|u1", "(4,)", testing::Bytes(4))}}))
+                   .string();
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 1});
   std::vector<DatasetStore::Loaded> held;
   for (const std::string parameters : {"", "?augment=flip", "?mean=1", "?mean=1,deviation=3"}) {
@@ -174,8 +171,7 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
                          testing::npy_bytes("|u1", "(4, 2)", testing::Bytes(8)));
   }
   DatasetStore store;
-  const auto described =
-      store.describe("npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
+  const auto described = store.describe("npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
   ASSERT_FALSE(described);
   EXPECT_EQ(described.error().code, ErrorCode::kData);
   EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays take 1,2"));
@@ -183,11 +179,9 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
 
 TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
   DatasetStore store;
-  for (const Error& error :
-       {store.describe(kFourTebibytes).error(), store.load(kFourTebibytes).error()}) {
+  for (const Error& error : {store.describe(kFourTebibytes).error(), store.load(kFourTebibytes).error()}) {
     EXPECT_EQ(error.code, ErrorCode::kData);
-    EXPECT_THAT(error.message,
-                HasSubstr("16,777,216 items of 65,536 tokens: needed 4,194,304.0 MiB"));
+    EXPECT_THAT(error.message, HasSubstr("16,777,216 items of 65,536 tokens: needed 4,194,304.0 MiB"));
   }
 }
 
@@ -197,8 +191,7 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
     write_dataset(folder);
   }
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 2});
-  std::vector<DatasetStore::Loaded> read = {*store.load(source_of(folders[0])),
-                                            *store.load(source_of(folders[1]))};
+  std::vector<DatasetStore::Loaded> read = {*store.load(source_of(folders[0])), *store.load(source_of(folders[1]))};
 
   const auto refused = store.load(source_of(folders[2]));
 
@@ -212,8 +205,7 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
 TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
   const TemporaryFolder folder;
   write_dataset(folder);
-  DatasetStore store(
-      {.files = {}, .sources = {}, .descriptions_max = 1, .descriptions_at_once = 1});
+  DatasetStore store({.files = {}, .sources = {}, .descriptions_max = 1, .descriptions_at_once = 1});
   std::promise<void> begun;
   std::promise<void> go_on;
   store.describe_then(source_of(folder), true, [&](const Result<proto::Dataset>& first) {
@@ -223,9 +215,8 @@ TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
   });
   begun.get_future().wait();
   std::promise<bool> second;
-  store.describe_then(source_of(folder), true, [&](const Result<proto::Dataset>& described) {
-    second.set_value(described.has_value());
-  });
+  store.describe_then(source_of(folder), true,
+                      [&](const Result<proto::Dataset>& described) { second.set_value(described.has_value()); });
   std::future<bool> answer = second.get_future();
 
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);

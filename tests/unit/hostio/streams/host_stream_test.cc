@@ -36,8 +36,7 @@ using testing::write_images;
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<std::vector<std::string>>;
 
-/// A TCP port on which the kernel accepts connections and nobody ever answers, like a server under
-/// SIGSTOP.
+/// A TCP port on which the kernel accepts connections and nobody ever answers, like a server under SIGSTOP.
 class SilentPort {
  public:
   SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -74,8 +73,7 @@ std::uint64_t resident_bytes() {
 }
 
 /// What a dataset holds, as a data server on loopback says.
-Result<proto::Dataset> describe(const std::string& address, const std::string& token,
-                                const std::string& source) {
+Result<proto::Dataset> describe(const std::string& address, const std::string& token, const std::string& source) {
   proto::HostStreams::Stub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   if (!token.empty()) {
@@ -199,8 +197,7 @@ TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
   EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was requested"));
 }
 
-// The last credits reach a server that has already ended the call; the last batch must still
-// arrive.
+// The last credits reach a server that has already ended the call; the last batch must still arrive.
 TEST_F(HostStreamTest, BringsTheLastEvaluationBatchHoweverTheCallEnds) {
   HostStreamOptions narrow = options(proto::SPLIT_TEST);
   narrow.selection.set_replica_count(2);
@@ -282,8 +279,8 @@ TEST_F(HostStreamTest, BringsTheDataThatWasDescribedOrNone) {
 
   fingerprint_ = old;
   restart();
-  EXPECT_THAT(message(), AllOf(HasSubstr("its files changed after the job had begun"),
-                               HasSubstr("start the job anew")));
+  EXPECT_THAT(message(),
+              AllOf(HasSubstr("its files changed after the job had begun"), HasSubstr("start the job anew")));
   std::filesystem::remove(folder_.path() / "train-images-idx3-ubyte");
   EXPECT_THAT(message(), HasSubstr("is missing"));
 }
@@ -315,8 +312,7 @@ TEST_F(HostStreamTest, NeedsAFingerprint) {
 TEST_F(HostStreamTest, AServerThatLoadsCountsAsAlive) {
   HostStreamOptions impatient = options();
   impatient.selection.set_source("synthetic:tokens,vocabulary=50,items=800000?sequence-length=64");
-  impatient.selection.set_fingerprint(
-      describe(address(), token_, impatient.selection.source())->fingerprint());
+  impatient.selection.set_fingerprint(describe(address(), token_, impatient.selection.source())->fingerprint());
   impatient.timeout = 800ms;
   std::vector<unsigned> percents;
   impatient.on_loading = [&](unsigned percent) { percents.push_back(percent); };
@@ -351,10 +347,9 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
   }
   EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
   EXPECT_EQ(batch.error().facts.address, address());
-  EXPECT_THAT(
-      batch.error().message,
-      AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"),
-            HasSubstr("(last batch: "), HasSubstr("check that poprun-emu-hostio runs there")));
+  EXPECT_THAT(batch.error().message,
+              AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"), HasSubstr("(last batch: "),
+                    HasSubstr("check that poprun-emu-hostio runs there")));
   EXPECT_LT(Clock::now() - start, 5s);
   EXPECT_GE(Clock::now() - start, 500ms);
 }
@@ -448,8 +443,7 @@ TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
   const auto batch = open_host_stream(bad)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message,
-              HasSubstr("at most 1,024.0 MiB; use a smaller data.micro-batch-size"));
+  EXPECT_THAT(batch.error().message, HasSubstr("at most 1,024.0 MiB; use a smaller data.micro-batch-size"));
 }
 
 TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
@@ -531,13 +525,12 @@ TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
 }
 
 TEST_F(HostStreamTest, NamesAPortThatIsInUse) {
-  const auto second = Server::start(
-      {.bind = "127.0.0.1", .port = static_cast<std::uint16_t>(port_), .token = ""}, *store_);
+  const auto second =
+      Server::start({.bind = "127.0.0.1", .port = static_cast<std::uint16_t>(port_), .token = ""}, *store_);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kHostResources);
-  EXPECT_THAT(
-      second.error().message,
-      AllOf(HasSubstr(fmt::format("port {} on 127.0.0.1 is in use", port_)), HasSubstr("--port")));
+  EXPECT_THAT(second.error().message,
+              AllOf(HasSubstr(fmt::format("port {} on 127.0.0.1 is in use", port_)), HasSubstr("--port")));
 }
 
 TEST_F(HostStreamTest, NamesAnAddressThatIsNotOfThisHost) {
@@ -625,8 +618,7 @@ TEST_F(HostStreamTest, AServerWithoutTheJobsIdentityGetsNoToken) {
 TEST_F(HostStreamTest, RequestsWithoutEndDoNotMakeItGrow) {
   constexpr std::uint64_t kGrowthMax = std::uint64_t{64} << 20;
   const auto ask = [this](const std::string& token, int from, int to) {
-    proto::HostStreams::Stub stub(
-        grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    proto::HostStreams::Stub stub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
     for (int i = from; i < to; ++i) {
       grpc::ClientContext context;
       context.AddMetadata("poprun-token", token);
@@ -637,8 +629,7 @@ TEST_F(HostStreamTest, RequestsWithoutEndDoNotMakeItGrow) {
       while (reader->Read(&reply)) {
       }
       const grpc::Status status = reader->Finish();
-      ASSERT_EQ(status.error_code(),
-                token == token_ ? grpc::StatusCode::OK : grpc::StatusCode::UNAUTHENTICATED);
+      ASSERT_EQ(status.error_code(), token == token_ ? grpc::StatusCode::OK : grpc::StatusCode::UNAUTHENTICATED);
     }
   };
   ask(token_, 0, 500);

@@ -8,8 +8,7 @@ namespace {
 constexpr std::uint64_t kSteps = 10'000;
 
 /// At ten steps a second.
-std::optional<std::uint64_t> at_second(CheckpointRequests& requests, double second,
-                                       std::uint64_t begun = 0) {
+std::optional<std::uint64_t> at_second(CheckpointRequests& requests, double second, std::uint64_t begun = 0) {
   return requests.due(static_cast<std::uint64_t>(10 * second), kSteps, begun, second);
 }
 

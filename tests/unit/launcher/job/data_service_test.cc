@@ -29,8 +29,7 @@ class DataServiceTest : public ::testing::Test {
     POPRUN_CHECK(server.has_value());
     const std::filesystem::path program = folder_.write(
         "poprun-emu-hostio",
-        fmt::format("#!/bin/sh\necho poprun-emu-hostio listening on {}:{}\nexec sleep 60\n", bind,
-                    (*server)->port()));
+        fmt::format("#!/bin/sh\necho poprun-emu-hostio listening on {}:{}\nexec sleep 60\n", bind, (*server)->port()));
     std::filesystem::permissions(program, std::filesystem::perms::owner_all);
     Options options;
     options.config.mutable_data()->set_source("synthetic:images=1x2x2,classes=2,items=16");
@@ -39,8 +38,7 @@ class DataServiceTest : public ::testing::Test {
     DataService data(
         loop_, supervisor_, console_, options,
         {.program = program, .own_address = own_address, .security = {.token = kToken, .own = {}}},
-        {.on_dataset = [&](const Result<ServedDataset>& served) { answer = served; },
-         .on_end = [](int /*status*/) {}});
+        {.on_dataset = [&](const Result<ServedDataset>& served) { answer = served; }, .on_end = [](int /*status*/) {}});
     POPRUN_TRY(data.start());
     const auto until = std::chrono::steady_clock::now() + kDeadline;
     while (!answer && std::chrono::steady_clock::now() < until) {

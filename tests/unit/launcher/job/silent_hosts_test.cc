@@ -15,25 +15,21 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<std::string> silent_of(const std::vector<std::string>& hosts,
-                                   std::chrono::seconds patience) {
+std::vector<std::string> silent_of(const std::vector<std::string>& hosts, std::chrono::seconds patience) {
   asio::io_context loop;
   std::vector<std::string> silent = {"never told"};
-  find_silent_hosts(loop, hosts, patience,
-                    [&](std::vector<std::string> found) { silent = std::move(found); });
+  find_silent_hosts(loop, hosts, patience, [&](std::vector<std::string> found) { silent = std::move(found); });
   loop.run();
   return silent;
 }
 
 TEST(SilentHosts, AreThoseThatNeitherAcceptNorRefuseAConnection) {
   const std::string nobody = "255.255.255.255";  // No TCP connection is ever made to it.
-  EXPECT_THAT(silent_of({"127.0.0.1", nobody, "localhost"}, std::chrono::seconds(2)),
-              ElementsAre(nobody));
+  EXPECT_THAT(silent_of({"127.0.0.1", nobody, "localhost"}, std::chrono::seconds(2)), ElementsAre(nobody));
 }
 
 TEST(SilentHosts, AreAlsoThoseWhoseNameHasNoAddress) {
-  EXPECT_THAT(silent_of({"no-such-host.invalid"}, std::chrono::seconds(1)),
-              ElementsAre("no-such-host.invalid"));
+  EXPECT_THAT(silent_of({"no-such-host.invalid"}, std::chrono::seconds(1)), ElementsAre("no-such-host.invalid"));
 }
 
 // With more patience than this test has time.

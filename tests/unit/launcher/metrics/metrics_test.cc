@@ -55,9 +55,8 @@ TEST(Exposition, WritesEveryNumber) {
   Exposition page;
   page.gauge("a", "");
   const std::size_t head = page.text().size();
-  for (const double value :
-       {0.1, 1e300, -0.0, 16777217.0, std::numeric_limits<double>::quiet_NaN(),
-        std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+  for (const double value : {0.1, 1e300, -0.0, 16777217.0, std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
     page.sample(value);
   }
   EXPECT_EQ(page.text().substr(head), "a 0.1\na 1e+300\na -0\na 16777217\na NaN\na +Inf\na -Inf\n");
@@ -117,8 +116,8 @@ TEST(JobMetrics, ThatAreNotKnownAreLeftOut) {
   const std::string page = exposition_of({.version = "1", .replicas = 2, .instances = 2});
   EXPECT_THAT(page, HasSubstr("\npoprun_emu_phase{phase=\"starting\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("\npoprun_emu_instances_joined 0\n"));
-  for (const char* name : {"step", "epoch", "loss", "accuracy", "evaluation", "items", "samples",
-                           "slowest", "restarts", "checkpoint", "heartbeat"}) {
+  for (const char* name : {"step", "epoch", "loss", "accuracy", "evaluation", "items", "samples", "slowest", "restarts",
+                           "checkpoint", "heartbeat"}) {
     EXPECT_THAT(page, Not(HasSubstr(std::string("poprun_emu_") + name)));
   }
 }
@@ -159,9 +158,9 @@ TEST(HttpHead, NamesThePageOrTheReasonWhyNot) {
   EXPECT_EQ(code("HEAD / HTTP/1.0"), 200);
   EXPECT_EQ(code("POST /metrics HTTP/1.1"), 405);
   EXPECT_EQ(code("GET /metrics HTTP/2.0"), 505);
-  for (const char* line : {"", " ", "GET", "GET /metrics", "GET  HTTP/1.1", "get /metrics HTTP/1.1",
-                           "GET metrics HTTP/1.1", "GET /a b HTTP/1.1", "GET /\x01 HTTP/1.1",
-                           "GET /\xff HTTP/1.1", "\x16\x03\x01 / HTTP/1.1", "GET / FTP/1.1"}) {
+  for (const char* line :
+       {"", " ", "GET", "GET /metrics", "GET  HTTP/1.1", "get /metrics HTTP/1.1", "GET metrics HTTP/1.1",
+        "GET /a b HTTP/1.1", "GET /\x01 HTTP/1.1", "GET /\xff HTTP/1.1", "\x16\x03\x01 / HTTP/1.1", "GET / FTP/1.1"}) {
     EXPECT_EQ(code(line), 400) << line;
   }
   EXPECT_EQ(parse_head("GET /metrics?name=a HTTP/1.1\n\n")->path, "/metrics");
@@ -179,8 +178,7 @@ TEST(HttpHead, EndsWithAnEmptyLine) {
 /// A server on a loop of its own, and clients that wait.
 class MetricsServerTest : public ::testing::Test {
  protected:
-  static constexpr MetricsServer::Limits kShort{
-      .request_bytes = 2048, .connections = 4, .time = 400ms};
+  static constexpr MetricsServer::Limits kShort{.request_bytes = 2048, .connections = 4, .time = 400ms};
 
   void start(MetricsServer::Limits limits = kShort, std::string page = "page\n") {
     auto server = MetricsServer::start(
@@ -315,9 +313,7 @@ TEST_F(MetricsServerTest, DoesNotWaitForAClientThatReadsNothing) {
   start({.request_bytes = 2048, .connections = 4, .time = 30s}, std::string(32 << 20, 'p'));
   tcp::socket deaf = connect();
   asio::write(deaf, asio::buffer(std::string_view(kGet)));
-  EXPECT_THAT(
-      seconds_of([&] { EXPECT_THAT(answer("GET /healthz HTTP/1.1\r\n\r\n"), EndsWith("ok\n")); }),
-      Lt(20));
+  EXPECT_THAT(seconds_of([&] { EXPECT_THAT(answer("GET /healthz HTTP/1.1\r\n\r\n"), EndsWith("ok\n")); }), Lt(20));
 }
 
 TEST_F(MetricsServerTest, TheOldestConnectionMakesRoom) {
@@ -367,14 +363,12 @@ TEST_F(MetricsServerTest, SaysWhyItCannotListen) {
   const auto taken = MetricsServer::start(loop_, "127.0.0.1", server_->port(), {});
   ASSERT_FALSE(taken);
   EXPECT_EQ(exit_code_of(taken.error().code), 69);
-  EXPECT_EQ(taken.error().message,
-            "cannot serve metrics: port " + std::to_string(server_->port()) +
-                " on 127.0.0.1 is in use; choose another with --metrics-port");
+  EXPECT_EQ(taken.error().message, "cannot serve metrics: port " + std::to_string(server_->port()) +
+                                       " on 127.0.0.1 is in use; choose another with --metrics-port");
   const auto elsewhere = MetricsServer::start(loop_, "192.0.2.1", 0, {});
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(elsewhere.error().message,
-              StartsWith("cannot serve metrics on port 0 on 192.0.2.1: "));
+  EXPECT_THAT(elsewhere.error().message, StartsWith("cannot serve metrics on port 0 on 192.0.2.1: "));
   EXPECT_FALSE(MetricsServer::start(loop_, "nowhere", 0, {}));
 }
 

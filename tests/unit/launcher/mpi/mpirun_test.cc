@@ -27,8 +27,8 @@ TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
                "--mpi-local-args=-x 'C=1 2'", "--instance-mpi-local-args", "2:-x D=3"},
               false);
 
-  const auto context = [](const std::string& host, const std::string& offset,
-                          const std::string& local, const std::string& own = "") {
+  const auto context = [](const std::string& host, const std::string& offset, const std::string& local,
+                          const std::string& own = "") {
     return "-np 1 --host " + host +
            " -x POPDIST_NUM_TOTAL_REPLICAS=8 -x POPDIST_NUM_IPUS_PER_REPLICA=1 -x "
            "POPDIST_NUM_LOCAL_REPLICAS=2"
@@ -39,9 +39,8 @@ TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
            own + " /opt/bin/poprun-emu-replica";
   };
   EXPECT_EQ(shell_line({command.arguments, {}, {}, {}}),
-            "mpirun --tag-output --mca a b " + context("node0", "0", "0") + " : " +
-                context("node0", "2", "1") + " : " + context("node1", "4", "0", " -x D=3") + " : " +
-                context("node1", "6", "1"));
+            "mpirun --tag-output --mca a b " + context("node0", "0", "0") + " : " + context("node0", "2", "1") + " : " +
+                context("node1", "4", "0", " -x D=3") + " : " + context("node1", "6", "1"));
 }
 
 TEST(Mpirun, DoesNotSpinBindOrProbe) {
@@ -52,16 +51,14 @@ TEST(Mpirun, DoesNotSpinBindOrProbe) {
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_rmaps_base_oversubscribe", "1")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_pml", "ob1")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl", "self,vader,tcp")));
-  EXPECT_THAT(command.environment,
-              Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_keepalive_time", "5")));
   EXPECT_THAT(command.environment, Contains(Pair("PATH", "/usr/local/bin:/usr/bin:/bin")));
 }
 
 TEST(Mpirun, SeesNoHostsButThoseOfItsCommand) {
-  const MpirunCommand command = compose(
-      {"-n", "2", "-H", "node0,localhost", "--mpi-global-args=--mca orte_default_hostfile f"},
-      false);
+  const MpirunCommand command =
+      compose({"-n", "2", "-H", "node0,localhost", "--mpi-global-args=--mca orte_default_hostfile f"}, false);
 
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_plm", "rsh")));
@@ -86,8 +83,7 @@ TEST(Mpirun, ReachesHostsByOurRemoteShellUnderItsPresentNameOnly) {
   const MpirunCommand command = here("/opt/bin/poprun-emu-replica");
 
   EXPECT_EQ(value_of(command, "OMPI_MCA_plm_rsh_agent"), "/opt/bin/poprun-emu-remote-shell");
-  EXPECT_EQ(value_of(command, "OMPI_MCA_orte_rsh_agent"), "(none)")
-      << "is deprecated, and warned of";
+  EXPECT_EQ(value_of(command, "OMPI_MCA_orte_rsh_agent"), "(none)") << "is deprecated, and warned of";
   EXPECT_THAT(command.without, Contains("OMPI_MCA_orte_rsh_agent"));
   EXPECT_EQ(value_of(command, "POPRUN_EMU_REMOTE_SHELL"), "ssh");
   EXPECT_EQ(value_of(command, "OMPI_MCA_orte_default_hostfile"), "none");
@@ -116,12 +112,10 @@ TEST(Mpirun, LogsInAsTheUserOfTheHosts) {
               Contains(Pair("OMPI_MCA_plm_rsh_args", "-l bob")));
   EXPECT_THAT(compose({"-H", "a,b", "-n", "2"}, false).environment,
               Not(Contains(Pair("OMPI_MCA_plm_rsh_args", ::testing::_))));
-  const Args both = {"-n",       "1", "-H", "bob@a", "--mpi-global-args=--mca plm_rsh_args -v",
-                     "train.cfg"};
-  EXPECT_EQ(
-      place(*parse_options(both, "")).error().message,
-      "bob@HOST and Open MPI's plm_rsh_args cannot be combined; give hosts without a user, and "
-      "add `-l bob` to plm_rsh_args");
+  const Args both = {"-n", "1", "-H", "bob@a", "--mpi-global-args=--mca plm_rsh_args -v", "train.cfg"};
+  EXPECT_EQ(place(*parse_options(both, "")).error().message,
+            "bob@HOST and Open MPI's plm_rsh_args cannot be combined; give hosts without a user, and "
+            "add `-l bob` to plm_rsh_args");
 }
 
 TEST(Mpirun, HoldsEveryInstanceToOneInstructionSet) {
@@ -129,8 +123,7 @@ TEST(Mpirun, HoldsEveryInstanceToOneInstructionSet) {
   EXPECT_THAT(variables({"--cpu-isa", "avx512_core"}),
               ::testing::AllOf(Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")),
                                Not(Contains(Pair("GLIBC_TUNABLES", ::testing::_)))));
-  EXPECT_THAT(variables({"--cpu-isa", "sse41"}),
-              Contains(Pair("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2")));
+  EXPECT_THAT(variables({"--cpu-isa", "sse41"}), Contains(Pair("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2")));
   EXPECT_THAT(variables({}), Not(Contains(Pair("ONEDNN_MAX_CPU_ISA", ::testing::_))));
 }
 

@@ -17,8 +17,7 @@ TEST(TagReader, SplitsMpirunsTagFromTheLine) {
 
 TEST(TagReader, LeavesMpirunsOwnLinesAlone) {
   TagReader reader;
-  for (const char* line :
-       {"", "[host:12] mca: bad", "[1,x]<stdout>:a", "[1,2]<stdlog>:a", "text [1,2]<stdout>:a"}) {
+  for (const char* line : {"", "[host:12] mca: bad", "[1,x]<stdout>:a", "[1,2]<stdlog>:a", "text [1,2]<stdout>:a"}) {
     const TagReader::Output output = reader.take(line);
     EXPECT_EQ(output.untagged, line);
     EXPECT_THAT(output.lines, IsEmpty());
@@ -34,10 +33,8 @@ TEST(TagReader, JoinsALongLineThatMpirunCutIntoPieces) {
 
 TEST(TagReader, KeepsHalfALineUntilItsEndComes) {
   TagReader reader;
-  EXPECT_THAT(reader.take("[1,0]<stdout>:half[1,1]<stdout>:whole").lines,
-              ElementsAre(TaggedLine{1, false, "whole"}));
-  EXPECT_THAT(reader.take("[1,0]<stdout>: done").lines,
-              ElementsAre(TaggedLine{0, false, "half done"}));
+  EXPECT_THAT(reader.take("[1,0]<stdout>:half[1,1]<stdout>:whole").lines, ElementsAre(TaggedLine{1, false, "whole"}));
+  EXPECT_THAT(reader.take("[1,0]<stdout>: done").lines, ElementsAre(TaggedLine{0, false, "half done"}));
 }
 
 TEST(ReplicaLine, ReadsTheTagOfTheSource) {
@@ -48,9 +45,9 @@ TEST(ReplicaLine, ReadsTheTagOfTheSource) {
 }
 
 TEST(ReplicaLine, IsNothingElse) {
-  for (const char* text : {"", "[replica", "[replica 1]", "[replica 1 @ h]", "[replica 1 @ h] ",
-                           "[replica 1 @ h] X no", "[replica x @ h] I no", "[instance 1 @ h] I no",
-                           "replica 1 @ h] I no", "[replica 1 @ h] Info"}) {
+  for (const char* text :
+       {"", "[replica", "[replica 1]", "[replica 1 @ h]", "[replica 1 @ h] ", "[replica 1 @ h] X no",
+        "[replica x @ h] I no", "[instance 1 @ h] I no", "replica 1 @ h] I no", "[replica 1 @ h] Info"}) {
     EXPECT_FALSE(parse_replica_line(text)) << text;
   }
 }
@@ -61,8 +58,7 @@ TEST(MpirunNotices, FindTheKilledRank) {
   notices.take("Primary job  terminated normally, but 1 process returned");
   notices.take("a non-zero exit code. Per user-direction, the job has been aborted.");
   EXPECT_EQ(notices.findings().rank_end, std::nullopt);
-  notices.take(
-      "mpirun noticed that process rank 5 with PID 0 on node vm exited on signal 9 (Killed).");
+  notices.take("mpirun noticed that process rank 5 with PID 0 on node vm exited on signal 9 (Killed).");
   EXPECT_EQ(notices.findings().rank_end, (RankEnd{5, 9, 0}));
 }
 
@@ -76,9 +72,8 @@ TEST(MpirunNotices, FindTheRankThatExited) {
 
 TEST(MpirunNotices, FindWhatAHostCannotStart) {
   MpirunNotices missing;
-  for (const char* line :
-       {"----", "mpirun was unable to launch the specified application as it could not access",
-        "or execute an executable:", "", "Executable: /x/replica", "Node: n1", "----"}) {
+  for (const char* line : {"----", "mpirun was unable to launch the specified application as it could not access",
+                           "or execute an executable:", "", "Executable: /x/replica", "Node: n1", "----"}) {
     missing.take(line);
   }
   EXPECT_EQ(missing.findings().start_failure, (StartFailure{"n1", "/x/replica", ""}));
@@ -86,9 +81,8 @@ TEST(MpirunNotices, FindWhatAHostCannotStart) {
   MpirunNotices full;
   full.take("Error: system limit exceeded on number of processes that can be started");
   full.take("Node: n2");
-  EXPECT_EQ(
-      full.findings().start_failure,
-      (StartFailure{"n2", "", "system limit exceeded on number of processes that can be started"}));
+  EXPECT_EQ(full.findings().start_failure,
+            (StartFailure{"n2", "", "system limit exceeded on number of processes that can be started"}));
 }
 
 TEST(MpirunNotices, FindTheHostThatWasLost) {
@@ -118,9 +112,8 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   EXPECT_TRUE(unnamed.misses_a_daemon());
 
   MpirunNotices folder;
-  for (const char* line :
-       {"----", "A call to mkdir was unable to create the desired directory:", "",
-        "  Directory: /proc/x", "  Error:     Permission denied", "----", "----", "It failed."}) {
+  for (const char* line : {"----", "A call to mkdir was unable to create the desired directory:", "",
+                           "  Directory: /proc/x", "  Error:     Permission denied", "----", "----", "It failed."}) {
     folder.take(line);
   }
   EXPECT_EQ(folder.essential(),
@@ -139,9 +132,8 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
 TEST(MpirunNotices, PassOverWarningsOnTheWayToTheCause) {
   MpirunNotices notices;
   for (const char* line :
-       {"----", "A deprecated MCA variable value was specified in the environment or",
-        "on the command line.", "----", "----", "All nodes which are allocated are already filled.",
-        "----"}) {
+       {"----", "A deprecated MCA variable value was specified in the environment or", "on the command line.", "----",
+        "----", "All nodes which are allocated are already filled.", "----"}) {
     notices.take(line);
   }
   EXPECT_EQ(notices.essential(), "All nodes which are allocated are already filled.");
@@ -160,8 +152,7 @@ TEST(MpirunNotices, QuoteTheHostWhereADaemonFails) {
   MpirunNotices notices;
   notices.take("poprun-emu: host node1 says: orted: error while loading shared libraries: libx.so");
   notices.take("ORTE was unable to reliably start one or more daemons.");
-  EXPECT_EQ(notices.essential(),
-            "host node1: orted: error while loading shared libraries: libx.so");
+  EXPECT_EQ(notices.essential(), "host node1: orted: error while loading shared libraries: libx.so");
   EXPECT_TRUE(notices.misses_a_daemon()) << "the host may be down, too";
 }
 

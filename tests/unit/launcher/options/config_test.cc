@@ -39,8 +39,7 @@ TEST(ConfigFile, RefusesAKeyOutsideOfASection) {
 }
 
 TEST(ConfigFile, RefusesALineThatIsNeitherSectionNorKey) {
-  EXPECT_EQ(error_of("[training]\nfaster\n"),
-            "train.cfg:2: neither `[section]` nor `key = value`: faster");
+  EXPECT_EQ(error_of("[training]\nfaster\n"), "train.cfg:2: neither `[section]` nor `key = value`: faster");
   EXPECT_THAT(error_of("[training\n"), HasSubstr("train.cfg:1: "));
   EXPECT_THAT(error_of("[]\n"), HasSubstr("no name"));
   EXPECT_THAT(error_of("[a]\n= 3\n"), HasSubstr("train.cfg:2: "));

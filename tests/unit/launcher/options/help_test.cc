@@ -71,9 +71,8 @@ TEST(Help, IsWrittenAlike) {
     EXPECT_THAT(row.help, Not(MatchesRegex("(Of|Likewise|The) .*"))) << row.name;
     const char first = row.help.at(0);
     EXPECT_TRUE(std::isupper(first) != 0 || first == '-') << row.name;
-    EXPECT_TRUE(std::ranges::any_of(sections(), [&](const Section& section) {
-      return section.name == row.section;
-    })) << row.name;
+    EXPECT_TRUE(std::ranges::any_of(sections(), [&](const Section& section) { return section.name == row.section; }))
+        << row.name;
   }
 }
 

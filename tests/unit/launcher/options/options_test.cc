@@ -32,8 +32,7 @@ TEST(Options, BatchNormsAreFoldedInInferenceOnly) {
 }
 
 TEST(Options, TilesAreExactWhereAskedFor) {
-  const auto options = parse(
-      {"--memory.tiles", "exact", "--device.tiles", "24", "--device.bytes-per-tile", "1048576"});
+  const auto options = parse({"--memory.tiles", "exact", "--device.tiles", "24", "--device.bytes-per-tile", "1048576"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->config.memory().tiles(), "exact");
   EXPECT_EQ(options->config.device().tiles(), 24U);
@@ -46,8 +45,7 @@ TEST(Options, TilesAreExactWhereAskedFor) {
 TEST(Options, SomeTilesCanBeForTransfersAlone) {
   EXPECT_EQ(parse({})->config.device().io_tiles(), 0U);
   EXPECT_EQ(parse({"--device.io-tiles", "128"})->config.device().io_tiles(), 128U);
-  EXPECT_EQ(error_of({"--numIOTiles", "128"}),
-            "--numIOTiles: unknown option; did you mean --device.io-tiles?");
+  EXPECT_EQ(error_of({"--numIOTiles", "128"}), "--numIOTiles: unknown option; did you mean --device.io-tiles?");
 }
 
 TEST(Options, MicroBatchesCanBeComputedInEqualPieces) {
@@ -59,10 +57,8 @@ TEST(Options, MicroBatchesCanBeComputedInEqualPieces) {
     return args;
   };
   EXPECT_EQ(parse(with("4"))->config.data().compute_batch_size(), 4U);
-  EXPECT_EQ(error_of(with("5")),
-            "data.compute-batch-size = 5 does not divide data.micro-batch-size = 12; use 4");
-  EXPECT_EQ(error_of(with("24")),
-            "data.compute-batch-size = 24 does not divide data.micro-batch-size = 12; use 12");
+  EXPECT_EQ(error_of(with("5")), "data.compute-batch-size = 5 does not divide data.micro-batch-size = 12; use 4");
+  EXPECT_EQ(error_of(with("24")), "data.compute-batch-size = 24 does not divide data.micro-batch-size = 12; use 12");
   Args inference = with("4");
   inference.insert(inference.end(), {"--model.mode", "inference", "--model.initial-weights", "w"});
   EXPECT_THAT(parse(inference)->notes,
@@ -93,16 +89,14 @@ TEST(Options, SizesOfWhatIsNeitherOffTheChipNorShardedHaveNoEffect) {
                       "--memory.sharding-group",        "1"};
   const auto options = parse(sizes);
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_THAT(options->notes,
-              ElementsAre("memory.off-chip-min-elements = 5 has no effect: nothing is off-chip or "
-                          "auto",
-                          "memory.sharding-min-elements = 6 has no effect: "
-                          "memory.replicated-tensor-sharding is empty",
-                          "memory.sharding-group = 1 has no effect: "
-                          "memory.replicated-tensor-sharding is empty"));
+  EXPECT_THAT(options->notes, ElementsAre("memory.off-chip-min-elements = 5 has no effect: nothing is off-chip or "
+                                          "auto",
+                                          "memory.sharding-min-elements = 6 has no effect: "
+                                          "memory.replicated-tensor-sharding is empty",
+                                          "memory.sharding-group = 1 has no effect: "
+                                          "memory.replicated-tensor-sharding is empty"));
   Args used = sizes;
-  used.insert(used.end(),
-              {"--memory.weights", "auto", "--memory.replicated-tensor-sharding", "weights"});
+  used.insert(used.end(), {"--memory.weights", "auto", "--memory.replicated-tensor-sharding", "weights"});
   EXPECT_THAT(parse(used)->notes, IsEmpty());
   Args checked = sizes;
   checked.insert(checked.begin(), "check");
@@ -144,12 +138,9 @@ TEST(Options, CommandLineOverridesFileOverridesDefault) {
   ASSERT_TRUE(options);
   EXPECT_EQ(options->config.training().seed(), 9U);
   EXPECT_EQ(options->config.training().epochs(), 3U);
-  EXPECT_THAT(resolved_config(*options),
-              HasSubstr("seed = 9                                 # command line\n"));
-  EXPECT_THAT(resolved_config(*options),
-              HasSubstr("epochs = 3                               # file\n"));
-  EXPECT_THAT(resolved_config(*options),
-              HasSubstr("momentum = 0.9                           # default\n"));
+  EXPECT_THAT(resolved_config(*options), HasSubstr("seed = 9                                 # command line\n"));
+  EXPECT_THAT(resolved_config(*options), HasSubstr("epochs = 3                               # file\n"));
+  EXPECT_THAT(resolved_config(*options), HasSubstr("momentum = 0.9                           # default\n"));
 }
 
 TEST(Options, ResolvedConfigurationIsATrainCfgOfTheSameJob) {
@@ -174,12 +165,10 @@ TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
 }
 
 TEST(Options, OfSumsOfGradientsRefuseALearningRateThatGrowsWithTheBatch) {
-  EXPECT_EQ(
-      error_of({"--training.scale-learning-rate", "32", "--training.gradient-reduction", "sum"}),
-      "training.scale-learning-rate = 32 needs gradients that are means, but "
-      "training.gradient-reduction is sum; remove one of the two");
-  EXPECT_THAT(error_of({"--training.scale-learning-rate", "32",
-                        "--training.gradient-accumulation-kind", "sum"}),
+  EXPECT_EQ(error_of({"--training.scale-learning-rate", "32", "--training.gradient-reduction", "sum"}),
+            "training.scale-learning-rate = 32 needs gradients that are means, but "
+            "training.gradient-reduction is sum; remove one of the two");
+  EXPECT_THAT(error_of({"--training.scale-learning-rate", "32", "--training.gradient-accumulation-kind", "sum"}),
               HasSubstr("but training.gradient-accumulation-kind is sum"));
 }
 
@@ -189,9 +178,7 @@ TEST(Options, OfAccumulatorsNeedAccumulation) {
               ElementsAre("training.gradient-accumulation-kind = sum has no effect with "
                           "training.gradient-accumulation = 1"));
   EXPECT_THAT(notes({"--training.accumulator-precision", "float"}), SizeIs(1));
-  EXPECT_THAT(
-      notes({"--training.accumulator-precision", "float", "--training.gradient-accumulation", "2"}),
-      IsEmpty());
+  EXPECT_THAT(notes({"--training.accumulator-precision", "float", "--training.gradient-accumulation", "2"}), IsEmpty());
 }
 
 TEST(Options, OfHalfPrecisionNeedIt) {
@@ -207,8 +194,8 @@ TEST(Options, OfHalfPrecisionNeedIt) {
 }
 
 TEST(Options, TakeEveryFormOfANumberOfReplicas) {
-  for (const Args& form : {Args{"-n", "16"}, Args{"-n16"}, Args{"-n=16"}, Args{"--num-replicas=16"},
-                           Args{"--num-replicas", "16"}}) {
+  for (const Args& form :
+       {Args{"-n", "16"}, Args{"-n16"}, Args{"-n=16"}, Args{"--num-replicas=16"}, Args{"--num-replicas", "16"}}) {
     const auto options = parse(form);
     ASSERT_TRUE(options) << form[0] << ": " << options.error().message;
     EXPECT_EQ(options->config.topology().num_replicas(), 16U) << form[0];
@@ -249,8 +236,7 @@ TEST(Options, ThatLackTheirValueDoNotTakeTheNextOptionForIt) {
 }
 
 TEST(Options, OfMpirunAreItsOwnEvenWhereOursAreCalledAlike) {
-  const auto options =
-      parse({"--mpi-global-args", "--allow-run-as-root", "--mpi-local-args", "-v", "--overwrite"});
+  const auto options = parse({"--mpi-global-args", "--allow-run-as-root", "--mpi-local-args", "-v", "--overwrite"});
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->mpi_global_args, ElementsAre("--allow-run-as-root"));
@@ -259,9 +245,8 @@ TEST(Options, OfMpirunAreItsOwnEvenWhereOursAreCalledAlike) {
 }
 
 TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
-  const auto options =
-      parse({"--mpi-global-args=--mca a b", "--mpi-global-args", "--timestamp-output",
-             "--mpi-local-args", "-x 'A=1 2'", "-H", "n0", "--host", "n[1-2]"});
+  const auto options = parse({"--mpi-global-args=--mca a b", "--mpi-global-args", "--timestamp-output",
+                              "--mpi-local-args", "-x 'A=1 2'", "-H", "n0", "--host", "n[1-2]"});
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->mpi_global_args, ElementsAre("--mca", "a", "b", "--timestamp-output"));
@@ -270,8 +255,8 @@ TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
 }
 
 TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
-  const auto options = parse({"--vipu-partition=p", "--numa-aware", "yes", "--allow-run-as-root",
-                              "--process-placement", "spreadnuma"});
+  const auto options =
+      parse({"--vipu-partition=p", "--numa-aware", "yes", "--allow-run-as-root", "--process-placement", "spreadnuma"});
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->notes.size(), 4U);
@@ -280,8 +265,7 @@ TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
 }
 
 TEST(Options, ForRestartsAreNotedWhereThereIsNoCheckpointToGoOnFrom) {
-  EXPECT_THAT(parse({"--restarts", "2"})->notes,
-              ElementsAre(StartsWith("--restarts without --checkpoint-every: ")));
+  EXPECT_THAT(parse({"--restarts", "2"})->notes, ElementsAre(StartsWith("--restarts without --checkpoint-every: ")));
   EXPECT_THAT(parse({"--restarts", "2", "--checkpoint-every", "10min"})->notes, IsEmpty());
   EXPECT_THAT(parse({"--checkpoint-every", "500"})->notes, IsEmpty());
 }
@@ -297,14 +281,13 @@ TEST(Options, OfPoprunThatAreNotHereSayWhatToUseInstead) {
 }
 
 TEST(Options, OfOneInstanceAreItsOwn) {
-  const auto options = parse({"-n", "4", "--instance-mpi-local-args", "1:-x A=1",
-                              "--instance-mpi-local-args=3:-x 'B=1 2'", "--instance-mpi-local-args",
-                              "1:--report-bindings"});
+  const auto options =
+      parse({"-n", "4", "--instance-mpi-local-args", "1:-x A=1", "--instance-mpi-local-args=3:-x 'B=1 2'",
+             "--instance-mpi-local-args", "1:--report-bindings"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_THAT(options->instance_mpi_local_args,
-              ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
-                          Pair(3U, ElementsAre("-x", "B=1 2"))));
+  EXPECT_THAT(options->instance_mpi_local_args, ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
+                                                            Pair(3U, ElementsAre("-x", "B=1 2"))));
   EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
             "--instance-mpi-local-args: there is no instance 2; instances are 0 to 1");
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
@@ -314,8 +297,7 @@ TEST(Options, OfOneInstanceAreItsOwn) {
 }
 
 TEST(Options, DropoutIsNotedInInference) {
-  const auto options =
-      parse({"--model.mode", "inference", "--model.name", "gpt2", "--model.dropout", "0.1"});
+  const auto options = parse({"--model.mode", "inference", "--model.name", "gpt2", "--model.dropout", "0.1"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->notes, Contains("model.dropout = 0.1 has no effect with model.mode = "
                                        "inference: nothing is dropped"));
@@ -335,9 +317,7 @@ TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
 }
 
 TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
-  const auto notes = [](const Args& args, std::string_view config) {
-    return parse(args, config)->notes;
-  };
+  const auto notes = [](const Args& args, std::string_view config) { return parse(args, config)->notes; };
   const std::string_view file = "[training]\nmomentum = 0.8\nsteps = 5\nepochs = 2\n";
   EXPECT_THAT(notes({}, file), IsEmpty());
   EXPECT_THAT(notes({"--training.optimizer", "adam"}, file),
@@ -356,12 +336,9 @@ TEST(Options, OfAModelOnTheCommandLineReplaceTheFilesModel) {
   const auto onnx = parse({"--model.onnx", "m.onnx"}, "[model]\nname = gpt2\n");
   ASSERT_TRUE(onnx) << onnx.error().message;
   EXPECT_EQ(onnx->config.model().name(), "m.onnx");
-  EXPECT_THAT(onnx->notes,
-              ElementsAre("model.onnx = m.onnx replaces the file's model.name = gpt2"));
-  EXPECT_THAT(error_of({"--model.onnx", "m.onnx", "--model.name", "gpt2"}),
-              HasSubstr("cannot be combined"));
-  EXPECT_THAT(error_of({}, "[model]\nname = gpt2\nonnx = m.onnx\n"),
-              HasSubstr("cannot be combined"));
+  EXPECT_THAT(onnx->notes, ElementsAre("model.onnx = m.onnx replaces the file's model.name = gpt2"));
+  EXPECT_THAT(error_of({"--model.onnx", "m.onnx", "--model.name", "gpt2"}), HasSubstr("cannot be combined"));
+  EXPECT_THAT(error_of({}, "[model]\nname = gpt2\nonnx = m.onnx\n"), HasSubstr("cannot be combined"));
 }
 
 TEST(Options, OfModelSizesHaveBoundsThatCanBeCompiled) {
@@ -409,23 +386,18 @@ TEST(Options, ListChipsOptimizersAndDatasetsThereAre) {
 }
 
 TEST(Options, UnknownNamesGetTheNearestKnown) {
-  EXPECT_EQ(error_of({"--num-replica", "3"}),
-            "--num-replica: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"--num-replica", "3"}), "--num-replica: unknown option; did you mean --num-replicas?");
   EXPECT_EQ(error_of({"--training.lerning-rate=3"}),
             "--training.lerning-rate: unknown option; did you mean --training.learning-rate?");
   EXPECT_EQ(error_of({"--learning-rate", "3"}),
             "--learning-rate: unknown option; did you mean --training.learning-rate?");
-  EXPECT_EQ(error_of({"--learning_rate=3"}),
-            "--learning_rate: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--learning_rate=3"}), "--learning_rate: unknown option; did you mean --training.learning-rate?");
   EXPECT_EQ(error_of({"--sequence-length=3"}),
             "--sequence-length: unknown option; did you mean --model.sequence-length or "
             "--data.sequence-length?");
-  EXPECT_EQ(error_of({"--replicas", "3"}),
-            "--replicas: unknown option; did you mean --num-replicas?");
-  EXPECT_EQ(error_of({"--lr", "3"}),
-            "--lr: unknown option; did you mean --training.learning-rate?");
-  EXPECT_EQ(error_of({"--training.lr=3"}),
-            "--training.lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--replicas", "3"}), "--replicas: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"--lr", "3"}), "--lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--training.lr=3"}), "--training.lr: unknown option; did you mean --training.learning-rate?");
   EXPECT_EQ(error_of({"--np", "3"}), "--np: unknown option; did you mean --num-replicas?");
   EXPECT_EQ(error_of({"-x", "A=1"}), "-x: unknown option; did you mean --mpi-local-args?");
   EXPECT_EQ(error_of({}, "[training]\nlr = 3\n"),
@@ -437,8 +409,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
   EXPECT_EQ(error_of({}, "[training]\n\nsource = x\n"),
             "train.cfg:3: unknown key source in [training]; did you mean source in [data]?");
-  EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"),
-            "train.cfg:2: unknown section [trainig]; did you mean training?");
+  EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"), "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
             "io-tiles, bytes-per-tile, streaming-bytes");
@@ -460,8 +431,7 @@ TEST(Options, OfOtherLaunchersAreAnswered) {
   EXPECT_THAT(answer({"--save_steps", "50"}), HasSubstr("--checkpoint-every"));
   EXPECT_THAT(answer({"--bind-to", "core"}), HasSubstr("--mpi-global-args"));
   EXPECT_THAT(answer({"--master_addr", "node0"}), HasSubstr("starts the processes on all hosts"));
-  EXPECT_EQ(answer({"--machinefile", "f"}),
-            "--machinefile: unknown option; did you mean --hostfile?");
+  EXPECT_EQ(answer({"--machinefile", "f"}), "--machinefile: unknown option; did you mean --hostfile?");
   EXPECT_EQ(answer({"--dataset", "x"}), "--dataset: unknown option; did you mean --data.source?");
 }
 
@@ -492,8 +462,7 @@ TEST(Options, OfASubnetHaveItsMask) {
 
 TEST(Options, OfAMissingTrainCfgSayWhereItWasLookedFor) {
   EXPECT_EQ(parse_options(Args{"nowhere.cfg"}).error().message, "nowhere.cfg: no such file");
-  EXPECT_EQ(parse_options(Args{"/tmp/x/nowhere.cfg"}).error().message,
-            "/tmp/x/nowhere.cfg: no such file");
+  EXPECT_EQ(parse_options(Args{"/tmp/x/nowhere.cfg"}).error().message, "/tmp/x/nowhere.cfg: no such file");
 }
 
 TEST(Options, OutsideOfSectionsCannotStandInTheFile) {
@@ -501,12 +470,9 @@ TEST(Options, OutsideOfSectionsCannotStandInTheFile) {
 }
 
 TEST(Options, WrongValuesSayWhatIsAllowed) {
-  EXPECT_EQ(error_of({"-n", "0"}),
-            "--num-replicas = 0 is not allowed; allowed: an integer from 1 to 4096");
-  EXPECT_EQ(error_of({"-n", "-3"}),
-            "--num-replicas = -3 is not allowed; allowed: an integer from 1 to 4096");
-  EXPECT_EQ(error_of({"-n", "3x"}),
-            "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "0"}), "--num-replicas = 0 is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "-3"}), "--num-replicas = -3 is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "3x"}), "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 4096");
   EXPECT_EQ(error_of({}, "[training]\noptimizer = adam\nnesterov = true\n"),
             "training.nesterov = true needs training.optimizer = momentum, but it is adam");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rate = fast\n"),
@@ -521,20 +487,17 @@ TEST(Options, WrongValuesSayWhatIsAllowed) {
   EXPECT_THAT(error_of({"--mpi-global-args", "'"}), HasSubstr("a ' is not closed"));
   EXPECT_THAT(error_of({"--training.seed=" + std::string(1000, '7')}),
               AllOf(HasSubstr("777... (1000 characters) is not allowed"), SizeIs(Lt(200U))));
-  EXPECT_EQ(parse_options(Args{"train.cfg", "--num-replicas"}, "").error().message,
-            "--num-replicas: needs a value");
+  EXPECT_EQ(parse_options(Args{"train.cfg", "--num-replicas"}, "").error().message, "--num-replicas: needs a value");
 }
 
 TEST(Options, TextThatCannotBeSentIsRefused) {
-  EXPECT_THAT(error_of({"--model.name=\xFF"}),
-              HasSubstr("allowed: 1 to 4096 printable characters in UTF-8"));
+  EXPECT_THAT(error_of({"--model.name=\xFF"}), HasSubstr("allowed: 1 to 4096 printable characters in UTF-8"));
   EXPECT_THAT(error_of({"--output-dir="}), HasSubstr("needs a value"));
   EXPECT_EQ(error_of({"--model.name", "\xC3\xA9"}), "no error");
 }
 
 TEST(Options, AWrongValueInTheFileIsAnErrorEvenWhenOverridden) {
-  EXPECT_THAT(error_of({"--training.seed", "1"}, "[training]\nseed = x\n"),
-              HasSubstr("train.cfg:2: seed = x"));
+  EXPECT_THAT(error_of({"--training.seed", "1"}, "[training]\nseed = x\n"), HasSubstr("train.cfg:2: seed = x"));
 }
 
 TEST(Options, AKeyGivenTwiceInTheFileIsAnError) {
@@ -569,8 +532,7 @@ TEST(Options, MetricsAreServedWhereAskedFor) {
   EXPECT_THAT(parse({"--metrics-address", "0.0.0.0"})->notes,
               ElementsAre("--metrics-address 0.0.0.0 has no effect without --metrics-port"));
   EXPECT_THAT(error_of({"--metrics-port", "65536"}), HasSubstr("an integer from 0 to 65535"));
-  EXPECT_THAT(error_of({"--metrics-address", "localhost"}),
-              HasSubstr("an IP address, as in 127.0.0.1 or ::"));
+  EXPECT_THAT(error_of({"--metrics-address", "localhost"}), HasSubstr("an IP address, as in 127.0.0.1 or ::"));
 }
 
 TEST(Options, NeedExactlyOneTrainCfg) {
@@ -578,8 +540,7 @@ TEST(Options, NeedExactlyOneTrainCfg) {
   const auto two = parse_options(Args{"a.cfg", "b.cfg"}, "");
   ASSERT_FALSE(none);
   ASSERT_FALSE(two);
-  EXPECT_THAT(none.error().message,
-              HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
+  EXPECT_THAT(none.error().message, HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
   EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg; it says what to run"));
   EXPECT_EQ(none.error().code, ErrorCode::kUsage);
 }
@@ -590,8 +551,7 @@ TEST(Options, HelpAndVersionNeedNothingElse) {
   EXPECT_EQ(parse_options(Args{"--help", "model"}, "")->help, "model");
   EXPECT_EQ(parse_options(Args{"--help=all"}, "")->help, "all");
   for (const Args& misspelt : {Args{"--help", "modle"}, Args{"--help=modle"}}) {
-    EXPECT_EQ(parse_options(misspelt, "").error().message,
-              "--help modle: unknown section; did you mean model?");
+    EXPECT_EQ(parse_options(misspelt, "").error().message, "--help modle: unknown section; did you mean model?");
   }
   EXPECT_TRUE(parse_options(Args{"--version"}, "")->version);
 }
@@ -602,9 +562,8 @@ TEST(Options, ScaleTheLearningRateWithTheBatch) {
                              "gradient-accumulation = 2\n");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->config.training().learning_rate(), 0.5);
-  EXPECT_THAT(options->notes,
-              ::testing::ElementsAre("learning rate 0.25 x global batch 64 / 32 = 0.5 "
-                                     "(training.scale-learning-rate)"));
+  EXPECT_THAT(options->notes, ::testing::ElementsAre("learning rate 0.25 x global batch 64 / 32 = 0.5 "
+                                                     "(training.scale-learning-rate)"));
 }
 
 TEST(Options, NameTheSourceWithWhatTheDataIsAskedFor) {
@@ -624,8 +583,7 @@ TEST(TrainCfg, IsAJobOfKnownKeys) {
 }
 
 TEST(Dumps, HaveAPatternAndSteps) {
-  const auto options =
-      parse({"--report.dump-tensors", "a@b{1,2}@3,14", "--report.dump-tensors", "c@1"});
+  const auto options = parse({"--report.dump-tensors", "a@b{1,2}@3,14", "--report.dump-tensors", "c@1"});
   ASSERT_TRUE(options);
   const auto& dumps = options->config.report().dump_tensors();
   ASSERT_EQ(dumps.size(), 3);

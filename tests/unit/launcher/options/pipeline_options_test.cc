@@ -39,9 +39,7 @@ std::vector<std::string> notes(std::uint32_t ipus, std::string_view config, cons
 }
 
 TEST(PipelineOptions, ShowTheRecomputationThatHoldsByDefault) {
-  const auto shown = [](std::uint32_t ipus, std::string_view config) {
-    return resolved_config(*parse(ipus, config));
-  };
+  const auto shown = [](std::uint32_t ipus, std::string_view config) { return resolved_config(*parse(ipus, config)); };
   EXPECT_THAT(shown(4, ""), HasSubstr("# recomputation = pipeline               # default\n"));
   EXPECT_THAT(shown(1, ""), HasSubstr("# recomputation = none                   # default\n"));
   EXPECT_THAT(shown(4, "[pipeline]\nschedule = sequential"),
@@ -52,8 +50,7 @@ TEST(PipelineOptions, ShowTheRecomputationThatHoldsByDefault) {
               HasSubstr("# recomputation = pipeline               # default\n"));
   EXPECT_THAT(shown(4, "[pipeline]\nrecomputation = layer"),
               HasSubstr("\nrecomputation = layer                    # file\n"));
-  EXPECT_THAT(shown(4, "[model]\nmode = inference"),
-              HasSubstr("# recomputation =                        # not set\n"));
+  EXPECT_THAT(shown(4, "[model]\nmode = inference"), HasSubstr("# recomputation =                        # not set\n"));
 }
 
 TEST(PipelineOptions, AreBalancedAndGroupedByDefault) {
@@ -69,14 +66,12 @@ TEST(PipelineOptions, AreBalancedAndGroupedByDefault) {
 TEST(PipelineOptions, TakeTheLayersOfEachStage) {
   EXPECT_THAT(pipeline(4, "layers-per-ipu = 3 7 7 7").layers_per_ipu(), ElementsAre(3, 7, 7, 7));
   EXPECT_THAT(pipeline(4, "layers-per-ipu = 0,4,-1,4").layers_per_ipu(), ElementsAre(0, 4, -1, 4));
-  EXPECT_THAT(pipeline(2, "", {"--pipeline.layers-per-ipu", "-1 2"}).layers_per_ipu(),
-              ElementsAre(-1, 2));
+  EXPECT_THAT(pipeline(2, "", {"--pipeline.layers-per-ipu", "-1 2"}).layers_per_ipu(), ElementsAre(-1, 2));
   EXPECT_THAT(pipeline(2, "layers-per-ipu = balanced").layers_per_ipu(), IsEmpty());
 }
 
 TEST(PipelineOptions, TakeNamesAndIpusOfStages) {
-  const proto::PipelineConfig split =
-      pipeline(2, "split = conv2 fc1\ndevice-mapping = 0 1 0\nschedule = sequential");
+  const proto::PipelineConfig split = pipeline(2, "split = conv2 fc1\ndevice-mapping = 0 1 0\nschedule = sequential");
   EXPECT_THAT(split.split(), ElementsAre("conv2", "fc1"));
   EXPECT_THAT(split.device_mapping(), ElementsAre(0, 1, 0));
   EXPECT_EQ(split.schedule(), "sequential");
@@ -84,8 +79,7 @@ TEST(PipelineOptions, TakeNamesAndIpusOfStages) {
 
 TEST(PipelineOptions, RefuseWhatIsNoNumberOfLayers) {
   for (const char* value : {"3 seven", "-1 -1", "3 -2", "", "1.5"}) {
-    EXPECT_THAT(error_of(4, "", {"--pipeline.layers-per-ipu=" + std::string{value}}),
-                Not(HasSubstr("no error")))
+    EXPECT_THAT(error_of(4, "", {"--pipeline.layers-per-ipu=" + std::string{value}}), Not(HasSubstr("no error")))
         << value;
   }
   EXPECT_EQ(error_of(4, "layers-per-ipu = -1 3 -1"),
@@ -122,15 +116,13 @@ TEST(PipelineOptions, SayOnceWhereToCut) {
   EXPECT_THAT(notes(3, "[pipeline]\nlayers-per-ipu = 1 1 2", on_command_line),
               ElementsAre("pipeline.split = conv2 fc1 replaces the file's pipeline.layers-per-ipu "
                           "= 1 1 2"));
-  EXPECT_THAT(pipeline(2, "split = conv2", {"--pipeline.layers-per-ipu=balanced"}).split(),
-              IsEmpty());
+  EXPECT_THAT(pipeline(2, "split = conv2", {"--pipeline.layers-per-ipu=balanced"}).split(), IsEmpty());
 }
 
 TEST(PipelineOptions, AreFoundByTheNamesThatPeopleTry) {
   EXPECT_EQ(error_of(4, "", {"--pipeline.stages", "4"}),
             "--pipeline.stages: unknown option; did you mean --pipeline.layers-per-ipu?");
-  EXPECT_EQ(error_of(4, "stages = 4"),
-            "train.cfg:2: unknown key stages in [pipeline]; did you mean layers-per-ipu?");
+  EXPECT_EQ(error_of(4, "stages = 4"), "train.cfg:2: unknown key stages in [pipeline]; did you mean layers-per-ipu?");
   EXPECT_EQ(error_of(4, "ipus-per-replica = 4"),
             "train.cfg:2: ipus-per-replica cannot be set in a file; give the option "
             "--ipus-per-replica on the command line");
@@ -158,8 +150,7 @@ TEST(PhaseOptions, AreStagesThatTakeTurns) {
   EXPECT_EQ(options->config.memory().phases(), 6U);
   EXPECT_EQ(options->config.memory().phase_ipus(), 2U);
   EXPECT_EQ(parse(1, "")->config.memory().phases(), 1U);
-  EXPECT_THAT(resolved_config(*options),
-              HasSubstr("# recomputation = pipeline               # default\n"));
+  EXPECT_THAT(resolved_config(*options), HasSubstr("# recomputation = pipeline               # default\n"));
   EXPECT_TRUE(parse(1, "[memory]\nphases = 2\n[pipeline]\nlayers-per-ipu = 1 3"));
   EXPECT_THAT(notes(1, "[memory]\nphases = 2\n[pipeline]\nschedule = interleaved"),
               Contains("pipeline.schedule = interleaved has no effect with memory.phases"));
@@ -168,10 +159,8 @@ TEST(PhaseOptions, AreStagesThatTakeTurns) {
 }
 
 TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
-  const auto refusal = [](std::uint32_t ipus, std::string_view memory,
-                          std::string_view pipeline = "") {
-    const auto options =
-        parse(ipus, "[memory]\n" + std::string{memory} + "\n[pipeline]\n" + std::string{pipeline});
+  const auto refusal = [](std::uint32_t ipus, std::string_view memory, std::string_view pipeline = "") {
+    const auto options = parse(ipus, "[memory]\n" + std::string{memory} + "\n[pipeline]\n" + std::string{pipeline});
     return options ? "no error" : options.error().message;
   };
   EXPECT_EQ(refusal(4, "phases = 2\nphase-ipus = 2"),

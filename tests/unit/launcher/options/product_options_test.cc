@@ -14,8 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// "ipu1.matmuls=200": what a job's settings resolve to, each with its place, kind and value.
-std::vector<std::string> settings_in(
-    const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings) {
+std::vector<std::string> settings_in(const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings) {
   std::vector<std::string> texts;
   for (const proto::ProductSetting& s : settings) {
     const std::string place = s.has_ipu()         ? "ipu" + std::to_string(s.ipu())
@@ -31,8 +30,7 @@ std::vector<std::string> settings_in(
 std::vector<std::string> proportions(const Args& args, std::string_view config = "") {
   const auto options = parse(args, config);
   EXPECT_TRUE(options) << options.error().message;
-  return options ? settings_in(options->config.memory().available_memory_proportion())
-                 : std::vector<std::string>{};
+  return options ? settings_in(options->config.memory().available_memory_proportion()) : std::vector<std::string>{};
 }
 
 TEST(ProductOptions, AreAValueOrOneForEachIpuAndWhatIsNarrower) {
@@ -41,14 +39,11 @@ TEST(ProductOptions, AreAValueOrOneForEachIpuAndWhatIsNarrower) {
   EXPECT_THAT(proportions({key, "0.005"}), ElementsAre(".=5"));
   EXPECT_THAT(proportions({"--ipus-per-replica", "4", key, "0.15 .25,0.25 0.25"}),
               ElementsAre("ipu0.=150", "ipu1.=250", "ipu2.=250", "ipu3.=250"));
+  EXPECT_THAT(proportions({"--ipus-per-replica", "2", key, "matmuls=0.4 0.6 IPU1=0.15 stage2=0 stage2.convolutions=1"}),
+              ElementsAre(".matmuls=400", ".=600", "ipu1.=150", "stage2.=0", "stage2.convolutions=1000"));
   EXPECT_THAT(
-      proportions({"--ipus-per-replica", "2", key,
-                   "matmuls=0.4 0.6 IPU1=0.15 stage2=0 stage2.convolutions=1"}),
-      ElementsAre(".matmuls=400", ".=600", "ipu1.=150", "stage2.=0", "stage2.convolutions=1000"));
-  EXPECT_THAT(
-      settings_in(parse({"--model.precision", "half", "--model.partials", "half matmuls=float"})
-                      ->config.model()
-                      .partials()),
+      settings_in(
+          parse({"--model.precision", "half", "--model.partials", "half matmuls=float"})->config.model().partials()),
       ElementsAre(".=half", ".matmuls=float"));
 }
 
@@ -61,10 +56,9 @@ TEST(ProductOptions, ForOperatorsStandBesideTheOthersAndAddUp) {
 }
 
 TEST(ProductOptions, AreReadAgainAsTheyArePrinted) {
-  const auto options =
-      parse({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.15 0.25",
-             "--memory.available-memory-proportion-operators", "a=0.2",
-             "--memory.available-memory-proportion-operators", "b\\.c=0.3"});
+  const auto options = parse({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.15 0.25",
+                              "--memory.available-memory-proportion-operators", "a=0.2",
+                              "--memory.available-memory-proportion-operators", "b\\.c=0.3"});
   ASSERT_TRUE(options) << options.error().message;
   const auto again = parse({"--ipus-per-replica", "2"}, resolved_config(*options));
   ASSERT_TRUE(again) << again.error().message;
@@ -79,20 +73,17 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
       " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one for each "
       "IPU, separated by blanks; besides these, WHERE=X for WHERE convolutions, matmuls, ipuN, "
       "stageN, or both as in stage2.matmuls; ";
-  EXPECT_EQ(refused("1.5"),
-            "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is none");
-  EXPECT_EQ(refused("0.6 tile3=0.2"), "--memory.available-memory-proportion = 0.6 tile3=0.2" +
-                                          allowed + "'tile3=0.2' is none");
+  EXPECT_EQ(refused("1.5"), "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is none");
+  EXPECT_EQ(refused("0.6 tile3=0.2"),
+            "--memory.available-memory-proportion = 0.6 tile3=0.2" + allowed + "'tile3=0.2' is none");
   EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is none"));
-  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"),
-              HasSubstr("'ipu0=0.2' is for the same products as an earlier one"));
+  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' is for the same products as an earlier one"));
   EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' is for the same products"));
-  for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5",
-                            "ipu0.stage1=0.5", "matmuls.ipu0=0.5", "matmuls=", "half"}) {
+  for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5", "ipu0.stage1=0.5",
+                            "matmuls.ipu0=0.5", "matmuls=", "half"}) {
     EXPECT_THAT(refused(value), HasSubstr("is none")) << value;
   }
-  EXPECT_THAT(error_of({"--model.partials", "double"}),
-              HasSubstr("allowed: float or half; or one for each IPU"));
+  EXPECT_THAT(error_of({"--model.partials", "double"}), HasSubstr("allowed: float or half; or one for each IPU"));
   EXPECT_EQ(error_of({"--model.partials-operators", "conv1"}),
             "--model.partials-operators = conv1 is not allowed; allowed: REGEX=TYPE, several of "
             "them separated by blanks, where TYPE is float or half; 'conv1' is none");
@@ -101,14 +92,12 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
 }
 
 TEST(ProductOptions, ForIpusThatDoNotExistAreRefused) {
-  EXPECT_EQ(
-      error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
-      "memory.available-memory-proportion = 0.1 0.2 0.3: a replica of --ipus-per-replica = 2 "
-      "has no IPU 2; IPUs count from 0; set --ipus-per-replica 3 or leave it out");
-  EXPECT_THAT(
-      parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
-      ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that it does "
-                          "not name have 0.6"));
+  EXPECT_EQ(error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
+            "memory.available-memory-proportion = 0.1 0.2 0.3: a replica of --ipus-per-replica = 2 "
+            "has no IPU 2; IPUs count from 0; set --ipus-per-replica 3 or leave it out");
+  EXPECT_THAT(parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
+              ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that it does "
+                                  "not name have 0.6"));
 }
 
 TEST(ProductOptions, HalfPartialsNeedHalfPrecisionWhereverTheyAre) {
@@ -133,20 +122,16 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
 }
 
 TEST(ProductOptions, AdviseAgainstTinyProportions) {
-  const auto notes = [](const char* value) {
-    return parse({"--memory.available-memory-proportion", value})->notes;
-  };
-  EXPECT_THAT(notes("0.049"),
-              ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
-                                            "poplin::createWeights() advises against less than "
-                                            "0.05")));
-  EXPECT_THAT(notes("0.05"),
-              ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
+  const auto notes = [](const char* value) { return parse({"--memory.available-memory-proportion", value})->notes; };
+  EXPECT_THAT(notes("0.049"), ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
+                                                            "poplin::createWeights() advises against less than "
+                                                            "0.05")));
+  EXPECT_THAT(notes("0.05"), ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
 }
 
 TEST(Serialisation, IsAFactorForTheEmbeddingAndOneForEachMatmulByName) {
-  const auto options = parse({"--model.embedding-serialisation-factor", "4",
-                              "--model.serialised-matmuls", "c_fc=2 ^lm_head$=8"});
+  const auto options =
+      parse({"--model.embedding-serialisation-factor", "4", "--model.serialised-matmuls", "c_fc=2 ^lm_head$=8"});
   ASSERT_TRUE(options) << options.error().message;
   const proto::ModelConfig& model = options->config.model();
   EXPECT_EQ(model.embedding_serialisation_factor(), 4);

@@ -61,14 +61,14 @@ std::string complaint_of(std::vector<std::string> args) {
 
 TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
   const std::string python = "poprun-emu runs a train.cfg instead of a program";
-  for (const std::vector<std::string>& program : std::initializer_list<std::vector<std::string>>{
-           {"python3", "train.py", "--config", "x"},
-           {"python", "run.py", "--epochs", "3", "--num-replicas=2"},
-           {"python3.8", "-m", "run", "-v"},
-           {"./not_there.py"},
-           {"sh", "-c", "run --loss-scaling 8"},
-           {"/bin/sh"},
-           {"--", "python3", "--version"}}) {
+  for (const std::vector<std::string>& program :
+       std::initializer_list<std::vector<std::string>>{{"python3", "train.py", "--config", "x"},
+                                                       {"python", "run.py", "--epochs", "3", "--num-replicas=2"},
+                                                       {"python3.8", "-m", "run", "-v"},
+                                                       {"./not_there.py"},
+                                                       {"sh", "-c", "run --loss-scaling 8"},
+                                                       {"/bin/sh"},
+                                                       {"--", "python3", "--version"}}) {
     std::vector<std::string> line = {"-vv",
                                      "--num-instances=1",
                                      "--mpi-global-args=--mca a b",
@@ -82,8 +82,7 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
   }
   EXPECT_EQ(complaint_of({"-n", "2", "python3", "a.py", "--b", "1", "--c"}).substr(0, 60),
             "python3 a.py --b 1 ...: poprun-emu runs a train.cfg instead ");
-  EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}),
-              HasSubstr("did you mean --num-replicas?"));
+  EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}), HasSubstr("did you mean --num-replicas?"));
   EXPECT_THAT(complaint_of({"--help", "sh"}), HasSubstr("--help sh: unknown section; available: "));
   EXPECT_THAT(complaint_of({"not_there.cfg", "--epochs", "3"}), HasSubstr("--epochs: unknown"));
 }
@@ -100,24 +99,18 @@ TEST(Subcommands, SpellOutRangesOfIpus) {
   EXPECT_EQ(error_of({"check", "train.cfg", "--check-ipus", "2-4"}),
             "--check-ipus = 2-4 is not allowed; allowed: up to 256 integers from 2 to 64, "
             "separated by blanks; write each: 2 3 4");
-  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "4-2"}),
-              ::testing::EndsWith("separated by blanks"));
-  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1-3"}),
-              ::testing::EndsWith("separated by blanks"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "4-2"}), ::testing::EndsWith("separated by blanks"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1-3"}), ::testing::EndsWith("separated by blanks"));
 }
 
 TEST(Subcommands, OwnTheirOptions) {
   EXPECT_EQ(error_of({"--check-steps", "5", "train.cfg"}),
             "--check-steps belongs to the subcommand check; usage: poprun-emu check [options] "
             "train.cfg");
-  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "2,4"})->config.check().ipus(),
-              ElementsAre(2, 4));
-  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "4,2,4"})->config.check().ipus(),
-              ElementsAre(4, 2));
-  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1"}),
-              StartsWith("--check-ipus = 1 is not allowed"));
-  EXPECT_THAT(error_of({"check", "train.cfg", "--check-steps", "0"}),
-              StartsWith("--check-steps = 0 is not allowed"));
+  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "2,4"})->config.check().ipus(), ElementsAre(2, 4));
+  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "4,2,4"})->config.check().ipus(), ElementsAre(4, 2));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1"}), StartsWith("--check-ipus = 1 is not allowed"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-steps", "0"}), StartsWith("--check-steps = 0 is not allowed"));
 }
 
 TEST(Subcommands, HaveTheirPageOfHelp) {
@@ -139,19 +132,17 @@ TEST(Check, RefusesWhatHasNoStepsToCompare) {
 
 TEST(Check, SaysWhichKeysItOverrules) {
   const auto options =
-      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite",
-             "--allow-out-of-memory"},
+      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite", "--allow-out-of-memory"},
             "[training]\nsteps = 5\n[pipeline]\nschedule = interleaved\nrecomputation = layer\n"
             "recomputation-memory = 0.5\n");
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->config.report().dump_tensors(), IsEmpty());
-  EXPECT_THAT(options->notes,
-              ElementsAre("check overrules pipeline.schedule = interleaved (runs every schedule), "
-                          "pipeline.recomputation = layer (runs every recomputation), "
-                          "report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory "
-                          "(only compiles what does not fit), --overwrite (leaves results of jobs "
-                          "alone)"));
+  EXPECT_THAT(options->notes, ElementsAre("check overrules pipeline.schedule = interleaved (runs every schedule), "
+                                          "pipeline.recomputation = layer (runs every recomputation), "
+                                          "report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory "
+                                          "(only compiles what does not fit), --overwrite (leaves results of jobs "
+                                          "alone)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 
@@ -194,8 +185,7 @@ TEST(Estimate, MakesAJobOfEachValue) {
                 .config.topology()
                 .ipus_per_replica(),
             4U);
-  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"},
-                  "[data]\nsource = text:x\n")
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"}, "[data]\nsource = text:x\n")
                 ->varied.jobs[0]
                 .config.data()
                 .source(),
@@ -203,9 +193,7 @@ TEST(Estimate, MakesAJobOfEachValue) {
 }
 
 TEST(Estimate, RefusesWhatCannotBeVaried) {
-  const auto vary = [](const std::string& what) {
-    return error_of({"estimate", "train.cfg", "--vary", what});
-  };
+  const auto vary = [](const std::string& what) { return error_of({"estimate", "train.cfg", "--vary", what}); };
   EXPECT_EQ(vary("model.layer=2,4"), "--vary model.layer: unknown key; did you mean model.layers?");
   EXPECT_EQ(vary("output-dir=a,b"),
             "--vary output-dir: --output-dir does not change what a job needs; keys of train.cfg, "
@@ -216,8 +204,7 @@ TEST(Estimate, RefusesWhatCannotBeVaried) {
                                       text));
   }
   EXPECT_THAT(vary("model.layers=2,2"), ::testing::EndsWith("model.layers=2,4,8, each value once"));
-  EXPECT_THAT(vary("model.layers=two"),
-              StartsWith("--vary model.layers = two is not allowed; allowed: an integer"));
+  EXPECT_THAT(vary("model.layers=two"), StartsWith("--vary model.layers = two is not allowed; allowed: an integer"));
   EXPECT_EQ(vary("model.partials=float,half"),
             "--vary model.partials = half: model.partials = half needs model.precision = half, but "
             "it is float");
@@ -231,8 +218,7 @@ TEST(Estimate, RefusesWhatCannotBeVaried) {
 }
 
 TEST(Estimate, HasItsPageOfHelp) {
-  EXPECT_THAT(help_text("estimate"),
-              StartsWith("Usage: poprun-emu estimate [options] train.cfg\n"));
+  EXPECT_THAT(help_text("estimate"), StartsWith("Usage: poprun-emu estimate [options] train.cfg\n"));
   for (const char* option : {"--by-layer", "--compile", "--vary KEY=VALUES"}) {
     EXPECT_THAT(help_text("estimate"), HasSubstr(option));
   }
@@ -241,8 +227,8 @@ TEST(Estimate, HasItsPageOfHelp) {
 }
 
 TEST(Profile, TakesItsOptions) {
-  const auto options = parse(
-      {"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
+  const auto options =
+      parse({"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->subcommand, Subcommand::kProfile);
@@ -263,9 +249,9 @@ TEST(Profile, TakesItsOptions) {
 }
 
 TEST(Profile, ComparesTwoFilesInTheirOrder) {
-  for (const Args& args : {Args{"profile", "--compare", "a.pb", "b.json"},
-                           Args{"profile", "a.pb", "b.json", "--compare"},
-                           Args{"profile", "a.pb", "--compare", "b.json"}}) {
+  for (const Args& args :
+       {Args{"profile", "--compare", "a.pb", "b.json"}, Args{"profile", "a.pb", "b.json", "--compare"},
+        Args{"profile", "a.pb", "--compare", "b.json"}}) {
     const auto options = parse(args, "not a train.cfg");
     ASSERT_TRUE(options) << options.error().message;
     EXPECT_THAT(options->profile.compared, ElementsAre("a.pb", "b.json"));

@@ -37,17 +37,14 @@ class CheckpointFiles : public ::testing::Test {
   [[nodiscard]] fs::path checkpoints() const { return folder_ / "ck"; }
   [[nodiscard]] fs::path metrics() const { return folder_ / "metrics.csv"; }
 
-  static void put(const fs::path& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-  }
+  static void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
   static std::string get(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
   [[nodiscard]] CheckpointWriter::Setup setup(std::uint32_t keep, bool may_replace = false) const {
-    return {
-        .folder = checkpoints(), .metrics = metrics(), .keep = keep, .may_replace = may_replace};
+    return {.folder = checkpoints(), .metrics = metrics(), .keep = keep, .may_replace = may_replace};
   }
   CheckpointWriter::News news() {
     return [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
@@ -123,8 +120,7 @@ TEST_F(CheckpointFiles, AreKeptAsManyAsAskedForTheLatest) {
   for (const std::uint64_t step : {9U, 10U, 11U, 100U}) {
     store(to, step);
   }
-  EXPECT_THAT(checkpoints_in(checkpoints()),
-              ElementsAre(checkpoints() / "step-100", checkpoints() / "step-11"));
+  EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(checkpoints() / "step-100", checkpoints() / "step-11"));
 }
 
 TEST_F(CheckpointFiles, WaitForNoRowsOfAJobThatEnded) {
@@ -207,8 +203,7 @@ TEST_F(CheckpointFiles, OfAJobThatWentBackStayWithThoseThatWereLater) {
   back.go_on();
   store(back, 55);
   const auto at = [this](const char* name) { return (checkpoints() / name).string(); };
-  EXPECT_THAT(checkpoints_in(checkpoints()),
-              ElementsAre(at("step-70"), at("step-60"), at("step-55")));
+  EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(at("step-70"), at("step-60"), at("step-55")));
 }
 
 TEST_F(CheckpointFiles, OfTheSameStepTakeEachOthersPlace) {
@@ -346,8 +341,7 @@ TEST_F(CheckpointFiles, OfAnotherVersionOrBuildAreNotDamagedButRefused) {
   const std::string format = "\"format\": 1,";
   for (const auto& [changed, message] : {
            std::pair{replace(text, version, "\"version\": \"9.9.9\""), "is from poprun-emu 9.9.9"},
-           {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"),
-            "is from poprun-emu 9.9.9"},
+           {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"), "is from poprun-emu 9.9.9"},
            {replace(text, format, format + "\n \"later\": 1,"), "is from another build of"},
            {replace(text, format, "\"format\": 2,"), "is from another build of"},
        }) {
@@ -399,8 +393,7 @@ TEST_F(CheckpointFiles, AreThoseOfAJobWithEqualSettings) {
   EXPECT_THAT(refused.error().message, HasSubstr("training.learning-rate: 0.5 -> 0.25"));
 
   checkpoint.manifest.set_version("0.0.1");
-  EXPECT_THAT(check_same_job(checkpoint, config, "").error().message,
-              HasSubstr("poprun-emu 0.0.1"));
+  EXPECT_THAT(check_same_job(checkpoint, config, "").error().message, HasSubstr("poprun-emu 0.0.1"));
 }
 
 TEST_F(CheckpointFiles, AreThoseOfTheSameOnnxModelWhereverItLies) {

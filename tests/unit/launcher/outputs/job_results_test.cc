@@ -26,9 +26,7 @@ class JobResultsTest : public ::testing::Test {
     return config;
   }
 
-  [[nodiscard]] bool has(const std::string& name) const {
-    return std::filesystem::exists(results_.path(name));
-  }
+  [[nodiscard]] bool has(const std::string& name) const { return std::filesystem::exists(results_.path(name)); }
 
   static void fill(proto::TensorChunk& chunk, const std::string& name, bool last) {
     chunk.set_name(name);
@@ -122,8 +120,7 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
 
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kInfrastructure);
-  EXPECT_THAT(taken.error().message,
-              HasSubstr("the weights need 4,398,046,511,104.0 MiB, but its disk has "));
+  EXPECT_THAT(taken.error().message, HasSubstr("the weights need 4,398,046,511,104.0 MiB, but its disk has "));
   config_.set_inference(true);
   EXPECT_TRUE(results_.take(item));
 }
@@ -235,8 +232,7 @@ TEST_F(JobResultsTest, HaveMetricsWithOneHeader) {
   ASSERT_TRUE(end_step(1));
   ASSERT_TRUE(end_step(2));
   ASSERT_TRUE(results_.refresh(0));
-  EXPECT_EQ(folder_.read("metrics.csv"),
-            metrics_header() + "1,0,train,0,0,0,0\n2,0,train,0,0,0,0\n");
+  EXPECT_EQ(folder_.read("metrics.csv"), metrics_header() + "1,0,train,0,0,0,0\n2,0,train,0,0,0,0\n");
 }
 
 TEST_F(JobResultsTest, HaveADumpAsSoonAsItsStepIsOver) {
@@ -258,11 +254,10 @@ TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
   ASSERT_TRUE(dump(1, "a"));
   ASSERT_TRUE(dump(1, "b", /*last=*/false));
 
-  EXPECT_THAT(
-      results_.settle_dumps(/*ended_after=*/0),
-      ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 computed before it ended",
-                  "report.dump-tensors: the job ended after step 0, so there is no dump of step "
-                  "3"));
+  EXPECT_THAT(results_.settle_dumps(/*ended_after=*/0),
+              ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 computed before it ended",
+                          "report.dump-tensors: the job ended after step 0, so there is no dump of step "
+                          "3"));
 
   const auto tensors = read_safetensors(results_.path("dump-step-1.safetensors"));
   ASSERT_TRUE(tensors);
@@ -321,8 +316,7 @@ TEST_F(JobResultsTest, OfWeightsAreNoMoreThanTheJobsShapeAnnounced) {
 
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBug);
-  EXPECT_EQ(refused.error().message,
-            "weights: more than 75497472 B came for a model of 1048576 parameters");
+  EXPECT_EQ(refused.error().message, "weights: more than 75497472 B came for a model of 1048576 parameters");
 }
 
 TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
@@ -330,8 +324,7 @@ TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
   const Status refused = dump(2, "w");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBug);
-  EXPECT_EQ(refused.error().message,
-            "a dump of step 2 came, which report.dump-tensors does not ask for");
+  EXPECT_EQ(refused.error().message, "a dump of step 2 came, which report.dump-tensors does not ask for");
 }
 
 /// A check of two runs in a folder that holds the results of an earlier job and check.

@@ -16,8 +16,7 @@ class Npy : public ::testing::Test {
   [[nodiscard]] std::string path() const { return folder_.path() / "outputs.npy"; }
   [[nodiscard]] std::string bytes() const { return folder_.read("outputs.npy"); }
   [[nodiscard]] std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
 
  private:
@@ -76,8 +75,7 @@ TEST_F(Npy, ThatCannotBeMadeSaysWhy) {
   const auto file = NpyFile::create("/nowhere/outputs.npy", "f32", kShape);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::kInfrastructure);
-  EXPECT_EQ(file.error().message,
-            "/nowhere/outputs.npy cannot be written: No such file or directory");
+  EXPECT_EQ(file.error().message, "/nowhere/outputs.npy cannot be written: No such file or directory");
 }
 
 }  // namespace

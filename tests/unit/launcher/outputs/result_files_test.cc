@@ -18,12 +18,8 @@ using ::testing::HasSubstr;
 
 class ResultFiles : public ::testing::Test {
  protected:
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_.path() / name).string();
-  }
-  void put(const std::string& name, const std::string& text) const {
-    (void)folder_.write(name, text);
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  void put(const std::string& name, const std::string& text) const { (void)folder_.write(name, text); }
   [[nodiscard]] std::string get(const std::string& name) const { return folder_.read(name); }
 
   testing::TemporaryFolder folder_;
@@ -295,15 +291,13 @@ TEST_F(ResultFiles, WeightsThatDoNotFitTheirShapeAreABug) {
             "weights: 'a' f32 [2] needs 8 B, but 4 B arrived");
   WeightsCollector mixed;
   ASSERT_TRUE(mixed.take(chunk("a", "1234", false)));
-  EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message,
-            "weights: a chunk of 'b' arrived inside 'a'");
+  EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message, "weights: a chunk of 'b' arrived inside 'a'");
   EXPECT_EQ(mixed.write(path("w")).error().code, ErrorCode::kBug);
 }
 
 TEST_F(ResultFiles, WeightsThatWereRefusedLeaveNothingBehind) {
   const std::int64_t huge = std::int64_t{1} << 62;
-  for (const std::vector<std::int64_t>& shape :
-       {std::vector<std::int64_t>{2}, {huge, 4}, {-1, -1}, {-2}}) {
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{2}, {huge, 4}, {-1, -1}, {-2}}) {
     WeightsCollector weights;
     ASSERT_TRUE(weights.take(chunk("a", "12345678", true)));
     proto::TensorChunk refused = chunk("b", "", true);
@@ -318,8 +312,7 @@ TEST_F(ResultFiles, WeightsThatWereRefusedLeaveNothingBehind) {
   WeightsCollector unknown;
   proto::TensorChunk typed = chunk("a", "12345678", true);
   typed.set_type("x32");
-  EXPECT_EQ(unknown.take(typed).error().message,
-            "weights: 'a' x32 [2] has no type or shape that is known");
+  EXPECT_EQ(unknown.take(typed).error().message, "weights: 'a' x32 [2] has no type or shape that is known");
   EXPECT_EQ(unknown.keep_complete(), 0U);
 }
 

@@ -51,10 +51,9 @@ TEST(Safetensors, HaveTheirDataAtAMultipleOfEight) {
 
 TEST(Safetensors, MayListTensorsInAnyOrderAndHaveMetadata) {
   const auto tensors = parse_safetensors(
-      "w",
-      file_with(R"({"__metadata__":{"k":"v"},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]},)"
-                R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
-                "xyz"));
+      "w", file_with(R"({"__metadata__":{"k":"v"},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]},)"
+                     R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+                     "xyz"));
   ASSERT_TRUE(tensors) << tensors.error().message;
   EXPECT_EQ((*tensors)[0].name, "a");
   EXPECT_EQ((*tensors)[1].data, "z");
@@ -87,9 +86,8 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
             "w: tensor 'a' needs a shape and data_offsets [begin, end]");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", "x")),
             "w: tensor 'a' needs a shape and data_offsets [begin, end]");
-  EXPECT_EQ(
-      error_of(file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx")),
-      "w: tensor 'a' of F32 [2] needs 8 B, but its data_offsets span 4 B");
+  EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx")),
+            "w: tensor 'a' of F32 [2] needs 8 B, but its data_offsets span 4 B");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", "x")),
             "w: tensor 'a' ends at byte 9 of the data, which has 1 B; is the file cut off?");
 }
@@ -117,18 +115,15 @@ TEST(Safetensors, AHeaderWhoseLengthLooksLikeAPickleIsAHeader) {
 }
 
 TEST(Safetensors, AShapeThatOverflowsIsNoSmallTensor) {
-  EXPECT_THAT(
-      error_of(file_with(
-          R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", "")),
-      HasSubstr("needs more than 2^64 B, but its data_offsets span 0 B"));
+  EXPECT_THAT(error_of(file_with(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", "")),
+              HasSubstr("needs more than 2^64 B, but its data_offsets span 0 B"));
 }
 
 TEST(Safetensors, TensorsMayNotOverlapNorLeaveHoles) {
-  EXPECT_THAT(
-      error_of(file_with(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-                         R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-                         "xyz")),
-      HasSubstr("tensor 'b' begins at byte 1 of the data, overlapping the one up to byte 2"));
+  EXPECT_THAT(error_of(file_with(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                 R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+                                 "xyz")),
+              HasSubstr("tensor 'b' begins at byte 1 of the data, overlapping the one up to byte 2"));
   EXPECT_THAT(error_of(file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "xy")),
               HasSubstr("tensor 'a' begins at byte 1 of the data, leaving a hole from byte 0"));
 }
@@ -141,8 +136,7 @@ TEST(Safetensors, ANameListedTwiceIsAnError) {
 }
 
 TEST(Safetensors, SayWhyAFileCannotBeRead) {
-  EXPECT_EQ(read_safetensors("/nowhere/w").error().message,
-            "/nowhere/w: cannot be read: No such file or directory");
+  EXPECT_EQ(read_safetensors("/nowhere/w").error().message, "/nowhere/w: cannot be read: No such file or directory");
   EXPECT_EQ(read_safetensors("/").error().message, "/: cannot be read: Is a directory");
   EXPECT_EQ(read_safetensors("/").error().code, ErrorCode::kData);
   EXPECT_EQ(read_onnx_file("/").error().message, "model.onnx /: cannot be read: Is a directory");

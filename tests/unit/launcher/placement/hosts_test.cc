@@ -16,18 +16,16 @@ std::string error_of(std::string_view list) {
 TEST(HostList, ReadsNamesSlotsAndRanges) {
   EXPECT_EQ(*parse_host_list("node0,node1:4"), (Hosts{{"node0", 0}, {"node1", 4}}));
   EXPECT_EQ(*parse_host_list("host[0-2,4]"), (Hosts{{"host0"}, {"host1"}, {"host2"}, {"host4"}}));
-  EXPECT_EQ(*parse_host_list("n[08-10]-ib:2,x.y"),
-            (Hosts{{"n08-ib", 2}, {"n09-ib", 2}, {"n10-ib", 2}, {"x.y"}}));
+  EXPECT_EQ(*parse_host_list("n[08-10]-ib:2,x.y"), (Hosts{{"n08-ib", 2}, {"n09-ib", 2}, {"n10-ib", 2}, {"x.y"}}));
   EXPECT_EQ(*parse_host_list("a, b:2 ,c"), (Hosts{{"a"}, {"b", 2}, {"c"}}));
   EXPECT_EQ(*parse_host_list("r[0-1]n[1-2]"), (Hosts{{"r0n1"}, {"r0n2"}, {"r1n1"}, {"r1n2"}}));
   EXPECT_EQ(*parse_host_list("bob@n[0-1]:2"), (Hosts{{"n0", 2, "bob"}, {"n1", 2, "bob"}}));
 }
 
 TEST(HostList, SaysWhatIsWrong) {
-  EXPECT_EQ(
-      error_of("a,,b"),
-      "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front "
-      "where needed");
+  EXPECT_EQ(error_of("a,,b"),
+            "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front "
+            "where needed");
   EXPECT_EQ(error_of("a,a:2"), "host a is listed twice; use a:N for N instances on it");
   EXPECT_EQ(error_of("a:0"), "a:0: slots after the colon must be an integer from 1 to 65536");
   EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not an ascending range"));
@@ -44,14 +42,12 @@ TEST(HostList, SaysWhatIsWrong) {
 }
 
 TEST(Hostfile, ReadsOneHostALineWithSlotsAndComments) {
-  EXPECT_EQ(*parse_hostfile("f", "# two\nnode0 slots=4\n\n  node1   # last\r\n"),
-            (Hosts{{"node0", 4}, {"node1"}}));
+  EXPECT_EQ(*parse_hostfile("f", "# two\nnode0 slots=4\n\n  node1   # last\r\n"), (Hosts{{"node0", 4}, {"node1"}}));
 }
 
 TEST(Hostfile, ReadsWhatOpenMpiWritesThere) {
-  EXPECT_EQ(
-      *parse_hostfile("f", "bob@a slots=2 max_slots=4\nb max-slots=3\nc slots = 5 username=al\n"),
-      (Hosts{{"a", 2, "bob"}, {"b", 3}, {"c", 5, "al"}}));
+  EXPECT_EQ(*parse_hostfile("f", "bob@a slots=2 max_slots=4\nb max-slots=3\nc slots = 5 username=al\n"),
+            (Hosts{{"a", 2, "bob"}, {"b", 3}, {"c", 5, "al"}}));
   const auto error = [](const char* text) { return parse_hostfile("f", text).error().message; };
   EXPECT_EQ(error("a slots=5 max_slots=4\n"), "f:1: slots=5 is more than max_slots=4");
   EXPECT_EQ(error("a slots=x\n"), "f:1: slots=x: slots must be an integer from 1 to 65536");

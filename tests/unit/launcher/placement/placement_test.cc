@@ -56,10 +56,9 @@ TEST(Placement, SaysHowManySlotsAreMissing) {
 
   ASSERT_FALSE(placement);
   EXPECT_EQ(placement.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(
-      placement.error().message,
-      "8 instances need 8 slots, but the 2 listed hosts have 3; list more hosts or slots, omit "
-      "the slots to spread evenly, or lower --num-instances");
+  EXPECT_EQ(placement.error().message,
+            "8 instances need 8 slots, but the 2 listed hosts have 3; list more hosts or slots, omit "
+            "the slots to spread evenly, or lower --num-instances");
 }
 
 TEST(Placement, IsThisMachineWithoutHosts) {
@@ -86,10 +85,9 @@ TEST(Subnet, NeedsAnAddressOfThisMachine) {
   EXPECT_TRUE(own_address_in("0.0.0.0/0"));
   const auto none = own_address_in("255.255.255.255/32");
   ASSERT_FALSE(none);
-  EXPECT_THAT(none.error().message,
-              AllOf(StartsWith("--host-subnet = 255.255.255.255/32: " + machine_name() +
-                               " has no address in it; its addresses: "),
-                    HasSubstr("127.0.0.1")));
+  EXPECT_THAT(none.error().message, AllOf(StartsWith("--host-subnet = 255.255.255.255/32: " + machine_name() +
+                                                     " has no address in it; its addresses: "),
+                                          HasSubstr("127.0.0.1")));
 }
 
 TEST(OwnAddress, IsNeverLoopbackWhileAHostIsElsewhere) {
@@ -155,8 +153,7 @@ TEST_F(UnnamedHosts, AreThoseOfOpenMpisDefaultHostfile) {
     EXPECT_EQ(hosts({})->hosts, two);
     EXPECT_EQ(hosts({})->source, "Open MPI's default hostfile " + file);
     EXPECT_EQ(hosts({"-H", "a"})->hosts, std::vector<Host>{{"a"}});
-    EXPECT_EQ(hosts({"--mpi-global-args=--mca orte_default_hostfile none"})->hosts,
-              std::vector<Host>{});
+    EXPECT_EQ(hosts({"--mpi-global-args=--mca orte_default_hostfile none"})->hosts, std::vector<Host>{});
   }
   EXPECT_EQ(hosts({"--mpi-global-args=--mca orte_default_hostfile " + file})->hosts, two);
   const std::string parameters = write("params.conf", "orte_default_hostfile = " + file + "\n");
@@ -197,8 +194,7 @@ TEST_F(UnnamedHosts, AreThoseOfTheSlurmJobWithItsTasksAsSlots) {
   EXPECT_EQ(job->slurm_job, "7");
   EXPECT_EQ(hosts({}, 4)->hosts, (std::vector<Host>{{"n1"}, {"n2"}, {"gpu-07"}, {"gpu-08"}}))
       << "spread evenly, since the tasks are not the instances";
-  EXPECT_EQ(hosts({"-H", "n2.example.org:4"})->hosts, (std::vector<Host>{{"n2", 4}}))
-      << "by the name that srun knows";
+  EXPECT_EQ(hosts({"-H", "n2.example.org:4"})->hosts, (std::vector<Host>{{"n2", 4}})) << "by the name that srun knows";
   EXPECT_EQ(hosts({"-H", "n3"}).error().message,
             "host n3 does not belong to Slurm job 7, which has n1, n2, gpu-07, gpu-08; use its "
             "hosts, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh");
@@ -221,8 +217,7 @@ TEST_F(UnnamedHosts, OfASlurmJobNeedSrunUnlessTheyAreThisMachine) {
 
 TEST_F(UnnamedHosts, AreThoseOfTheGridEngineJob) {
   const std::string file = write("pe", "n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n");
-  const Variables job{
-      {{"SGE_ROOT", "/x"}, {"ARC", "lx"}, {"JOB_ID", "9"}, {"PE_HOSTFILE", file.c_str()}}};
+  const Variables job{{{"SGE_ROOT", "/x"}, {"ARC", "lx"}, {"JOB_ID", "9"}, {"PE_HOSTFILE", file.c_str()}}};
   EXPECT_EQ(hosts({})->hosts, (std::vector<Host>{{"n1", 4}, {"n2", 2}}));
   EXPECT_EQ(hosts({})->source, "Grid Engine job 9");
   const Variables stray{{{"PE_HOSTFILE", "/nowhere"}}};
@@ -233,14 +228,11 @@ TEST_F(UnnamedHosts, AreThoseOfTheGridEngineJob) {
 
 TEST(Mpirun, IsRefusedIfItDoesNotBelongToOpenMpi4) {
   EXPECT_TRUE(check_mpirun_version("/x/mpirun", "mpirun (Open MPI) 4.1.4\n\nReport bugs"));
-  const auto error = [](const char* answer) {
-    return check_mpirun_version("/x/mpirun", answer).error().message;
-  };
+  const auto error = [](const char* answer) { return check_mpirun_version("/x/mpirun", answer).error().message; };
   EXPECT_EQ(error("mpirun (Open MPI) 5.0.3\n"),
             "no replica could be started: /x/mpirun is of Open MPI 5.0.3, but Open MPI 4.1 is "
             "needed; put its folder first in PATH, on Debian: apt install openmpi-bin");
-  EXPECT_THAT(error("HYDRA build details:\n    Version: 4.0.2"),
-              HasSubstr("/x/mpirun is of MPICH,"));
+  EXPECT_THAT(error("HYDRA build details:\n    Version: 4.0.2"), HasSubstr("/x/mpirun is of MPICH,"));
   EXPECT_THAT(error("Intel(R) MPI Library for Linux* OS"), HasSubstr("is of Intel MPI,"));
   EXPECT_THAT(error("?"), HasSubstr("is not Open MPI's,"));
 }

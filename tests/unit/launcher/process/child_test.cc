@@ -138,8 +138,7 @@ TEST_F(SupervisorTest, KillsEverythingBelowItself) {
   EXPECT_TRUE(collectives::children_of(getpid()).empty());
 }
 
-/// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it
-/// should be.
+/// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it should be.
 int launch_without_room_for_a_guard(collectives::JobFolder& folder) {
   constexpr uid_t kNobodyElse = 64987;
   const rlimit two{.rlim_cur = 2, .rlim_max = 2};
@@ -176,16 +175,15 @@ TEST(Guard, ThatCannotBeStartedCostsTheLauncherNothing) {
 
 TEST(Guard, OfADeadLauncherRemovesWhatAnMpirunThatCrashedLeft) {
   collectives::JobFolder folder = job_folder();
-  const std::string session =
-      fmt::format("{}/ompi.here.{}/pid.7", folder.path().string(), geteuid());
+  const std::string session = fmt::format("{}/ompi.here.{}/pid.7", folder.path().string(), geteuid());
   const pid_t launcher = fork();
   if (launcher == 0) {
     asio::io_context loop;
     Supervisor supervisor(loop);
-    const std::string script = fmt::format(
-        "mkdir -p {0}; echo 65536 > {0}/contact.txt; sleep 0.2; kill -SEGV $$", session);
-    static_cast<void>(supervisor.start_mpirun({"/bin/sh", {"sh", "-c", script}, {}}, folder,
-                                              nullptr, nullptr, nullptr));
+    const std::string script =
+        fmt::format("mkdir -p {0}; echo 65536 > {0}/contact.txt; sleep 0.2; kill -SEGV $$", session);
+    static_cast<void>(
+        supervisor.start_mpirun({"/bin/sh", {"sh", "-c", script}, {}}, folder, nullptr, nullptr, nullptr));
     raise(SIGKILL);
   }
   ASSERT_EQ(waitpid(launcher, nullptr, 0), launcher);
@@ -221,8 +219,7 @@ TEST(ProcessHandle, ReachesNobodyOnceItsProcessHasEnded) {
 
 TEST(Child, ThatCannotBeStartedSaysWhy) {
   asio::io_context loop;
-  const auto child =
-      Child::start(loop, {"/nowhere/program", {"program"}, {}, SIGKILL}, nullptr, nullptr);
+  const auto child = Child::start(loop, {"/nowhere/program", {"program"}, {}, SIGKILL}, nullptr, nullptr);
   ASSERT_FALSE(child);
   EXPECT_EQ(child.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
@@ -241,8 +238,7 @@ class ChildWithSomethingBefore : public ::testing::Test {
   }
   /// Whether it ran within `wait`.
   [[nodiscard]] bool ran(std::chrono::milliseconds wait) const {
-    for (const auto until = std::chrono::steady_clock::now() + wait;
-         std::chrono::steady_clock::now() < until;
+    for (const auto until = std::chrono::steady_clock::now() + wait; std::chrono::steady_clock::now() < until;
          std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
       if (std::filesystem::exists(trace_)) {
         return true;

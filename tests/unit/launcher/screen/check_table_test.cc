@@ -31,8 +31,7 @@ TEST(CheckTable, HasALineForEachRun) {
             "   2  2 2          grouped      none                             1.5 MiB     1.250 ms "
             "  75.0 "
             "%    0.250 s  equal");
-  EXPECT_THAT(check_row(run(1, proto::CheckedRun::REFERENCE)),
-              StartsWith("   1  4            -  "));
+  EXPECT_THAT(check_row(run(1, proto::CheckedRun::REFERENCE)), StartsWith("   1  4            -  "));
   EXPECT_EQ(heading.find("result"), check_row(run(2, proto::CheckedRun::EQUAL)).find("equal"));
 }
 
@@ -94,8 +93,7 @@ TEST(CheckResult, CountsWhatWasExecuted) {
             "1 of 1 run equal to the reference in every bit, over 3 steps; 1 proven equal, but too "
             "large to execute");
 
-  const proto::CheckReport different =
-      report_of({kReference, kEqual, run(2, proto::CheckedRun::DIFFERENT)});
+  const proto::CheckReport different = report_of({kReference, kEqual, run(2, proto::CheckedRun::DIFFERENT)});
   EXPECT_EQ(check_exit_code(different), 70);
   EXPECT_THAT(check_result(different), HasSubstr("1 of 2 runs equal"));
   EXPECT_THAT(check_result(different), HasSubstr("1 DIFFERENT, which is a bug"));
@@ -104,10 +102,9 @@ TEST(CheckResult, CountsWhatWasExecuted) {
 TEST(CheckResult, CountsRunsOfOneProgramOnce) {
   const proto::CheckReport report = report_of({kReference, kEqual, same_as("that"), same_as("it")});
 
-  EXPECT_THAT(
-      check_result(report),
-      StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have "
-                 "the Program of one of these"));
+  EXPECT_THAT(check_result(report),
+              StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have "
+                         "the Program of one of these"));
   EXPECT_THAT(check_row(same_as("1 IPU, recomputation none")),
               EndsWith("equal: same Program as 1 IPU, recomputation none"));
 }
@@ -122,9 +119,8 @@ TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
   const proto::CheckReport unfit = report_of({kReference, kProven});
   EXPECT_EQ(check_exit_code(unfit), 86);
   EXPECT_EQ(check_exit_code(report_of({kProven})), 86);
-  EXPECT_THAT(check_result(unfit),
-              StartsWith("nothing was compared; 1 proven equal, but too large to execute; this "
-                         "does not pass: use a smaller data.micro-batch-size"));
+  EXPECT_THAT(check_result(unfit), StartsWith("nothing was compared; 1 proven equal, but too large to execute; this "
+                                              "does not pass: use a smaller data.micro-batch-size"));
 
   const proto::CheckReport refused = report_of({kReference, kNotApplicable, same_as("it")});
   EXPECT_EQ(check_exit_code(refused), 64);

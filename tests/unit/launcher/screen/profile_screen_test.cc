@@ -31,8 +31,7 @@ proto::Liveness liveness(std::uint64_t always, const std::vector<std::uint64_t>&
   proto::Liveness liveness;
   liveness.set_always_live(always);
   liveness.mutable_not_always_live()->Add(not_always.begin(), not_always.end());
-  liveness.set_worst_step(
-      static_cast<std::uint32_t>(std::ranges::max_element(not_always) - not_always.begin()));
+  liveness.set_worst_step(static_cast<std::uint32_t>(std::ranges::max_element(not_always) - not_always.begin()));
   liveness.add_peaks()->set_step(liveness.worst_step());
   return liveness;
 }
@@ -48,8 +47,7 @@ TEST(Wrapped, BreaksAtBlanksAndCutsWhatIsLeft) {
 }
 
 TEST(LivenessCurve, StacksWhatIsNotAlwaysLiveOnWhatIs) {
-  EXPECT_EQ(liveness_curve(liveness(20, {0, 10, 20, 60, 20}),
-                           {.width = kWidth, .rows = 4, .limit = 80, .marks = 1},
+  EXPECT_EQ(liveness_curve(liveness(20, {0, 10, 20, 60, 20}), {.width = kWidth, .rows = 4, .limit = 80, .marks = 1},
                            {{0, "a"}, {1, "a name without room"}, {2, "train"}}),
             "    0.1 KiB |------1---\n"
             "            |      ##\n"
@@ -61,8 +59,7 @@ TEST(LivenessCurve, StacksWhatIsNotAlwaysLiveOnWhatIs) {
 }
 
 TEST(LivenessCurve, ShowsWhatIsBeyondTheLimit) {
-  EXPECT_EQ(liveness_curve(liveness(0, {10, 40, 10, 10, 10}),
-                           {.width = kWidth, .rows = 4, .limit = 25}, {}),
+  EXPECT_EQ(liveness_curve(liveness(0, {10, 40, 10, 10, 10}), {.width = kWidth, .rows = 4, .limit = 25}, {}),
             "    0.0 KiB |\n"
             "            |  !!\n"
             "    0.0 KiB |--!!------\n"
@@ -92,8 +89,7 @@ proto::Profile profile(int ipus, std::uint64_t peak) {
   proto::Profile profile;
   profile.mutable_config()->mutable_model()->set_name("gpt2");
   profile.mutable_config()->mutable_device()->set_ipu("mk2");
-  profile.mutable_config()->mutable_topology()->set_ipus_per_replica(
-      static_cast<std::uint32_t>(ipus));
+  profile.mutable_config()->mutable_topology()->set_ipus_per_replica(static_cast<std::uint32_t>(ipus));
   profile.mutable_device()->set_step_seconds(0.01);
   proto::Report& report = *profile.mutable_report();
   report.set_steps(40);
@@ -115,8 +111,7 @@ proto::Profile profile(int ipus, std::uint64_t peak) {
     ipu.mutable_liveness()->mutable_peaks(0)->set_operation("conv2d 'conv1'");
     ipu.mutable_liveness()->mutable_peaks(0)->set_attributes("stride=[1,1]");
     ipu.mutable_liveness()->mutable_peaks(0)->set_plan("AMP " + std::string(300, 'x'));
-    for (proto::CategoryBytes* bytes :
-         {ipu.mutable_at_peak(), ipu.mutable_fullest_tile()->mutable_at_peak()}) {
+    for (proto::CategoryBytes* bytes : {ipu.mutable_at_peak(), ipu.mutable_fullest_tile()->mutable_at_peak()}) {
       bytes->add_always_live(2 * most);
       bytes->add_always_live(0);
       bytes->add_not_always_live(0);
@@ -156,17 +151,14 @@ std::size_t widest_line(const std::string& text) {
 TEST(ProfileScreen, KeepsWithinItsWidth) {
   for (const std::size_t width : {80U, 139U, 200U}) {
     EXPECT_LE(widest_line(profile_screen(profile(3, 700'000), {.width = width})), width);
-    EXPECT_LE(widest_line(profile_comparison({"a", profile(3, 700'000)}, {"b", profile(2, 600'000)},
-                                             {.width = width})),
+    EXPECT_LE(widest_line(profile_comparison({"a", profile(3, 700'000)}, {"b", profile(2, 600'000)}, {.width = width})),
               width);
   }
 }
 
 TEST(ProfileScreen, SaysWhetherTheJobFits) {
-  EXPECT_THAT(profile_screen(profile(1, 600'000), {}),
-              HasSubstr("# profile of gpt2 on 1 IPU of mk2: fits\n"));
-  EXPECT_THAT(profile_screen(profile(1, 700'000), {}),
-              HasSubstr(": does not fit, 4 tiles over the limit\n"));
+  EXPECT_THAT(profile_screen(profile(1, 600'000), {}), HasSubstr("# profile of gpt2 on 1 IPU of mk2: fits\n"));
+  EXPECT_THAT(profile_screen(profile(1, 700'000), {}), HasSubstr(": does not fit, 4 tiles over the limit\n"));
 }
 
 TEST(ProfileScreen, HasTheNotesOfTheCompilerInFull) {
@@ -175,10 +167,9 @@ TEST(ProfileScreen, HasTheNotesOfTheCompilerInFull) {
       "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. "
       "Optimising for minimum memory. (30 products)");
   const std::string screen = profile_screen(noted, {.width = 80});
-  EXPECT_THAT(screen,
-              HasSubstr("\nnote        PL:POPLIN [W] Warning: convolution planner unable to meet "
-                        "memory\n            target. Optimising for minimum memory. (30 "
-                        "products)\n"));
+  EXPECT_THAT(screen, HasSubstr("\nnote        PL:POPLIN [W] Warning: convolution planner unable to meet "
+                                "memory\n            target. Optimising for minimum memory. (30 "
+                                "products)\n"));
 }
 
 TEST(ProfileScreen, ShowsTheOperatorOfAPeakWithItsOptionsAndPlan) {
@@ -198,8 +189,7 @@ TEST(ProfileScreen, ShowsOfManyIpusTheFullest) {
 }
 
 TEST(ProfileComparison, ShowsDifferencesOfBytesAndCycles) {
-  const std::string text =
-      profile_comparison({"a.pb", profile(1, 700'000)}, {"b.pb", profile(1, 600'000)}, {});
+  const std::string text = profile_comparison({"a.pb", profile(1, 700'000)}, {"b.pb", profile(1, 600'000)}, {});
   EXPECT_THAT(text, HasSubstr("# source a.pb: gpt2 on 1 IPU of mk2\n# target b.pb: gpt2"));
   EXPECT_THAT(text, HasSubstr("       max                       700,000 B       600,000 B      "
                               "-100,000 B\n"));
@@ -208,8 +198,7 @@ TEST(ProfileComparison, ShowsDifferencesOfBytesAndCycles) {
 
 TEST(ProfileComparison, SaysWhereNothingDiffers) {
   const proto::Profile one = profile(1, 600'000);
-  EXPECT_THAT(profile_comparison({"a", one}, {"b", one}, {}),
-              HasSubstr("in a step, by difference\n  no difference\n"));
+  EXPECT_THAT(profile_comparison({"a", one}, {"b", one}, {}), HasSubstr("in a step, by difference\n  no difference\n"));
 }
 
 }  // namespace

@@ -47,8 +47,7 @@ TEST(Progress, IsNumbersToo) {
 }
 
 TEST(Progress, FitsTheTerminal) {
-  EXPECT_EQ(at_step_340().line(79),
-            "step 340/1404  epoch 2/6  loss 0.3124  5,120 samples/s  ETA 0:53");
+  EXPECT_EQ(at_step_340().line(79), "step 340/1404  epoch 2/6  loss 0.3124  5,120 samples/s  ETA 0:53");
   EXPECT_EQ(at_step_340().line(59), "step 340/1404  epoch 2/6  loss 0.3124  ETA 0:53");
   EXPECT_EQ(at_step_340().line(40), "step 340/1404  epoch 2/6  ETA 0:53");
   EXPECT_EQ(at_step_340().line(24), "step 340/1404  ETA 0:53");
@@ -190,10 +189,9 @@ TEST(Summary, SaysThatTheJobRanThoughItDoesNotFit) {
   proto::IpuMemory& memory = *over.mutable_planned_memory(0);
   memory.set_bytes_per_tile(638976);
   memory.set_fullest_tile_peak(640000);
-  EXPECT_THAT(summary(over, "out"),
-              ::testing::AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
-                                         "(--allow-out-of-memory)\n"),
-                               HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
+  EXPECT_THAT(summary(over, "out"), ::testing::AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
+                                                               "(--allow-out-of-memory)\n"),
+                                                     HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
 }
 
 TEST(Summary, GivesASingleFigureOfOneReplica) {

@@ -185,8 +185,7 @@ TEST(Deadlines, TheLoopWakesTenTimesASecondAndForEveryDeadline) {
   EXPECT_DOUBLE_EQ(d.next({}, kLaunch), kLaunch + 0.1);
   d.trouble(Trouble::kOneSide, kLaunch);
   EXPECT_DOUBLE_EQ(d.next({}, kLaunch + 0.45), kLaunch + 0.5);
-  EXPECT_DOUBLE_EQ(d.next({}, kLaunch + 0.5), kLaunch + 0.6)
-      << "what is due does not keep the loop busy";
+  EXPECT_DOUBLE_EQ(d.next({}, kLaunch + 0.5), kLaunch + 0.6) << "what is due does not keep the loop busy";
 }
 
 TEST(Deadlines, QuietIsLongerThanTwoHeartbeats) {

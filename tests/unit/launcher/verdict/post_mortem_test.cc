@@ -26,8 +26,7 @@ class PostMortem : public JoinedJob {
     return JobState(*place(topology, {}), 0);
   }
 
-  static proto::Failure failure(std::uint32_t instance, std::uint32_t code,
-                                const std::string& message) {
+  static proto::Failure failure(std::uint32_t instance, std::uint32_t code, const std::string& message) {
     proto::Failure failure;
     failure.set_instance(instance);
     failure.set_replica(instance);
@@ -91,9 +90,8 @@ TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
   EXPECT_EQ(verdict->first_line,
             "replica 2 (instance 2, host node1, pid 102) was killed by signal 9 (SIGKILL) at step "
             "122 or later (conv1 at its last heartbeat, 1.0 s ago)");
-  EXPECT_THAT(verdict->more,
-              ElementsAre("  meanwhile replicas 0, 1, 3 were at step 123 or later (all-reduce of 8 "
-                          "tensors for 1.0 s at their last heartbeat, 1.0 s ago)"));
+  EXPECT_THAT(verdict->more, ElementsAre("  meanwhile replicas 0, 1, 3 were at step 123 or later (all-reduce of 8 "
+                                         "tensors for 1.0 s at their last heartbeat, 1.0 s ago)"));
 }
 
 TEST_F(PostMortem, WithoutMpirunsWordTheFirstBrokenHeartbeatIsTheCause) {
@@ -114,9 +112,8 @@ TEST_F(PostMortem, PassesAnExitCodeOn) {
   state.mpirun_found({.rank_end = RankEnd{3, 0, 7}});
 
   EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 7);
-  EXPECT_EQ(
-      name_cause(state, 21, kQuiet)->first_line,
-      "replica 3 (instance 3, host node1, pid 103) exited with code 7 before its first heartbeat");
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
+            "replica 3 (instance 3, host node1, pid 103) exited with code 7 before its first heartbeat");
 }
 
 TEST_F(PostMortem, AReplicasOwnReasonComesFirst) {
@@ -127,10 +124,9 @@ TEST_F(PostMortem, AReplicasOwnReasonComesFirst) {
   state.failure(failure(2, 69, "the data server at h:1 did not answer for 3 s"), 20);
 
   EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 69);
-  EXPECT_EQ(
-      name_cause(state, 21, kQuiet)->first_line,
-      "replica 2 (instance 2, host node1, pid 102) before its first heartbeat: the data server "
-      "at h:1 did not answer for 3 s");
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
+            "replica 2 (instance 2, host node1, pid 102) before its first heartbeat: the data server "
+            "at h:1 did not answer for 3 s");
 }
 
 TEST_F(PostMortem, AMissedPeerIsAConsequenceWhereAnInstanceWasLost) {
@@ -190,11 +186,10 @@ TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
   const auto verdict = name_cause(state, 22.5, 5);
 
   EXPECT_EQ(verdict->instance, std::nullopt);
-  EXPECT_EQ(
-      verdict->first_line,
-      "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
-      "(replicas 0, 1) makes no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
-      "s; they wait in it, too");
+  EXPECT_EQ(verdict->first_line,
+            "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
+            "(replicas 0, 1) makes no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
+            "s; they wait in it, too");
 
   // One that is not there is another matter.
   JobState other = joined();
@@ -217,9 +212,8 @@ TEST_F(PostMortem, KnowsExactlyWhereAReplicaWasThatSaidSo) {
 }
 
 /// A heartbeat with counters of one connection.
-void beat_link(JobState& state, std::uint32_t instance, const std::string& local,
-               const std::string& peer, std::uint64_t segments, std::uint64_t retransmits,
-               double now) {
+void beat_link(JobState& state, std::uint32_t instance, const std::string& local, const std::string& peer,
+               std::uint64_t segments, std::uint64_t retransmits, double now) {
   proto::Beat beat;
   beat.set_instance(instance);
   proto::TcpLink& link = *beat.add_links();
@@ -243,10 +237,9 @@ TEST_F(PostMortem, NamesTheNetworkThatLosesPacketsAndNotWhoIsMissed) {
 
   const auto verdict = name_cause(state, 22, 5);
 
-  EXPECT_EQ(
-      verdict->first_line,
-      "the network between node0 and node1 is losing packets: 12 of 30 segments had to be sent "
-      "again in the last 2 s");
+  EXPECT_EQ(verdict->first_line,
+            "the network between node0 and node1 is losing packets: 12 of 30 segments had to be sent "
+            "again in the last 2 s");
   EXPECT_THAT(verdict->more[0], StartsWith("  as a result: replica 0 (instance 0, host node0"));
   EXPECT_EQ(verdict->instance, std::nullopt);
 }
@@ -269,12 +262,10 @@ TEST_F(PostMortem, AConnectionThatEndsIsNoLoss) {
 }
 
 TEST(PacketLosses, NameTheHostThatTheyHaveInCommon) {
-  const std::vector<PacketLoss> losses = {{"node0", "node2", 50, 20, 9},
-                                          {"node2", "node1", 40, 10, 12}};
-  EXPECT_EQ(
-      describe(losses),
-      "the network between node2 and node0, node1 is losing packets: 30 of 90 segments had to be "
-      "sent again in the last 12 s");
+  const std::vector<PacketLoss> losses = {{"node0", "node2", 50, 20, 9}, {"node2", "node1", 40, 10, 12}};
+  EXPECT_EQ(describe(losses),
+            "the network between node2 and node0, node1 is losing packets: 30 of 90 segments had to be "
+            "sent again in the last 12 s");
 }
 
 TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
@@ -295,10 +286,9 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_TRUE(waits.excuse(state));
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(6, 26);
-  EXPECT_EQ(
-      waits.news(state),
-      "note: replica 1 has been waiting for the data server node0:4000 for 6 s; giving up after "
-      "600 s (--hostio-timeout)");
+  EXPECT_EQ(waits.news(state),
+            "note: replica 1 has been waiting for the data server node0:4000 for 6 s; giving up after "
+            "600 s (--hostio-timeout)");
   wait(30, 50);
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(66, 86);
@@ -307,8 +297,7 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(0, 91);
   EXPECT_FALSE(waits.excuse(state));
-  EXPECT_EQ(waits.news(state),
-            "note: the data server node0:4000 answers again; it kept replicas waiting for 70 s");
+  EXPECT_EQ(waits.news(state), "note: the data server node0:4000 answers again; it kept replicas waiting for 70 s");
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(700, 800);  // It should have given up long ago.
   EXPECT_FALSE(waits.excuse(state));
@@ -352,8 +341,7 @@ TEST_F(PostMortem, NamesAllReplicasOfAnInstance) {
   beat(state, 2, 7, "conv1", 20, 2);
   state.mpirun_found({.rank_end = RankEnd{1, 9, 0}});
 
-  EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line,
-              HasSubstr("replicas 2-3 (instance 1, host node0, pid 101)"));
+  EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line, HasSubstr("replicas 2-3 (instance 1, host node0, pid 101)"));
 }
 
 TEST_F(PostMortem, ThereIsNoneWithoutTrouble) {
@@ -416,8 +404,7 @@ TEST_F(PostMortem, BlamesTheMissingAndNotWhoWaited) {
     beat(state, replica, 9, "all-reduce of 8 tensors", 30);
   }
   beat(state, 3, 8, "conv2", 28);
-  proto::Failure waited =
-      failure(0, 75, "all-reduce 21 ('conv1.weight'): replica 3 did not arrive within 2 s");
+  proto::Failure waited = failure(0, 75, "all-reduce 21 ('conv1.weight'): replica 3 did not arrive within 2 s");
   waited.add_missing(3);
   for (const char* call : {"call 18", "call 19", "call 20", "call 21: all-reduce, not done"}) {
     waited.add_recent_calls(call);
@@ -434,14 +421,12 @@ TEST_F(PostMortem, BlamesTheMissingAndNotWhoWaited) {
   EXPECT_EQ(verdict->first_line,
             "replica 3 (instance 3, host node1, pid 103) is missing: all-reduce 21 "
             "('conv1.weight'): replica 3 did not arrive within 2 s");
-  EXPECT_THAT(
-      verdict->more,
-      ElementsAre("  missing replica 3 was at step 8 or later (conv2 for 1.0 s at its last "
-                  "heartbeat, 3.0 s ago)",
-                  "  meanwhile replicas 0-2 were at step 9 or later (all-reduce of 8 tensors "
-                  "for 1.0 s at their last heartbeat, 1.0 s ago)",
-                  "  last exchanges of replica 0:", "    call 19", "    call 20",
-                  "    call 21: all-reduce, not done"));
+  EXPECT_THAT(verdict->more, ElementsAre("  missing replica 3 was at step 8 or later (conv2 for 1.0 s at its last "
+                                         "heartbeat, 3.0 s ago)",
+                                         "  meanwhile replicas 0-2 were at step 9 or later (all-reduce of 8 tensors "
+                                         "for 1.0 s at their last heartbeat, 1.0 s ago)",
+                                         "  last exchanges of replica 0:", "    call 19", "    call 20",
+                                         "    call 21: all-reduce, not done"));
 }
 
 // mpirun sends SIGCONT before it ends a process, and a stopped one goes on for a moment.
@@ -456,10 +441,9 @@ TEST_F(PostMortem, SaysWhatTheMissingDidBeforeItWasMissed) {
   const auto verdict = name_cause(state, 30, kQuiet);
 
   EXPECT_THAT(verdict->first_line, HasSubstr("replica 3 (instance 1, host node0, pid 101) is "));
-  EXPECT_EQ(
-      verdict->more[0],
-      "  missing replica 3 was at step 8 or later (conv2 for 1.0 s at its last heartbeat, 10.0 s "
-      "ago)");
+  EXPECT_EQ(verdict->more[0],
+            "  missing replica 3 was at step 8 or later (conv2 for 1.0 s at its last heartbeat, 10.0 s "
+            "ago)");
 }
 
 TEST_F(PostMortem, NamesTheHostOfAllThatAreMissing) {
@@ -501,21 +485,20 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
 
   const std::string report = failure_report(state, {70, "first", {"  more"}, 0}, 21);
 
-  EXPECT_EQ(
-      report,
-      "first\n  more\n\nwhat each replica did last:\n"
-      "  replica 0 was at step 9 or later (all-reduce of 8 tensors for 1.0 s at its last "
-      "heartbeat, 1.0 s ago); host node0, pid 100\n"
-      "  replica 1 had only started up; host node0, pid 101, exited\n"
-      "  replica 2 was at step 8 or later (conv2 for 1.0 s at its last heartbeat, 2.0 s ago); "
-      "host node1, pid 102\n"
-      "  replica 3 had only started up; host node1, pid 103, connection lost\n\n"
-      "replica 0 on host node0 failed with code 70: call 17 differs\n"
-      "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n\n"
-      "replica 2 on host node1 failed with code 69: too little memory\n"
-      "  needed: 7000 B, had: 5000 B\n\n"
-      "replica 3 on host node1 failed with code 69: nobody answers\n"
-      "  missing: replicas 0, 1\n  address: node0:5000\n");
+  EXPECT_EQ(report,
+            "first\n  more\n\nwhat each replica did last:\n"
+            "  replica 0 was at step 9 or later (all-reduce of 8 tensors for 1.0 s at its last "
+            "heartbeat, 1.0 s ago); host node0, pid 100\n"
+            "  replica 1 had only started up; host node0, pid 101, exited\n"
+            "  replica 2 was at step 8 or later (conv2 for 1.0 s at its last heartbeat, 2.0 s ago); "
+            "host node1, pid 102\n"
+            "  replica 3 had only started up; host node1, pid 103, connection lost\n\n"
+            "replica 0 on host node0 failed with code 70: call 17 differs\n"
+            "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n\n"
+            "replica 2 on host node1 failed with code 69: too little memory\n"
+            "  needed: 7000 B, had: 5000 B\n\n"
+            "replica 3 on host node1 failed with code 69: nobody answers\n"
+            "  missing: replicas 0, 1\n  address: node0:5000\n");
 }
 
 TEST_F(PostMortem, ListsWhoDidNotCome) {
@@ -526,15 +509,13 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   JobState state(*place(topology, hosts), 0);
   ASSERT_TRUE(state.join(request(0), 1));
 
-  EXPECT_EQ(
-      absence_verdict(state, 60, "10.0.0.1:5000").first_line,
-      "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host "
-      "node1, but the replica there did not reach poprun-emu at 10.0.0.1:5000: check that "
-      "the network between them lets it through (firewall) and carries full packets (MTU: "
-      "`ping -M do -s 1472 node1`), that the host's clock is right, and that its certificates "
-      "fit");
-  EXPECT_EQ(absence_verdict(nobody_joined(), 60, "127.0.0.1:5000").first_line.find("MTU"),
-            std::string::npos)
+  EXPECT_EQ(absence_verdict(state, 60, "10.0.0.1:5000").first_line,
+            "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host "
+            "node1, but the replica there did not reach poprun-emu at 10.0.0.1:5000: check that "
+            "the network between them lets it through (firewall) and carries full packets (MTU: "
+            "`ping -M do -s 1472 node1`), that the host's clock is right, and that its certificates "
+            "fit");
+  EXPECT_EQ(absence_verdict(nobody_joined(), 60, "127.0.0.1:5000").first_line.find("MTU"), std::string::npos)
       << "for replicas on this machine no network is to blame";
   JobState lost = state;
   lost.leave(0, /*orderly=*/false);
@@ -562,8 +543,7 @@ TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
             "no replica could be started: mpirun exited with code 213");
   EXPECT_EQ(mpirun_verdict(nobody, status, notices("not enough slots"), "out/logs").first_line,
             "no replica could be started: not enough slots");
-  EXPECT_EQ(mpirun_verdict(nobody, status, notices("unknown option \"-q\""), "out/logs").exit_code,
-            64);
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("unknown option \"-q\""), "out/logs").exit_code, 64);
 }
 
 TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
@@ -572,8 +552,7 @@ TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
   const Verdict verdict = mpirun_verdict(nobody, W_EXITCODE(0, 9), {}, "out/logs");
 
   EXPECT_EQ(verdict.exit_code, 75);
-  EXPECT_EQ(verdict.first_line,
-            "no replica could be started: mpirun was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(verdict.first_line, "no replica could be started: mpirun was killed by signal 9 (SIGKILL)");
 }
 
 TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
@@ -591,8 +570,7 @@ TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
 }
 
 TEST_F(PostMortem, NamesTheHostWithoutADaemonUntilAnInstanceJoins) {
-  const MpirunFindings found{
-      .start_failure = StartFailure{"node1", "", "the remote shell ended", /*no_daemon=*/true}};
+  const MpirunFindings found{.start_failure = StartFailure{"node1", "", "the remote shell ended", /*no_daemon=*/true}};
   JobState nobody = nobody_joined();
   nobody.mpirun_found(found);
   EXPECT_TRUE(lacks_daemon(nobody));
@@ -623,11 +601,9 @@ TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
   JobState state = joined();
   beat(state, 1, 5, "conv1", 20);
 
-  const Verdict own =
-      mpirun_verdict(state, W_EXITCODE(0, 9), notices("a daemon was lost"), "out/logs");
+  const Verdict own = mpirun_verdict(state, W_EXITCODE(0, 9), notices("a daemon was lost"), "out/logs");
   EXPECT_EQ(own.exit_code, 75);
-  EXPECT_EQ(own.first_line,
-            "mpirun was killed by signal 9 (SIGKILL) at step 5 or later: a daemon was lost");
+  EXPECT_EQ(own.first_line, "mpirun was killed by signal 9 (SIGKILL) at step 5 or later: a daemon was lost");
   EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(205, 0), {}, "out/logs").exit_code, 75);
   EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), {}, "out/logs").exit_code, 86);
   EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), {}, "out/logs").first_line,
@@ -637,8 +613,7 @@ TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
 TEST_F(PostMortem, OfACleanEndWithoutResultsPointsToTheLogs) {
   const Verdict verdict = mpirun_verdict(joined(), W_EXITCODE(0, 0), {}, "out/logs");
   EXPECT_EQ(verdict.exit_code, 75);
-  EXPECT_EQ(verdict.first_line,
-            "all instances ended without reporting their results; see out/logs");
+  EXPECT_EQ(verdict.first_line, "all instances ended without reporting their results; see out/logs");
 }
 
 }  // namespace

@@ -52,9 +52,7 @@ class Events final : public CoordinatorEvents {
   }
   Status on_report(const proto::ReportItem& item) override {
     note("step " + std::to_string(item.step().step()));
-    return item.step().step() == 13
-               ? fail(ErrorCode::kInfrastructure, "out/metrics.csv cannot be written")
-               : Status{};
+    return item.step().step() == 13 ? fail(ErrorCode::kInfrastructure, "out/metrics.csv cannot be written") : Status{};
   }
   Status on_report_end() override {
     note("end");
@@ -71,8 +69,7 @@ class Events final : public CoordinatorEvents {
   /// True as soon as `event` came; false after 10 s.
   bool saw(const std::string& event) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(10),
-                             [&] { return std::ranges::find(seen_, event) != seen_.end(); });
+    return changed_.wait_for(lock, seconds(10), [&] { return std::ranges::find(seen_, event) != seen_.end(); });
   }
   std::vector<proto::Failure> failures() {
     const std::lock_guard lock(mutex_);
@@ -81,8 +78,7 @@ class Events final : public CoordinatorEvents {
   std::vector<std::string> without_beats() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> rest;
-    std::ranges::copy_if(seen_, std::back_inserter(rest),
-                         [](const auto& e) { return !e.starts_with("beat"); });
+    std::ranges::copy_if(seen_, std::back_inserter(rest), [](const auto& e) { return !e.starts_with("beat"); });
     return rest;
   }
 
@@ -151,8 +147,7 @@ class CoordinatorTest : public ::testing::Test {
     return item;
   }
 
-  std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
-                                  {"b", "F32", {1}, "bbbb"}};
+  std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')}, {"b", "F32", {1}, "bbbb"}};
   testing::TemporaryFolder folder_;
   CheckpointWriter checkpoints_{
       {.folder = folder_.path() / "checkpoints", .metrics = folder_.write("metrics.csv", "step\n")},
@@ -238,8 +233,8 @@ TEST_F(CoordinatorTest, AwaitsThePartsOfTheReplicasThatHaveOneAtTheEnd) {
     std::vector<std::uint64_t> last_steps(4);  // Others have none to store.
     std::vector<std::unique_ptr<LauncherCheckpoints>> replicas;
     for (std::uint32_t replica = 0; replica < parts; ++replica) {
-      auto& mine = replicas.emplace_back(
-          std::make_unique<LauncherCheckpoints>(client, 0, std::chrono::milliseconds(0)));
+      auto& mine =
+          replicas.emplace_back(std::make_unique<LauncherCheckpoints>(client, 0, std::chrono::milliseconds(0)));
       proto::StatePart part = part_of(replica, parts, parts);
       part.mutable_host()->set_metric_rows(parts);  // The launcher waits for the last of them.
       ASSERT_TRUE(mine->begin(std::move(part), true));
@@ -248,17 +243,15 @@ TEST_F(CoordinatorTest, AwaitsThePartsOfTheReplicasThatHaveOneAtTheEnd) {
     }
     std::vector<std::future<void>> settling;
     for (const auto& mine : replicas) {
-      settling.push_back(std::async(std::launch::async, [&last_steps, &mine] {
-        mine->settle(last_steps, std::chrono::minutes(10));
-      }));
+      settling.push_back(
+          std::async(std::launch::async, [&last_steps, &mine] { mine->settle(last_steps, std::chrono::minutes(10)); }));
     }
     EXPECT_EQ(settling[0].wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
     std::ofstream(folder_.path() / "metrics.csv", std::ios::app) << "row\n";
     for (auto& settled : settling) {
       settled.get();
     }
-    EXPECT_TRUE(std::filesystem::exists(folder_.path() /
-                                        fmt::format("checkpoints/step-{}/manifest.json", parts)));
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / fmt::format("checkpoints/step-{}/manifest.json", parts)));
   }
 }
 
@@ -327,8 +320,7 @@ TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
     coordinator_->stop_after(0);
     coordinator_->excuse(false);
   });
-  for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now();
-       ++i) {
+  for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_LT(client.last_excuse(), std::chrono::steady_clock::now() - seconds(1));
@@ -409,12 +401,10 @@ TEST_F(CoordinatorTest, AFailedWriteReachesTheReplicaWithItsReason) {
 
 TEST_F(CoordinatorTest, LetsAFailedInstanceGoOnceTheJobIsDecided) {
   const Error lost{ErrorCode::kInfrastructure, "nobody came", {.missing = {1, 2}}};
-  const Error full{ErrorCode::kHostResources,
-                   "too little",
-                   {.address = "node0:7", .shortage = Shortage{Bytes{7}, Bytes{5}}}};
+  const Error full{
+      ErrorCode::kHostResources, "too little", {.address = "node0:7", .shortage = Shortage{Bytes{7}, Bytes{5}}}};
   CoordinatorClient client(environment(), [] {});
-  auto failing =
-      std::async(std::launch::async, [&] { client.fail(ReplicaId{3}, lost, {"call 1"}); });
+  auto failing = std::async(std::launch::async, [&] { client.fail(ReplicaId{3}, lost, {"call 1"}); });
   ASSERT_TRUE(events_.saw("failed nobody came"));
   EXPECT_EQ(failing.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
 
@@ -465,8 +455,7 @@ TEST_F(CoordinatorTest, AnOnnxFileWithoutItsEndIsRefused) {
   CoordinatorClient client(environment(), [] {});
   const auto received = client.receive_model();
   ASSERT_FALSE(received);
-  EXPECT_EQ(received.error().message,
-            "the launcher stopped sending the ONNX model: its end is missing");
+  EXPECT_EQ(received.error().message, "the launcher stopped sending the ONNX model: its end is missing");
 }
 
 TEST_F(CoordinatorTest, ReceivingStopsAtTheFirstRefusal) {
@@ -494,8 +483,7 @@ TEST_F(CoordinatorTest, WantsTheToken) {
 }
 
 TEST_F(CoordinatorTest, ReadsNoMessageOfWhoeverHasNoToken) {
-  grpc::GenericStub stub(
-      grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
+  grpc::GenericStub stub(grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
   const auto ask = [&](const std::string& method, const std::string& token) {
     grpc::ClientContext context;
     context.AddMetadata("poprun-token", token);
@@ -525,8 +513,8 @@ TEST_F(CoordinatorTest, TakesTwoPartsOfEachReplicaAtOnce) {
                                      .checkpoints = checkpoints_,
                                      .resumed_state = ""});
   ASSERT_TRUE(started);
-  proto::Coordinator::Stub stub(grpc::CreateChannel(
-      "127.0.0.1:" + std::to_string((*started)->port()), grpc::InsecureChannelCredentials()));
+  proto::Coordinator::Stub stub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string((*started)->port()), grpc::InsecureChannelCredentials()));
   std::array<grpc::ClientContext, 3> contexts;
   std::array<std::thread, 3> calls;
   std::atomic<int> refused = 0;
@@ -636,8 +624,7 @@ TEST(Bounds, OfATensorAreElementsThatCanBeCounted) {
   item.mutable_output()->add_shape(0);
   EXPECT_TRUE(check_bounds(item));
   item.mutable_output()->add_shape(256);  // 2^64 bytes and more are as few as 0 to a counter.
-  EXPECT_THAT(check_bounds(item).error().message,
-              HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
+  EXPECT_THAT(check_bounds(item).error().message, HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
 }
 
 TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
@@ -689,8 +676,7 @@ TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
   EXPECT_EQ(environment->local_replicas, 2U);
 
   setenv("POPDIST_NUM_LOCAL_REPLICAS", "four", 1);
-  EXPECT_THAT(read_instance_environment().error().message,
-              HasSubstr("POPDIST_NUM_LOCAL_REPLICAS is 'four'"));
+  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("POPDIST_NUM_LOCAL_REPLICAS is 'four'"));
   setenv("POPDIST_NUM_LOCAL_REPLICAS", "4", 1);
   EXPECT_THAT(read_instance_environment().error().message, HasSubstr("not a multiple"));
   unsetenv("POPRUN_EMU_COORDINATOR");

@@ -35,11 +35,10 @@ std::map<std::string, std::pair<std::string, std::string>> listed() {
   return rows;
 }
 
-// Parameters: the models' papers and reference implementations (torchvision, Hugging Face).
-// Multiply-accumulates: published counts of the residual networks (torchvision's weights page
-// rounds them to 4.09, 7.80, 4.23 and 16.41); small networks and transformers by hand, with S
-// tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, and M (H^2 + H V) + H^2 + 2 H
-// for BERT's heads.
+// Parameters: the models' papers and reference implementations (torchvision, Hugging Face). Multiply-accumulates:
+// published counts of the residual networks (torchvision's weights page rounds them to 4.09, 7.80, 4.23 and 16.41);
+// small networks and transformers by hand, with S tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, and
+// M (H^2 + H V) + H^2 + 2 H for BERT's heads.
 TEST(ListModels, GivesPublishedCounts) {
   const auto rows = listed();
   const auto expect = [&](const char* name, const char* parameters, const char* gmac) {
@@ -67,9 +66,7 @@ TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
   for (const Model& model : all_models()) {
     EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
     for (const auto& [size, value] : model.sizes) {
-      EXPECT_THAT(
-          answer.text,
-          HasSubstr(size + "=" + (value == kOfData ? "the data's" : std::to_string(value))));
+      EXPECT_THAT(answer.text, HasSubstr(size + "=" + (value == kOfData ? "the data's" : std::to_string(value))));
     }
   }
 }
@@ -82,10 +79,8 @@ TEST(Inquiry, OfAnotherKindIsRefused) {
 }
 
 TEST(Inquiry, SaysWhichMessageItNeeds) {
-  EXPECT_THAT(ask("--compile", "x").status.error().message,
-              HasSubstr("serialised CompileQuestion"));
-  EXPECT_THAT(ask("--check-model", "x").status.error().message,
-              HasSubstr("serialised ModelQuestion"));
+  EXPECT_THAT(ask("--compile", "x").status.error().message, HasSubstr("serialised CompileQuestion"));
+  EXPECT_THAT(ask("--check-model", "x").status.error().message, HasSubstr("serialised ModelQuestion"));
 }
 
 /// A job as the launcher sends it.
@@ -105,11 +100,9 @@ TEST(Compile, TellsWhatTheProgramIs) {
   const Answer answer = ask("--compile", serialised("small-cnn", 16));
   ASSERT_TRUE(answer.status) << answer.status.error().message;
   for (const char* part :
-       {"parameters     421,642\n", "operators      ",
-        "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ", "at step ",
-        "device step ", "(device clock, mk2, modelled)\n  host         ",
-        "; 1 call, 1.850 ms besides (fitted)\n",
-        "note           pipeline.layers-per-ipu = balanced means ",
+       {"parameters     421,642\n", "operators      ", "steps          30 of 64 samples (15 per epoch)\n",
+        " of 897.0 MiB, ", "at step ", "device step ", "(device clock, mk2, modelled)\n  host         ",
+        "; 1 call, 1.850 ms besides (fitted)\n", "note           pipeline.layers-per-ipu = balanced means ",
         "note           stage 1 on IPU 1: "}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
@@ -159,12 +152,11 @@ TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
   job.set_show_schedule(true);
   job.set_screen_width(120);
 
-  EXPECT_EQ(
-      schedule(),
-      "\nIPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
-      "U\n"
-      "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
-      "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
+  EXPECT_EQ(schedule(),
+            "\nIPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
+            "U\n"
+            "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
+            "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
 }
 
 TEST(Compile, DrawsTheScheduleOfSeveralStagesOnOneIpu) {
@@ -183,8 +175,7 @@ TEST(Compile, DrawsTheScheduleOfSeveralStagesOnOneIpu) {
 
   const Answer answer = ask("--compile", job.SerializeAsString());
 
-  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n"))
-      << answer.status.error().message;
+  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n")) << answer.status.error().message;
 }
 
 TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
@@ -195,8 +186,7 @@ TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
     std::istringstream lines(ask("--compile", job.SerializeAsString()).text);
     int count = 0;
     for (std::string line; std::getline(lines, line);) {
-      count +=
-          line.starts_with("IPU ") && line.substr(0, 14).find(end) != std::string::npos ? 1 : 0;
+      count += line.starts_with("IPU ") && line.substr(0, 14).find(end) != std::string::npos ? 1 : 0;
     }
     return count;
   };
@@ -205,8 +195,7 @@ TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
   EXPECT_THAT(rows("time"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
   EXPECT_THAT(ask("--compile", job.SerializeAsString()).text,
               ::testing::AllOf(HasSubstr(": the fullest\n"), HasSubstr(": the busiest\n"),
-                               HasSubstr(" IPUs, which -vv lists\n"),
-                               HasSubstr("\nnote           stages 2 to ")));
+                               HasSubstr(" IPUs, which -vv lists\n"), HasSubstr("\nnote           stages 2 to ")));
   job.set_show_all_ipus(true);
   EXPECT_EQ(rows("memory"), 9);
   EXPECT_EQ(rows("time"), 9);
@@ -241,11 +230,9 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
   EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
 }
 
-/// The answer for inference on data without "labels" and with one tensor of `dimensions` per
-/// sample.
-Answer without_labels(const std::string& model, const std::string& tensor,
-                      const std::string& element, const std::vector<std::uint32_t>& dimensions,
-                      bool inference = true) {
+/// The answer for inference on data without "labels" and with one tensor of `dimensions` per sample.
+Answer without_labels(const std::string& model, const std::string& tensor, const std::string& element,
+                      const std::vector<std::uint32_t>& dimensions, bool inference = true) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised(model, 2));
   job.mutable_config()->set_inference(inference);
@@ -279,22 +266,19 @@ TEST(Compile, NeedsLabelsForTrainingOnly) {
 }
 
 /// The answer for small-cnn with its own weights, after `change`.
-Answer with_weights(
-    const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>&
-        change) {
+Answer with_weights(const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>& change) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
   job.mutable_config()->mutable_model()->set_initial_weights("file.safetensors");
-  const std::map<std::string, std::vector<std::int64_t>> shapes = {
-      {"conv1.weight", {32, 1, 3, 3}},
-      {"conv1.bias", {32}},
-      {"conv2.weight", {64, 32, 3, 3}},
-      {"conv2.bias", {64}},
-      {"fc1.bias", {128}},
-      {"fc1.weight", {128, 3136}},
-      {"fc2.weight", {10, 128}},
-      {"fc2.bias", {10}},
-      {"a name that the model lacks", {1}}};
+  const std::map<std::string, std::vector<std::int64_t>> shapes = {{"conv1.weight", {32, 1, 3, 3}},
+                                                                   {"conv1.bias", {32}},
+                                                                   {"conv2.weight", {64, 32, 3, 3}},
+                                                                   {"conv2.bias", {64}},
+                                                                   {"fc1.bias", {128}},
+                                                                   {"fc1.weight", {128, 3136}},
+                                                                   {"fc2.weight", {10, 128}},
+                                                                   {"fc2.bias", {10}},
+                                                                   {"a name that the model lacks", {1}}};
   for (const auto& [name, shape] : shapes) {
     proto::TensorDescription& tensor = *job.add_initial_weights();
     tensor.set_name(name);
@@ -312,15 +296,13 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
     return answer.status ? "none" : answer.status.error().message;
   };
   EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
-  EXPECT_EQ(
-      refusal([](auto& tensors) { tensors.RemoveLast(); }),
-      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
-      "name (1 of 8 weights missing); available: a name that the model lacks; "
-      "model.initial-weights-partial = true keeps the initialisation of what is missing");
-  EXPECT_EQ(
-      refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
-      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
-      "it is a new head's, model.initial-weights-partial = true keeps its initialisation");
+  EXPECT_EQ(refusal([](auto& tensors) { tensors.RemoveLast(); }),
+            "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
+            "name (1 of 8 weights missing); available: a name that the model lacks; "
+            "model.initial-weights-partial = true keeps the initialisation of what is missing");
+  EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
+            "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
+            "it is a new head's, model.initial-weights-partial = true keeps its initialisation");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
 }
@@ -338,8 +320,7 @@ TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
   const Answer bad = ask("--check-model", question.SerializeAsString());
   ASSERT_FALSE(bad.status);
   EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
-  EXPECT_THAT(bad.status.error().message,
-              HasSubstr("model.onnx test.onnx: not an ONNX model, or a damaged one (8 B)"));
+  EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: not an ONNX model, or a damaged one (8 B)"));
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {

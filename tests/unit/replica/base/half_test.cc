@@ -32,8 +32,7 @@ double value_of(std::uint16_t half) {
   if (exponent == 31) {
     return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::nan("");
   }
-  return exponent == 0 ? sign * std::ldexp(fraction, -24)
-                       : sign * std::ldexp(1024 + fraction, exponent - 25);
+  return exponent == 0 ? sign * std::ldexp(fraction, -24) : sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
 /// The finite non-negative half nearest to a value in [0, 65520), by search.
@@ -88,7 +87,7 @@ TEST(Half, ConversionThereAndBackChangesNothing) {
 
 TEST(Half, RoundsToNearestTiesToEven) {
   EXPECT_EQ(half_of(1.0F), 0x3c00U);
-  EXPECT_EQ(half_of(1.0F + 0x1p-11F), 0x3c00U);  // Halfway between 1 and the next half: to even.
+  EXPECT_EQ(half_of(1.0F + 0x1p-11F), 0x3c00U);             // Halfway between 1 and the next half: to even.
   EXPECT_EQ(half_of(1.0F + 0x1p-11F + 0x1p-23F), 0x3c01U);  // A little more: up.
   EXPECT_EQ(half_of(1.0F + 0x1.8p-10F), 0x3c02U);
   EXPECT_EQ(half_of(65504.0F), 0x7bffU);
@@ -104,8 +103,7 @@ TEST(Half, RoundsToNearestTiesToEven) {
 TEST(Half, RoundsAnyFloatToItsNearest) {
   for (std::uint32_t i = 0; i < 200'000; ++i) {
     const auto words = philox(3, i, 0);
-    const float value =
-        std::ldexp(1.0F + unit_float(words[0]), static_cast<int>(words[1] % 44) - 28);
+    const float value = std::ldexp(1.0F + unit_float(words[0]), static_cast<int>(words[1] % 44) - 28);
     const std::uint16_t expected = value >= 65520.0F ? 0x7c00 : nearest_half(value);
     ASSERT_EQ(half_of(value), expected) << value;
     ASSERT_EQ(half_of(-value), expected | 0x8000U) << value;
@@ -125,8 +123,7 @@ TEST(Half, VectorsAndSingleElementsGiveTheSameBits) {
   // Every exponent and sign, with fractions around the points where rounding changes, and NaNs.
   std::vector<float> values;
   for (std::uint32_t top = 0; top < 1U << 16U; ++top) {
-    for (const std::uint32_t low :
-         {0x0000U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0xffffU}) {
+    for (const std::uint32_t low : {0x0000U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0xffffU}) {
       values.push_back(std::bit_cast<float>((top << 16U) | low));
     }
   }
@@ -145,9 +142,8 @@ TEST(Half, RoundsAtRandomWithTheRightMean) {
       const Half half = to_half_at_random(value, k << 19U);
       sum += half == 0x7c00 ? 65536.0 : value_of(half);
     }
-    const double step = std::abs(value) < 0x1p-14F
-                            ? 0x1p-24
-                            : std::ldexp(1.0, std::ilogb(static_cast<double>(value)) - 10);
+    const double step =
+        std::abs(value) < 0x1p-14F ? 0x1p-24 : std::ldexp(1.0, std::ilogb(static_cast<double>(value)) - 10);
     EXPECT_NEAR(sum / kDraws, static_cast<double>(value), step / 8000) << value;
   }
 }

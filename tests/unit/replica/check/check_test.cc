@@ -39,8 +39,7 @@ struct Checked {
 
 /// A check on replicas that are threads, of the job's model or else `forward`.
 Checked check(
-    const proto::RunConfig& config, std::vector<Variant> variants,
-    const Fault& fault = [](const Variant&, Program&) {},
+    const proto::RunConfig& config, std::vector<Variant> variants, const Fault& fault = [](const Variant&, Program&) {},
     const testing::Forward& forward = nullptr) {
   Checked checked;
   const std::uint32_t replicas = config.topology().num_replicas();
@@ -53,44 +52,43 @@ Checked check(
       const HostWeights none;
       TrainingOptions options = *training_options(config, testing::dataset());
       options.total_steps = config.check().steps();
-      const Status status = run_check(
-          {.communicator = (*world)->communicator(ReplicaId{r}),
-           .progress = progress,
-           .streams =
-               [&, r](JobStream stream, std::uint64_t /*first*/) {
-                 const bool train = stream == JobStream::kTrain;
-                 return std::make_unique<testing::SampleStream>(
-                     train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, 4);
-               },
-           .initial_weights = none,
-           .check_host =
-               [&, r](Bytes more) {
-                 if (r == 0) {
-                   checked.touched.push_back(more);
-                 }
-                 return Status{};
-               },
-           .variants =
-               [&] {
-                 return Result<CheckedVariants>({variants, {}});
-               },
-           .compile = [&](const Variant& variant) -> Result<Program> {
-             POPRUN_ASSIGN(CompileOptions compile,
-                           compile_options(config_of(variant, config), testing::dataset()));
-             compile.forward = forward ? forward : compile.forward;
-             POPRUN_ASSIGN(Program program, plan_program(compile));
-             fault(variant, program);
-             return program;
-           },
-           .report =
-               [&](const proto::ReportItem& item) {
-                 if (item.has_check_plan()) {
-                   checked.plan = item.check_plan();
-                 } else {
-                   checked.runs.push_back(item.checked_run());
-                 }
-               }},
-          options);
+      const Status status = run_check({.communicator = (*world)->communicator(ReplicaId{r}),
+                                       .progress = progress,
+                                       .streams =
+                                           [&, r](JobStream stream, std::uint64_t /*first*/) {
+                                             const bool train = stream == JobStream::kTrain;
+                                             return std::make_unique<testing::SampleStream>(
+                                                 train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, 4);
+                                           },
+                                       .initial_weights = none,
+                                       .check_host =
+                                           [&, r](Bytes more) {
+                                             if (r == 0) {
+                                               checked.touched.push_back(more);
+                                             }
+                                             return Status{};
+                                           },
+                                       .variants =
+                                           [&] {
+                                             return Result<CheckedVariants>({variants, {}});
+                                           },
+                                       .compile = [&](const Variant& variant) -> Result<Program> {
+                                         POPRUN_ASSIGN(CompileOptions compile,
+                                                       compile_options(config_of(variant, config), testing::dataset()));
+                                         compile.forward = forward ? forward : compile.forward;
+                                         POPRUN_ASSIGN(Program program, plan_program(compile));
+                                         fault(variant, program);
+                                         return program;
+                                       },
+                                       .report =
+                                           [&](const proto::ReportItem& item) {
+                                             if (item.has_check_plan()) {
+                                               checked.plan = item.check_plan();
+                                             } else {
+                                               checked.runs.push_back(item.checked_run());
+                                             }
+                                           }},
+                                      options);
       EXPECT_TRUE(status) << status.error().message;
     });
   }
@@ -124,14 +122,12 @@ TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
   }
 }
 
-/// Makes the first step of a part that executes `operation` execute another one. The part's name
-/// begins with `part`.
+/// Makes the first step of a part that executes `operation` execute another one. The part's name begins with `part`.
 bool replace_operation(Program& program, const std::string& operation, const std::string& other,
                        const std::string& part = "") {
   for (proto::Function& function : *program.mutable_functions()) {
     for (proto::Step& step : *function.mutable_steps()) {
-      if (function.has_part() && function.name().starts_with(part) &&
-          step.execute().operation() == operation) {
+      if (function.has_part() && function.name().starts_with(part) && step.execute().operation() == operation) {
         step.mutable_execute()->set_operation(other);
         return true;
       }
@@ -141,12 +137,11 @@ bool replace_operation(Program& program, const std::string& operation, const std
 }
 
 TEST(Check, NamesTheFirstValueThatAPlantedFaultChanges) {
-  const Checked checked =
-      check(job(2), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
-        if (variant == kGrouped) {
-          EXPECT_TRUE(replace_operation(program, "relu", "tanh"));
-        }
-      });
+  const Checked checked = check(job(2), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
+    if (variant == kGrouped) {
+      EXPECT_TRUE(replace_operation(program, "relu", "tanh"));
+    }
+  });
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
@@ -177,13 +172,12 @@ TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
   config.mutable_training()->set_learning_rate(0);  // Weights stay as an earlier run left them.
   const Variant recomputing{1, 1, "4", "sequential", "layer"};
 
-  const Checked checked =
-      check(config, {kPlain, recomputing}, [&](const Variant& variant, Program& program) {
-        if (variant == recomputing) {
-          program = *plan_program(*compile_options(config_of(kPlain, config), testing::dataset()));
-          EXPECT_TRUE(remove_writer(program, "load", "fc2.weight"));
-        }
-      });
+  const Checked checked = check(config, {kPlain, recomputing}, [&](const Variant& variant, Program& program) {
+    if (variant == recomputing) {
+      program = *plan_program(*compile_options(config_of(kPlain, config), testing::dataset()));
+      EXPECT_TRUE(remove_writer(program, "load", "fc2.weight"));
+    }
+  });
 
   ASSERT_THAT(checked.runs, SizeIs(2));
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
@@ -193,8 +187,7 @@ TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
 
 /// Looks up the logits of each label in two tables, for 10 and for 8 labels.
 ModelOutputs two_tables(Builder& builder, const std::vector<TensorId>& tensors, bool /*training*/) {
-  const ModelInputs inputs{
-      .names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
+  const ModelInputs inputs{.names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
   builder.layer("tables");
   const auto look_up = [&](const std::string& name, std::int64_t rows, Attributes attributes) {
     const TensorType type{DataType::kF32, {rows, 10}, Layout::kRowMajor};
@@ -213,8 +206,7 @@ bool look_up_in_small_table(Program& program) {
   for (proto::Function& function : *program.mutable_functions()) {
     for (proto::Step& step : *function.mutable_steps()) {
       if (!function.name().starts_with("eval") && step.execute().operation() == "gather") {
-        step.mutable_execute()->set_inputs(
-            0, static_cast<std::uint32_t>(small - program.tensors().begin()));
+        step.mutable_execute()->set_inputs(0, static_cast<std::uint32_t>(small - program.tensors().begin()));
         return true;
       }
     }
@@ -222,8 +214,8 @@ bool look_up_in_small_table(Program& program) {
   return false;
 }
 
-/// In the only step, the labels of replica 0 are 4 5 8 6 and those of replica 1 are 0 1 0 5. The
-/// other replica is not left waiting in an exchange.
+/// In the only step, the labels of replica 0 are 4 5 8 6 and those of replica 1 are 0 1 0 5. The other replica is not
+/// left waiting in an exchange.
 TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
   proto::RunConfig config = job(2);
   config.mutable_training()->set_gradient_accumulation(1);
@@ -250,8 +242,7 @@ TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
 
 /// Bytes of the images on the IPU that has most.
 std::int64_t images_of(const Variant& variant, const proto::RunConfig& config) {
-  const auto program =
-      plan_program(*compile_options(config_of(variant, config), testing::dataset()));
+  const auto program = plan_program(*compile_options(config_of(variant, config), testing::dataset()));
   EXPECT_TRUE(program);
   std::uint64_t most = 0;
   for (const proto::IpuMemory& memory : program->memory()) {
@@ -275,12 +266,11 @@ TEST(Check, AsksForTheMemoryThatNoEarlierRunTouched) {
 }
 
 TEST(Check, NamesTheFirstValueThatDiffersInTheEvaluationAlone) {
-  const Checked checked =
-      check(job(2), {kPlain, kGrouped}, [](const Variant& variant, Program& program) {
-        if (variant == kGrouped) {
-          EXPECT_TRUE(replace_operation(program, "relu", "tanh", "evaluate"));
-        }
-      });
+  const Checked checked = check(job(2), {kPlain, kGrouped}, [](const Variant& variant, Program& program) {
+    if (variant == kGrouped) {
+      EXPECT_TRUE(replace_operation(program, "relu", "tanh", "evaluate"));
+    }
+  });
 
   ASSERT_THAT(checked.runs, SizeIs(2));
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
@@ -305,13 +295,11 @@ TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
 TEST(Check, DoesNotRunAProgramThatItHasRun) {
   const Variant all{2, 2, "2 2", "grouped", "all"};
 
-  const Checked checked =
-      check(job(1), {kPlain, kGrouped, all}, [&](const Variant& variant, Program& program) {
-        if (variant == all) {
-          program =
-              *plan_program(*compile_options(config_of(kGrouped, job(1)), testing::dataset()));
-        }
-      });
+  const Checked checked = check(job(1), {kPlain, kGrouped, all}, [&](const Variant& variant, Program& program) {
+    if (variant == all) {
+      program = *plan_program(*compile_options(config_of(kGrouped, job(1)), testing::dataset()));
+    }
+  });
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
@@ -320,13 +308,12 @@ TEST(Check, DoesNotRunAProgramThatItHasRun) {
 }
 
 TEST(Check, TakesTheFirstVariantThatFitsForItsReference) {
-  const Checked checked =
-      check(job(1), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
-        if (variant == kPlain) {
-          proto::IpuMemory& memory = *program.mutable_memory(0);
-          memory.set_fullest_tile_peak(memory.bytes_per_tile() + 8);
-        }
-      });
+  const Checked checked = check(job(1), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
+    if (variant == kPlain) {
+      proto::IpuMemory& memory = *program.mutable_memory(0);
+      memory.set_fullest_tile_peak(memory.bytes_per_tile() + 8);
+    }
+  });
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::PROVEN);
@@ -362,8 +349,7 @@ TEST(Variants, AreEveryScheduleWithEveryRecomputationAndSomeOutlined) {
   EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
   EXPECT_EQ(to_text(variants[kPipelines - 1]), "4 IPUs, interleaved, recomputation all");
   EXPECT_EQ(to_text(variants[kPipelines + kPlaced]), "2 phases on 1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants[variants.size() - 7]),
-            "4 phases on 2 IPUs, recomputation pipeline, off-chip");
+  EXPECT_EQ(to_text(variants[variants.size() - 7]), "4 phases on 2 IPUs, recomputation pipeline, off-chip");
   EXPECT_EQ(to_text(variants.back()), "4 IPUs, grouped, recomputation all, outlined");
 }
 
@@ -403,15 +389,13 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   ASSERT_TRUE(checked) << checked.error().message;
   EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15 + (1 + 3) + 3 * 7 + 2 + 4 * 2));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
-  EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
-              ElementsAre("conv2", "fc1", "fc2"))
+  EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(), ElementsAre("conv2", "fc1", "fc2"))
       << "all combinations have the split that was found once";
   EXPECT_THAT(checked->notes, IsEmpty());
 }
 
 TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
-  const std::string note =
-      "runs on 5 IPUs use only 4 of them: small-cnn has 4 layers (conv1, conv2, fc1, fc2)";
+  const std::string note = "runs on 5 IPUs use only 4 of them: small-cnn has 4 layers (conv1, conv2, fc1, fc2)";
   proto::RunConfig by_check = job(1);
   by_check.mutable_check()->add_ipus(5);
   proto::RunConfig by_job = job(1);
@@ -439,11 +423,9 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
 
   config.mutable_check()->add_ipus(2);
   const auto both = check_variants(config, testing::dataset(), nullptr);
-  EXPECT_THAT(
-      both->notes,
-      ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
-                  "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
-                  "without a schedule have a single stage"));
+  EXPECT_THAT(both->notes, ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
+                                       "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
+                                       "without a schedule have a single stage"));
   EXPECT_EQ(both->variants.back().split, "1 3");
 }
 
@@ -492,10 +474,8 @@ TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
 
   ASSERT_TRUE(checked) << checked.error().message;
   EXPECT_EQ(checked->variants.back().ipus, 2U);
-  EXPECT_THAT(
-      checked->notes,
-      ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
-                  "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
+  EXPECT_THAT(checked->notes, ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
+                                          "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
 }
 
 TEST(CheckVariants, NeedAModelThatCanBeCut) {
@@ -507,9 +487,9 @@ TEST(CheckVariants, NeedAModelThatCanBeCut) {
   proto::RunConfig config = job(1);
   config.mutable_model()->set_name("net.onnx");
 
-  const auto checked = check_variants(
-      config, testing::dataset(),
-      *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), "cross-entropy"));
+  const auto checked =
+      check_variants(config, testing::dataset(),
+                     *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), "cross-entropy"));
 
   ASSERT_FALSE(checked);
   EXPECT_EQ(checked.error().code, ErrorCode::kUsage);

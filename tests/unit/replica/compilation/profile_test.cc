@@ -103,8 +103,7 @@ TEST(DeviceTime, SharesOneCallAmongTheBatchesOfInference) {
   proto::RunConfig config = one_replica();
   config.set_inference(true);
 
-  const proto::DeviceTime time =
-      device_time(streaming_program("evaluate"), config, {.test_batches = 4});
+  const proto::DeviceTime time = device_time(streaming_program("evaluate"), config, {.test_batches = 4});
 
   EXPECT_EQ(time.host().bytes_to_device(), 35);
   EXPECT_EQ(time.host().calls(), 0.25);

@@ -68,12 +68,10 @@ TEST(WeightNames, Gpt2sOwnFileHasNoPrefixAndHasBuffers) {
                                     {"ln_f.weight", {8}}});
   const WeightMatch match = matched(kGpt2, file);
   EXPECT_EQ(match.sources.at("transformer.h.0.attn.c_attn.bias"), "h.0.attn.c_attn.bias");
-  EXPECT_THAT(
-      match.notes,
-      ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
-                  "example 'h.0.attn.c_attn.bias'",
-                  "model.initial-weights: ignored 2 buffers that the model computes itself, for "
-                  "example 'h.0.attn.bias'"));
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
+                                       "example 'h.0.attn.c_attn.bias'",
+                                       "model.initial-weights: ignored 2 buffers that the model computes itself, for "
+                                       "example 'h.0.attn.bias'"));
 }
 
 TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
@@ -84,9 +82,8 @@ TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
               HasSubstr("'lm_head.weight' and 'transformer.wte.weight' differ, but the model ties "
                         "them"));
   file["lm_head.weight"].digest = file["transformer.wte.weight"].digest;
-  EXPECT_THAT(matched(kGpt2, file).notes,
-              ElementsAre("model.initial-weights: 'lm_head.weight' equals "
-                          "'transformer.wte.weight', to which the model ties it"));
+  EXPECT_THAT(matched(kGpt2, file).notes, ElementsAre("model.initial-weights: 'lm_head.weight' equals "
+                                                      "'transformer.wte.weight', to which the model ties it"));
 }
 
 TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
@@ -98,13 +95,12 @@ TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
                                        "'transformer.wte.weight' and takes its values"));
 }
 
-const std::vector<WantedWeight> kBert = {
-    {"bert.embeddings.word_embeddings.weight", {50, 8}},
-    {"bert.embeddings.LayerNorm.weight", {8}},
-    {"bert.embeddings.LayerNorm.bias", {8}},
-    {"bert.encoder.layer.0.attention.self.query.weight", {8, 8}},
-    {"cls.predictions.bias", {50}},
-    {"cls.predictions.transform.LayerNorm.weight", {8}}};
+const std::vector<WantedWeight> kBert = {{"bert.embeddings.word_embeddings.weight", {50, 8}},
+                                         {"bert.embeddings.LayerNorm.weight", {8}},
+                                         {"bert.embeddings.LayerNorm.bias", {8}},
+                                         {"bert.encoder.layer.0.attention.self.query.weight", {8, 8}},
+                                         {"cls.predictions.bias", {50}},
+                                         {"cls.predictions.transform.LayerNorm.weight", {8}}};
 
 TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
   FileTensors file = file_of({{"bert.embeddings.word_embeddings.weight", {50, 8}},
@@ -118,21 +114,18 @@ TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
                               {"cls.predictions.transform.LayerNorm.gamma", {8}},
                               {"cls.seq_relationship.weight", {2, 8}}});
   file["bert.embeddings.position_ids"].type = "i64";
-  file["cls.predictions.decoder.weight"].digest =
-      file["bert.embeddings.word_embeddings.weight"].digest;
+  file["cls.predictions.decoder.weight"].digest = file["bert.embeddings.word_embeddings.weight"].digest;
   const WeightMatch match = matched(kBert, file);
   EXPECT_EQ(match.sources.at("bert.embeddings.LayerNorm.bias"), "bert.embeddings.LayerNorm.beta");
-  EXPECT_THAT(
-      match.notes,
-      ElementsAre(
-          "model.initial-weights: gamma and beta read as weight and bias in 3 names, for example "
-          "'bert.embeddings.LayerNorm.beta'",
-          "model.initial-weights: 'cls.predictions.decoder.weight' equals "
-          "'bert.embeddings.word_embeddings.weight', to which the model ties it",
-          "model.initial-weights: ignored 1 buffer that the model computes itself, for example "
-          "'bert.embeddings.position_ids'",
-          "model.initial-weights: ignored 2 tensors that the model does not have, for example "
-          "'bert.pooler.dense.weight'"));
+  EXPECT_THAT(match.notes,
+              ElementsAre("model.initial-weights: gamma and beta read as weight and bias in 3 names, for example "
+                          "'bert.embeddings.LayerNorm.beta'",
+                          "model.initial-weights: 'cls.predictions.decoder.weight' equals "
+                          "'bert.embeddings.word_embeddings.weight', to which the model ties it",
+                          "model.initial-weights: ignored 1 buffer that the model computes itself, for example "
+                          "'bert.embeddings.position_ids'",
+                          "model.initial-weights: ignored 2 tensors that the model does not have, for example "
+                          "'bert.pooler.dense.weight'"));
 }
 
 TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
@@ -140,26 +133,21 @@ TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
                                     {"embeddings.LayerNorm.weight", {8}},
                                     {"embeddings.LayerNorm.bias", {8}},
                                     {"encoder.layer.0.attention.self.query.weight", {8, 8}}});
-  EXPECT_THAT(
-      refusal(kBert, file),
-      AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], but the file has none of "
-                      "that name (2 of 6 weights missing)"),
-            HasSubstr("model.initial-weights-partial = true")));
+  EXPECT_THAT(refusal(kBert, file),
+              AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], but the file has none of "
+                              "that name (2 of 6 weights missing)"),
+                    HasSubstr("model.initial-weights-partial = true")));
   const WeightMatch match = matched(kBert, file, kPartial);
-  EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias",
-                                                 "cls.predictions.transform.LayerNorm.weight"));
-  EXPECT_THAT(match.notes,
-              ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
-                          "example 'embeddings.LayerNorm.bias'",
-                          "model.initial-weights: initialisation kept for 2 weights that the file "
-                          "lacks, for example 'cls.predictions.bias'"));
+  EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias", "cls.predictions.transform.LayerNorm.weight"));
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
+                                       "example 'embeddings.LayerNorm.bias'",
+                                       "model.initial-weights: initialisation kept for 2 weights that the file "
+                                       "lacks, for example 'cls.predictions.bias'"));
 }
 
 TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
-  const std::vector<WantedWeight> model = {
-      {"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {10, 8}}};
-  const FileTensors file =
-      file_of({{"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {1000, 8}}});
+  const std::vector<WantedWeight> model = {{"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {10, 8}}};
+  const FileTensors file = file_of({{"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {1000, 8}}});
   EXPECT_EQ(refusal(model, file),
             "model.initial-weights: the model needs 'fc.weight' [10,8], but the file has [1000,8]; "
             "if it is a new head's, model.initial-weights-partial = true keeps its initialisation");
@@ -172,34 +160,28 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
 }
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {
-  EXPECT_EQ(refusal({{"a", {2}}, {"b", {3}}, {"c", {5}}},
-                    file_of({{"a", {2}}, {"b", {4}}, {"c", {6}}}), kPartial),
+  EXPECT_EQ(refusal({{"a", {2}}, {"b", {3}}, {"c", {5}}}, file_of({{"a", {2}}, {"b", {4}}, {"c", {6}}}), kPartial),
             "model.initial-weights: the model needs 'b' [3], but the file has [4]; most weights "
             "differ in size: is the file of another model?");
 }
 
 TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
-  const WeightMatch match =
-      matched({{"fc.weight", {2, 3}}, {"fc.bias", {2}}},
-              file_of({{"module.fc.weight", {2, 3}}, {"module.fc.bias", {2}}}));
-  EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"),
-                                                  Pair("fc.bias", "module.fc.bias")));
-  EXPECT_THAT(match.notes,
-              ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
-                          "file, for example 'module.fc.bias'"));
+  const WeightMatch match = matched({{"fc.weight", {2, 3}}, {"fc.bias", {2}}},
+                                    file_of({{"module.fc.weight", {2, 3}}, {"module.fc.bias", {2}}}));
+  EXPECT_THAT(match.sources,
+              UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"), Pair("fc.bias", "module.fc.bias")));
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
+                                       "file, for example 'module.fc.bias'"));
 }
 
 TEST(WeightNames, APrefixThatCouldBeEitherIsNotGuessed) {
-  EXPECT_THAT(
-      refusal({{"fc.weight", {2, 3}}}, file_of({{"a.fc.weight", {2, 3}}, {"b.fc.weight", {2, 3}}})),
-      HasSubstr("did you mean 'a.fc.weight' [2,3]?"));
+  EXPECT_THAT(refusal({{"fc.weight", {2, 3}}}, file_of({{"a.fc.weight", {2, 3}}, {"b.fc.weight", {2, 3}}})),
+              HasSubstr("did you mean 'a.fc.weight' [2,3]?"));
 }
 
 TEST(WeightNames, AModelsOwnGammaIsNotAnOldName) {
-  const std::vector<WantedWeight> wanted = {{"blocks.0.gamma", {8}},
-                                            {"blocks.0.norm.beta", {8}},
-                                            {"blocks.0.norm.weight", {8}},
-                                            {"head.bias", {4}}};
+  const std::vector<WantedWeight> wanted = {
+      {"blocks.0.gamma", {8}}, {"blocks.0.norm.beta", {8}}, {"blocks.0.norm.weight", {8}}, {"head.bias", {4}}};
   const WeightMatch own = matched(wanted, file_of(wanted), kPartial);
   EXPECT_EQ(own.sources.at("blocks.0.gamma"), "blocks.0.gamma");
   EXPECT_THAT(own.absent, IsEmpty());
@@ -211,18 +193,15 @@ TEST(WeightNames, AModelsOwnGammaIsNotAnOldName) {
                                               {"model.blocks.0.norm.gamma", {8}},
                                               {"model.head.beta", {4}}}),
                                      kPartial);
-  EXPECT_THAT(mapped.sources,
-              UnorderedElementsAre(Pair("blocks.0.gamma", "model.blocks.0.gamma"),
-                                   Pair("blocks.0.norm.beta", "model.blocks.0.norm.beta"),
-                                   Pair("blocks.0.norm.weight", "model.blocks.0.norm.gamma"),
-                                   Pair("head.bias", "model.head.beta")));
+  EXPECT_THAT(mapped.sources, UnorderedElementsAre(Pair("blocks.0.gamma", "model.blocks.0.gamma"),
+                                                   Pair("blocks.0.norm.beta", "model.blocks.0.norm.beta"),
+                                                   Pair("blocks.0.norm.weight", "model.blocks.0.norm.gamma"),
+                                                   Pair("head.bias", "model.head.beta")));
 }
 
 TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
   const WeightMatch match =
-      matched({{"decoder.layer.0.weight", {2, 3}},
-               {"encoder.layer.0.weight", {2, 3}},
-               {"head.weight", {2}}},
+      matched({{"decoder.layer.0.weight", {2, 3}}, {"encoder.layer.0.weight", {2, 3}}, {"head.weight", {2}}},
               file_of({{"layer.0.weight", {2, 3}}, {"head.weight", {2}}}), kPartial);
   EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("head.weight", "head.weight")));
   EXPECT_THAT(match.notes[0], HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names of the "
@@ -230,10 +209,9 @@ TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
 }
 
 TEST(WeightNames, OneNameThatEndsLikeAnotherIsNoPrefixOfTheWhole) {
-  const std::vector<WantedWeight> wanted = {
-      {"a", {2}}, {"b", {2}}, {"c", {2}}, {"auxiliary.head.weight", {2}}};
-  const WeightMatch match = matched(
-      wanted, file_of({{"a", {2}}, {"b", {2}}, {"c", {2}}, {"head.weight", {2}}}), kPartial);
+  const std::vector<WantedWeight> wanted = {{"a", {2}}, {"b", {2}}, {"c", {2}}, {"auxiliary.head.weight", {2}}};
+  const WeightMatch match =
+      matched(wanted, file_of({{"a", {2}}, {"b", {2}}, {"c", {2}}, {"head.weight", {2}}}), kPartial);
   EXPECT_THAT(match.absent, UnorderedElementsAre("auxiliary.head.weight"));
 }
 
@@ -244,10 +222,9 @@ TEST(WeightNames, AFileOfAnotherModelIsRefusedEvenInPart) {
 
 TEST(WeightNames, AMappedNameIsShownWithAShapeThatDiffers) {
   FileTensors file = file_of({{"wte.weight", {60, 8}}, {"ln_f.weight", {8}}});
-  EXPECT_THAT(
-      refusal({{"transformer.wte.weight", {50, 8}}, {"transformer.ln_f.weight", {8}}}, file),
-      HasSubstr("the model needs 'transformer.wte.weight' [50,8], but the file has "
-                "'wte.weight' [60,8]"));
+  EXPECT_THAT(refusal({{"transformer.wte.weight", {50, 8}}, {"transformer.ln_f.weight", {8}}}, file),
+              HasSubstr("the model needs 'transformer.wte.weight' [50,8], but the file has "
+                        "'wte.weight' [60,8]"));
 }
 
 TEST(WeightNames, OnlyWeightsThatAreUsedMustBeFloats) {

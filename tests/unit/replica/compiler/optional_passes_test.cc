@@ -19,13 +19,12 @@ using testing::config;
 using testing::dataset;
 using ::testing::HasSubstr;
 
-/// A job of two stages as the passes leave it where what the pass `refused` makes is not accepted;
-/// everything is where it is empty.
+/// A job of two stages as the passes leave it where what the pass `refused` makes is not accepted; everything is where
+/// it is empty.
 Result<Job> without(std::string_view refused, bool leaves_out) {
   proto::RunConfig job = config(2, 2);
   job.mutable_model()->set_name("gpt2");
-  for (const auto& [name, size] :
-       {std::pair{"layers", 4}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 32}}) {
+  for (const auto& [name, size] : {std::pair{"layers", 4}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 32}}) {
     (*job.mutable_model()->mutable_sizes())[name] = size;
   }
   proto::Dataset data = dataset();
@@ -58,8 +57,7 @@ TEST_P(OptionalPass, IsLeftOutWithANoteWhereItsProofFails) {
   const Result<Job> whole = without("", true);
   const Result<Job> job = without(GetParam(), true);
   ASSERT_TRUE(job) << job.error().message;
-  EXPECT_THAT(job->notes,
-              ::testing::Contains(HasSubstr(fmt::format("{} {}: planted", GetParam(), kLeftOut))));
+  EXPECT_THAT(job->notes, ::testing::Contains(HasSubstr(fmt::format("{} {}: planted", GetParam(), kLeftOut))));
   EXPECT_TRUE(to_text(job->graph) != to_text(whole->graph)) << "the pass does nothing in this job";
 }
 
@@ -69,8 +67,7 @@ TEST_P(OptionalPass, IsABugInStrictModeWhereItsProofFails) {
   EXPECT_EQ(job.error().code, ErrorCode::kBug);
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, OptionalPass,
-                         ::testing::Values("recomputation", "sharding", "locations", "outlining"),
+INSTANTIATE_TEST_SUITE_P(Passes, OptionalPass, ::testing::Values("recomputation", "sharding", "locations", "outlining"),
                          [](const auto& pass) { return std::string{pass.param}; });
 
 TEST(OptionalPasses, AreThoseWithoutWhichAJobHasTheSameResults) {
@@ -80,8 +77,8 @@ TEST(OptionalPasses, AreThoseWithoutWhichAJobHasTheSameResults) {
       names.push_back(pass.name);
     }
   }
-  EXPECT_THAT(names, ::testing::ElementsAre("background-exchange", "recomputation", "sharding",
-                                            "locations", "outlining"));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("background-exchange", "recomputation", "sharding", "locations", "outlining"));
 }
 
 TEST(OptionalPasses, CannotBeLeftOutOfACheck) {

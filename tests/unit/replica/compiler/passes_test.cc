@@ -19,9 +19,8 @@ const Pass& pass_of(std::string_view name) {
   return *std::ranges::find(all_passes(), name, &Pass::name);
 }
 
-/// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and
-/// update, and NAME.gradient or NAME.accumulator is the gradient of parameter NAME, with .1 that of
-/// another use.
+/// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and update, and
+/// NAME.gradient or NAME.accumulator is the gradient of parameter NAME, with .1 that of another use.
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
@@ -32,9 +31,7 @@ Job job_of(std::string_view text) {
     return job;
   }
   const auto index = static_cast<std::size_t>(train - job.graph.functions.begin());
-  const auto find = [&](const std::string& name) {
-    return job.graph.has(name) ? job.graph.find(name) : TensorId{0};
-  };
+  const auto find = [&](const std::string& name) { return job.graph.has(name) ? job.graph.find(name) : TensorId{0}; };
   job.training = TrainingStep{.begin = {index, 0},
                               .micro_batch = {index, 1},
                               .update = {index, 2},
@@ -70,8 +67,8 @@ std::string after(std::string_view name, std::string_view text, const CompileOpt
   }
   std::string lines;
   for (std::size_t t = 0; t < job.graph.tensors().size(); ++t) {
-    const bool is_new = t >= before.graph.tensors().size() ||
-                        job.graph.tensors()[t].type != before.graph.tensors()[t].type;
+    const bool is_new =
+        t >= before.graph.tensors().size() || job.graph.tensors()[t].type != before.graph.tensors()[t].type;
     if (is_new) {
       lines += job.graph.tensors()[t].name + " : " + to_text(job.graph.tensors()[t].type) + "\n";
     }
@@ -98,8 +95,7 @@ std::vector<Operation>& operations(Job& job, Place place) {
 
 /// Removes an operation, by kind.
 void remove(Job& job, Place place, std::string_view kind) {
-  EXPECT_EQ(std::erase_if(operations(job, place),
-                          [&](const Operation& operation) { return operation.kind == kind; }),
+  EXPECT_EQ(std::erase_if(operations(job, place), [&](const Operation& operation) { return operation.kind == kind; }),
             1);
 }
 
@@ -323,11 +319,10 @@ TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
 
   EXPECT_FALSE(job.graph.has("m.shard"));
   EXPECT_TRUE(job.graph.has("v.shard"));
-  EXPECT_THAT(job.locations, ::testing::ElementsAre("m: not sharded, add updates it as a whole",
-                                                    "v: sharded over 2 replicas"));
-  EXPECT_THAT(job.notes,
-              ::testing::Contains("memory.replicated-tensor-sharding: the state of add stays whole "
-                                  "on each replica, since it does not work on shards"));
+  EXPECT_THAT(job.locations,
+              ::testing::ElementsAre("m: not sharded, add updates it as a whole", "v: sharded over 2 replicas"));
+  EXPECT_THAT(job.notes, ::testing::Contains("memory.replicated-tensor-sharding: the state of add stays whole "
+                                             "on each replica, since it does not work on shards"));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
@@ -340,16 +335,13 @@ TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
 }
 
 TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
-  const auto take_another = [](Job& job) {
-    job.training->gradients[0].gradient = job.training->loss;
-  };
+  const auto take_another = [](Job& job) { job.training->gradients[0].gradient = job.training->loss; };
   EXPECT_THAT(verdict_on("differentiation", kForward, options(), take_another),
               HasSubstr("'loss' is not produced by the backward pass in its parameter's type"));
 }
 
 TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
-  EXPECT_EQ(after("accumulation", kBackward,
-                  options_with([](CompileOptions& o) { o.gradient_accumulation = 4; })),
+  EXPECT_EQ(after("accumulation", kBackward, options_with([](CompileOptions& o) { o.gradient_accumulation = 4; })),
             "w.accumulator : f32[2]\n"
             "function train\n"
             "repeat 1\n"
@@ -364,16 +356,15 @@ TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
 }
 
 TEST(Passes, AccumulationTakesAGradientAsSoonAsItIsMade) {
-  const std::string text = after(
-      "accumulation", kTied, options_with([](CompileOptions& o) { o.gradient_accumulation = 4; }));
+  const std::string text =
+      after("accumulation", kTied, options_with([](CompileOptions& o) { o.gradient_accumulation = 4; }));
   EXPECT_THAT(text, HasSubstr("w.accumulator = fill() shape=[2] value=0.0\n"
                               "w.accumulator.1 = fill() shape=[2] value=0.0\n"));
-  EXPECT_THAT(text,
-              HasSubstr("w.gradient = mul(x, y)\n"
-                        "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
-                        "x.gradient = mul(w.gradient, y)\n"
-                        "w.gradient.1 = mul(x.gradient, x)\n"
-                        "w.accumulator.1 = accumulate(w.accumulator.1, w.gradient.1) mean=0\n"));
+  EXPECT_THAT(text, HasSubstr("w.gradient = mul(x, y)\n"
+                              "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
+                              "x.gradient = mul(w.gradient, y)\n"
+                              "w.gradient.1 = mul(x.gradient, x)\n"
+                              "w.accumulator.1 = accumulate(w.accumulator.1, w.gradient.1) mean=0\n"));
 }
 
 TEST(Passes, AccumulationMustNotLetGradientsWait) {
@@ -421,8 +412,7 @@ TEST(Passes, ExchangeMustAddTheUsesInOrder) {
               HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
 }
 
-/// What the passes "accumulation" and "exchange" make of `kTied`, and the verdict on it after
-/// `damage`.
+/// What the passes "accumulation" and "exchange" make of `kTied`, and the verdict on it after `damage`.
 std::pair<std::string, Status> accumulated(const CompileOptions& options,
                                            const std::function<void(Job&)>& damage = {}) {
   Job job = job_of(kTied);
@@ -440,15 +430,12 @@ TEST(Passes, ExchangeAddsAccumulatorsInPlace) {
   const auto options = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
   const auto [text, verdict] = accumulated(options);
   EXPECT_TRUE(verdict);
-  EXPECT_THAT(text, HasSubstr("w.accumulator = accumulate(w.accumulator, w.gradient.1) mean=0\n"))
-      << "the first use's";
+  EXPECT_THAT(text, HasSubstr("w.accumulator = accumulate(w.accumulator, w.gradient.1) mean=0\n")) << "the first use's";
   EXPECT_THAT(text, HasSubstr("repeat 1\n"
                               "w.accumulator = accumulate(w.accumulator, w.accumulator.1) mean=0\n"
                               "w.accumulator, train.metrics = all_reduce("));
 
-  const auto mean = [](Job& job) {
-    operations(job, job.training->update)[0].attributes.set("mean", std::int64_t{1});
-  };
+  const auto mean = [](Job& job) { operations(job, job.training->update)[0].attributes.set("mean", std::int64_t{1}); };
   const auto twice = [](Job& job) {
     std::vector<Operation>& update = operations(job, job.training->update);
     update.insert(update.begin(), Operation{update[0]});
@@ -456,9 +443,8 @@ TEST(Passes, ExchangeAddsAccumulatorsInPlace) {
   for (const std::function<void(Job&)>& damage : {std::function{mean}, std::function{twice}}) {
     const Status refused = accumulated(options, damage).second;
     ASSERT_FALSE(refused);
-    EXPECT_THAT(
-        refused.error().message,
-        HasSubstr("'w.accumulator' is not the sum of the gradients of its parameter's uses"));
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("'w.accumulator' is not the sum of the gradients of its parameter's uses"));
   }
 }
 
@@ -467,8 +453,7 @@ TEST(Passes, ExchangeAddsStochasticallyRoundedAccumulatorsUnderANameOfItsOwn) {
     o.gradient_accumulation = 4;
     o.precision = {.half = true, .stochastic_rounding = true};
   });
-  EXPECT_THAT(accumulated(options).first,
-              HasSubstr("w.accumulator = add(w.accumulator.2, w.accumulator.1)\n"));
+  EXPECT_THAT(accumulated(options).first, HasSubstr("w.accumulator = add(w.accumulator.2, w.accumulator.1)\n"));
 }
 
 TEST(Passes, AccumulatorsAndTheirSumCanStayFloat) {
@@ -549,20 +534,19 @@ TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
 }
 
 TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
-  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
-                         [](Job& job) { remove(job, job.training->update, "sgd"); }),
-              HasSubstr("'w' is not updated exactly once per step"));
-  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
-                         [](Job& job) {
-                           operations(job, job.training->update)[0].outputs = {job.graph.find("w"),
-                                                                               job.graph.find("v")};
-                         }),
-              HasSubstr("'v' is not trained, yet is written"));
+  EXPECT_THAT(
+      verdict_on("update", kExchangedAndReady, options(), [](Job& job) { remove(job, job.training->update, "sgd"); }),
+      HasSubstr("'w' is not updated exactly once per step"));
+  EXPECT_THAT(
+      verdict_on("update", kExchangedAndReady, options(),
+                 [](Job& job) {
+                   operations(job, job.training->update)[0].outputs = {job.graph.find("w"), job.graph.find("v")};
+                 }),
+      HasSubstr("'v' is not trained, yet is written"));
 }
 
 TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
-  const auto from_host =
-      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  const auto from_host = options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
   const Job before = job_of(kBackward);
   Job job = before;
   ASSERT_TRUE(pass_of("initial-weights").run(from_host, job));
@@ -582,10 +566,8 @@ TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
   ASSERT_TRUE(pass_of("initial-weights").run(in_part, job));
   EXPECT_TRUE(pass_of("initial-weights").verify(in_part, before, job));
   EXPECT_THAT(to_text(job.graph), HasSubstr("running, w = stream_in() stream=\"weights\"\nv = "));
-  EXPECT_FALSE(
-      pass_of("initial-weights")
-          .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }),
-                  before, job));
+  EXPECT_FALSE(pass_of("initial-weights")
+                   .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }), before, job));
 }
 
 TEST(Passes, InitialWeightsThatMayBeOffTheChipComeOneByOne) {
@@ -607,15 +589,14 @@ TEST(Passes, InitialWeightsThatMayBeOffTheChipComeOneByOne) {
 }
 
 TEST(Passes, InitialWeightsMustSetUpEachOnce) {
-  const auto from_host =
-      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  const auto from_host = options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
   EXPECT_THAT(verdict_on("initial-weights", kBackward, from_host,
                          [](Job& job) { operations(job, job.graph.load())[0].outputs.pop_back(); }),
               HasSubstr("'w' does not come from the host"));
 }
 
-/// An inference job: z is normalised after a convolution with a bias, s after one whose result y2
-/// is read again, and u after none.
+/// An inference job: z is normalised after a convolution with a bias, s after one whose result y2 is read again, and u
+/// after none.
 constexpr std::string_view kNorms = R"(
     tensor x : f32[1,2,4,4]{nhwc} stream
     tensor w : f32[3,2,1,1] parameter
@@ -694,22 +675,19 @@ TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
                               "w, shift = fold_batch_norm(w, shift, scale, mean, variance, bias) "
                               "eps=0.1\n"
                               "function evaluate\n"));
-  EXPECT_THAT(
-      text, HasSubstr("x = stream_in() stream=\"test\"\n"
-                      "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
-                      "y2 = conv2d(z, w2) dilation"));
+  EXPECT_THAT(text, HasSubstr("x = stream_in() stream=\"test\"\n"
+                              "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
+                              "y2 = conv2d(z, w2) dilation"));
   EXPECT_EQ(job.notes,
-            std::vector<std::string>{
-                "model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
-                "them; the others do not follow a convolution whose result they alone read"});
+            std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
+                                     "them; the others do not follow a convolution whose result they alone read"});
 }
 
 TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {
   const auto with = [](std::string_view operand) {
     Job job = inference_of(kNorms);
     operations(job, *job.evaluation)
-        .push_back(
-            {"stream_out", {job.graph.find(operand)}, {}, {{"stream", std::string{"outputs"}}}});
+        .push_back({"stream_out", {job.graph.find(operand)}, {}, {{"stream", std::string{"outputs"}}}});
     EXPECT_TRUE(pass_of("batch-norm-folding").run(folding(), job));
     return to_text(job.graph).find("fold_batch_norm") != std::string::npos;
   };
@@ -736,38 +714,31 @@ TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
 TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
   EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
               HasSubstr("0 folds, but 1 operations less"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) {
-                operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance");
-              }),
+  EXPECT_THAT(verdict_on_folded(
+                  [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
               HasSubstr("'w' is folded with another norm's operands"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) {
-                operations(job, job.graph.load()).back().attributes.set("eps", 0.2);
-              }),
+  EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, job.graph.load()).back().attributes.set("eps", 0.2); }),
               HasSubstr("'w' is folded with another norm's operands"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) {
-                operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias");
-              }),
-              HasSubstr("'w' is folded, but its norm was not its convolution's"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) {
-                operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2});
-              }),
+  EXPECT_THAT(
+      verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias"); }),
+      HasSubstr("'w' is folded, but its norm was not its convolution's"));
+  EXPECT_THAT(verdict_on_folded(
+                  [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
               HasSubstr("'w' is folded with another norm's operands"));
   EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
               HasSubstr("1 folds, but 2 operations changed"));
 }
 
 TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
-  const std::string text = after("precision", kForward,
-                                 options_with([](CompileOptions& o) { o.precision.half = true; }));
+  const std::string text =
+      after("precision", kForward, options_with([](CompileOptions& o) { o.precision.half = true; }));
   EXPECT_EQ(text.substr(0, text.find("function")), "w : f16[2]\ny : f16[2]\n");
 }
 
 TEST(Passes, PrecisionMustLeaveStreamsAlone) {
-  EXPECT_THAT(
-      verdict_on("precision", kForward,
-                 options_with([](CompileOptions& o) { o.precision.half = true; }),
-                 [](Job& job) { job.graph.set_data_type(job.graph.find("x"), DataType::kF16); }),
-      HasSubstr("'x' must stay float32"));
+  EXPECT_THAT(verdict_on("precision", kForward, options_with([](CompileOptions& o) { o.precision.half = true; }),
+                         [](Job& job) { job.graph.set_data_type(job.graph.find("x"), DataType::kF16); }),
+              HasSubstr("'x' must stay float32"));
 }
 
 TEST(Passes, AModelWithoutWeightsNeedsNoneFromTheHost) {
@@ -798,9 +769,8 @@ TEST(Passes, PipelineMustCallEveryPart) {
                          [](Job& job) {
                            Function& train = job.graph.functions.at(job.training->begin.function);
                            for (Region& region : train.regions) {
-                             std::erase_if(region.operations, [](const Operation& operation) {
-                               return operation.kind == "call";
-                             });
+                             std::erase_if(region.operations,
+                                           [](const Operation& operation) { return operation.kind == "call"; });
                            }
                          }),
               HasSubstr("pass pipeline: nothing calls forward.0"));
@@ -827,8 +797,7 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
   const auto buckets = options_with([](CompileOptions& o) { o.gradient_bucket = Bytes{1}; });
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) {
-                           operations(job, job.training->micro_batch).back().inputs = {
-                               job.graph.find("w.gradient")};
+                           operations(job, job.training->micro_batch).back().inputs = {job.graph.find("w.gradient")};
                          }),
               HasSubstr("'w.gradient' is used while it travels, by relu"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
@@ -864,21 +833,15 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
               HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
   EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: no such operation"));
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
-  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),
-              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""), HasSubstr("all_reduce takes reduction="));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),
               HasSubstr("all_reduce takes reduction="));
-  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"),
-              HasSubstr("all_reduce takes reduction="));
-  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""),
-              HasSubstr("each in place"));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"), HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""), HasSubstr("each in place"));
   EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
   EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
-  EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
-                       "i = initialise() constant=0.0"),
-            "");
-  EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
-                         "i = initialise() normal=1.0"),
+  EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() constant=0.0"), "");
+  EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() normal=1.0"),
               HasSubstr("only constant for integers"));
 }
 

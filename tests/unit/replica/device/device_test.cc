@@ -28,8 +28,8 @@ TEST(Device, HasTheChipsPublishedMemoryAndPeakRate) {
   for (const Published& published : kPublished) {
     const Device d = *find_device(published.name);
     EXPECT_EQ(d.capacity(), published.memory) << published.name;
-    EXPECT_NEAR(static_cast<double>(d.tiles * d.macs_per_cycle_f32) * 2 * d.clock_hz / 1e12,
-                published.tflops, published.tolerance)
+    EXPECT_NEAR(static_cast<double>(d.tiles * d.macs_per_cycle_f32) * 2 * d.clock_hz / 1e12, published.tflops,
+                published.tolerance)
         << published.name;
   }
 }
@@ -51,13 +51,11 @@ TEST(Device, HasEveryNumber) {
     EXPECT_GT(d.sync_cycles, Cycles{0}) << name;
     EXPECT_GT(d.link_sync_cycles, Cycles{0}) << name;
     for (const std::int64_t rate :
-         {d.macs_per_cycle_f32, d.macs_per_cycle_f16, d.macs_per_cycle_f16_f16,
-          d.vector_f32_per_cycle, d.vector_f16_per_cycle, d.load_bytes_per_cycle,
-          d.exchange_bytes_per_cycle}) {
+         {d.macs_per_cycle_f32, d.macs_per_cycle_f16, d.macs_per_cycle_f16_f16, d.vector_f32_per_cycle,
+          d.vector_f16_per_cycle, d.load_bytes_per_cycle, d.exchange_bytes_per_cycle}) {
       EXPECT_GT(rate, 0) << name;
     }
-    for (const double rate :
-         {d.link_bytes_per_second, d.gateway_bytes_per_second, d.host_bytes_per_second}) {
+    for (const double rate : {d.link_bytes_per_second, d.gateway_bytes_per_second, d.host_bytes_per_second}) {
       EXPECT_GT(rate, 0) << name;
     }
   }
@@ -73,8 +71,7 @@ TEST(Device, NamesTheOthersWhenItDoesNotExist) {
 
 TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
   const Device mk2 = *find_device("mk2");
-  // 1472 tiles x 16 MAC per cycle: 1,000 cycles of arithmetic; 8 B per cycle and tile: 10 of
-  // memory.
+  // 1472 tiles x 16 MAC per cycle: 1,000 cycles of arithmetic; 8 B per cycle and tile: 10 of memory.
   const Work arithmetic{.macs = 1472LL * 16 * 1000,
                         .vector_flops = 0,
                         .memory_traffic = Bytes{1472LL * 8 * 10},
@@ -138,8 +135,7 @@ TEST(LinkRoute, PassesIpusThatExistOverLinksThatExistAndIsAsLongOnTheWayBack) {
         EXPECT_EQ(route.back(), to);
         EXPECT_EQ(route.size(), link_route(to, from, ipus).size());
         // The pairs between both ends, and one crossing where the rails differ.
-        const auto pairs = static_cast<std::size_t>(
-            std::abs(static_cast<int>(from / 2) - static_cast<int>(to / 2)));
+        const auto pairs = static_cast<std::size_t>(std::abs(static_cast<int>(from / 2) - static_cast<int>(to / 2)));
         EXPECT_EQ(route.size(), 1 + pairs + (from % 2 != to % 2 ? 1 : 0));
         for (std::size_t hop = 1; hop < route.size(); ++hop) {
           const std::uint32_t a = std::min(route[hop - 1], route[hop]);

@@ -31,9 +31,8 @@ class DeviceMemoryTest : public ::testing::Test {
   Program program_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(128);
   std::vector<std::byte> streaming_ = std::vector<std::byte>(32);
-  DeviceMemory memory_{
-      program_,
-      {Arena({bytes_.data(), 64}), Arena({bytes_.data() + 64, 64}), Arena({}), Arena(streaming_)}};
+  DeviceMemory memory_{program_,
+                       {Arena({bytes_.data(), 64}), Arena({bytes_.data() + 64, 64}), Arena({}), Arena(streaming_)}};
 };
 
 TEST_F(DeviceMemoryTest, KnowsTheHighestByteInUseOfEachIpu) {

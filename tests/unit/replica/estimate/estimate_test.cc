@@ -79,8 +79,8 @@ TEST(Guide, CountsParametersByItsTable) {
   EXPECT_EQ(guide::embeddings(30'522, 1'024), 31'254'528);
 }
 
-// Sections 3.4.4 and 3.4.5 on small numbers: 5 * 3 gradients; 10 + 2 + 4 + 24 backpropagation
-// variables; in training (10 + 2 + 15 + 24 + 40) * 2 bytes, 24 of the 91 numbers a second time.
+// Sections 3.4.4 and 3.4.5 on small numbers: 5 * 3 gradients; 10 + 2 + 4 + 24 backpropagation variables; in training
+// (10 + 2 + 15 + 24 + 40) * 2 bytes, 24 of the 91 numbers a second time.
 TEST(Guide, TotalsAreThoseThatArePrinted) {
   const guide::Counts counts{.weights = 10,
                              .biases = 2,
@@ -116,9 +116,8 @@ TEST(Estimate, OfResNetHasItsConvolutionsFirst) {
   EXPECT_EQ(e.kinds[0].blocks, 53);
   EXPECT_EQ(e.kinds[0].weights, 23'454'912);
   EXPECT_EQ(e.kinds[0].biases, 0);
-  // The "11.1 M activations" of Radosavovic et al., "On network design spaces", 2019: outputs of
-  // convolutions. By hand 802,816 + (2,007,040 + 2,408,448) + (1,304,576 + 1,806,336) + (652,288 +
-  // 1,505,280) + (326,144 + 301,056).
+  // The "11.1 M activations" of Radosavovic et al., "On network design spaces", 2019: outputs of convolutions. By hand
+  // 802,816 + (2,007,040 + 2,408,448) + (1,304,576 + 1,806,336) + (652,288 + 1,505,280) + (326,144 + 301,056).
   EXPECT_EQ(e.kinds[0].activations, 11'113'984);
   EXPECT_EQ(kind(e, BlockKind::kDense).parameters(), 2'049'000);
   EXPECT_EQ(kind(e, BlockKind::kBatchNorm).parameters(), 53'120);
@@ -192,8 +191,8 @@ TEST(Estimate, KnowsGroupNormalisation) {
   }
 }
 
-// By hand: images 784; conv1 and relu1 25,088 each; pool1 6,272; conv2 and relu2 12,544 each; pool2
-// 3,136; fc1 and relu3 128 each; fc2 10. The flattening moves elements only.
+// By hand: images 784; conv1 and relu1 25,088 each; pool1 6,272; conv2 and relu2 12,544 each; pool2 3,136; fc1 and
+// relu3 128 each; fc2 10. The flattening moves elements only.
 TEST(Estimate, CountsTheActivationsOfASample) {
   for (const std::uint32_t batch : {1U, 5U, 16U}) {
     const Estimate e = estimate_of(job_of("small-cnn", batch), testing::dataset());
@@ -232,8 +231,8 @@ TEST(Estimate, HasTheTypesOfTheJob) {
   EXPECT_EQ(estimate_of(job, testing::dataset()).kept->gradients, Bytes{4 * kParameters});
 }
 
-// The backward pass reads, of a sample: the images as floats (conv1's weight), conv1 (relu1's
-// gradient or its output, pool1), and so on. Bytes that the table's formula gives are more.
+// The backward pass reads, of a sample: the images as floats (conv1's weight), conv1 (relu1's gradient or its output,
+// pool1), and so on. Bytes that the table's formula gives are more.
 TEST(Estimate, KeepsWhatTheBackwardPassReads) {
   const Estimate e = estimate_of(job_of("small-cnn", 4), testing::dataset());
 
@@ -316,8 +315,8 @@ Answer ask(const proto::EstimateQuestion& question) {
   return answer_inquiry({"--estimate"}, stream);
 }
 
-proto::EstimateQuestion question_of(
-    const std::vector<std::pair<std::string, proto::RunConfig>>& jobs, const proto::Dataset& data) {
+proto::EstimateQuestion question_of(const std::vector<std::pair<std::string, proto::RunConfig>>& jobs,
+                                    const proto::Dataset& data) {
   proto::EstimateQuestion question;
   for (const auto& [value, config] : jobs) {
     proto::EstimatedJob& job = *question.add_jobs();
@@ -339,8 +338,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(EstimateQuestion, IsAnsweredIn80Columns) {
   for (const char* model : {"small-cnn", "resnet50", "bert-large", "gpt2-xl"}) {
-    proto::EstimateQuestion question =
-        question_of({{"", job_of(model)}}, dataset_for(*find_model(model)));
+    proto::EstimateQuestion question = question_of({{"", job_of(model)}}, dataset_for(*find_model(model)));
     question.set_by_layer(true);
     const Answer answer = ask(question);
     ASSERT_TRUE(answer.status) << answer.status.error().message;
@@ -351,8 +349,7 @@ TEST(EstimateQuestion, IsAnsweredIn80Columns) {
 }
 
 TEST(EstimateQuestion, OfACompiledJobHasItsPeakBeside) {
-  proto::EstimateQuestion question =
-      question_of({{"", job_of("small-cnn", 16)}}, testing::dataset());
+  proto::EstimateQuestion question = question_of({{"", job_of("small-cnn", 16)}}, testing::dataset());
   EXPECT_THAT(ask(question).text, ::testing::Not(HasSubstr("# compiled")));
   question.set_compile(true);
 
@@ -360,14 +357,12 @@ TEST(EstimateQuestion, OfACompiledJobHasItsPeakBeside) {
 
   EXPECT_THAT(text, HasSubstr("\n# compiled\nIPU 0 memory   "));
   EXPECT_THAT(text, HasSubstr(" peak of 897.0 MiB, "));
-  EXPECT_THAT(text,
-              ::testing::ContainsRegex("\nestimated      .*; the compiler needs .* % more\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\nestimated      .*; the compiler needs .* % more\n"));
 }
 
 TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
   proto::RunConfig job = job_of("small-cnn", 16);
-  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
-              ::testing::Not(HasSubstr("Not counted")));
+  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text, ::testing::Not(HasSubstr("Not counted")));
   job.mutable_topology()->set_num_replicas(4);
   job.mutable_memory()->set_optimizer_state("off-chip");
   job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
@@ -379,8 +374,7 @@ TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
                         "  memory.replicated-tensor-sharding\n"
                         "  pipeline.recomputation\n"));
   job.set_inference(true);
-  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
-              ::testing::Not(HasSubstr("Not counted")))
+  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text, ::testing::Not(HasSubstr("Not counted")))
       << "there is nothing of them in inference";
 }
 

@@ -44,8 +44,7 @@ TEST(GraphText, NamesTheLineAtFault) {
 
 TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_THAT(parse_graph("tensor x : f33[2] stream").error().message, HasSubstr("f33[2]"));
-  EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message,
-              HasSubstr("'hero' is not a role"));
+  EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message, HasSubstr("'hero' is not a role"));
   EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("before any function"));
   EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("not a repeat count"));
   EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
@@ -210,15 +209,12 @@ TEST(VerifyGraph, FollowsCalls) {
   EXPECT_TRUE(verify_graph(*parse_graph(text)));
 
   Graph swapped = *parse_graph(text);
-  std::swap(swapped.functions[0].regions[0].operations[0],
-            swapped.functions[0].regions[0].operations[1]);
-  EXPECT_EQ(verify_graph(swapped).error().message,
-            "function read: relu reads before anything writes 'x'");
+  std::swap(swapped.functions[0].regions[0].operations[0], swapped.functions[0].regions[0].operations[1]);
+  EXPECT_EQ(verify_graph(swapped).error().message, "function read: relu reads before anything writes 'x'");
 
   Graph nobody = *parse_graph(text);
   nobody.functions[1].name = "other";
-  EXPECT_EQ(verify_graph(nobody).error().message,
-            "function train: calls 'read', which is not another function");
+  EXPECT_EQ(verify_graph(nobody).error().message, "function train: calls 'read', which is not another function");
 }
 
 }  // namespace

@@ -18,9 +18,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 /// A folder with the files of /proc and /sys that a case needs.
 class HostMemoryTest : public ::testing::Test {
  protected:
-  void write(const std::string& path, const std::string& text) const {
-    (void)folder_.write(path.substr(1), text);
-  }
+  void write(const std::string& path, const std::string& text) const { (void)folder_.write(path.substr(1), text); }
 
   /// 24 GiB are free on the machine.
   void machine() const {
@@ -52,8 +50,7 @@ TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
   write("/sys/fs/cgroup/pod/container/memory.current", std::to_string(kGiB) + "\n");
   write("/sys/fs/cgroup/pod/memory.max", std::to_string(8 * kGiB) + "\n");
   write("/sys/fs/cgroup/pod/memory.current", std::to_string(5 * kGiB) + "\n");
-  write("/sys/fs/cgroup/pod/memory.stat",
-        "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\n");
+  write("/sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\n");
 
   EXPECT_EQ(free_memory(root_)->bytes, Bytes{5 * kGiB});
   EXPECT_EQ(free_memory(root_)->source, "memory.max of control group /pod");
@@ -109,10 +106,8 @@ TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
   EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(refused.error().message,
               AllOf(HasSubstr("5 replicas on host node1 need"), HasSubstr("5,368,709,120 B"),
-                    HasSubstr("4,294,967,296 B"), HasSubstr("memory.max of control group /job"),
-                    HasSubstr("-H")));
-  EXPECT_EQ(refused.error().facts.shortage,
-            (Shortage{.needed = Bytes{5 * kGiB}, .had = Bytes{4 * kGiB}}));
+                    HasSubstr("4,294,967,296 B"), HasSubstr("memory.max of control group /job"), HasSubstr("-H")));
+  EXPECT_EQ(refused.error().facts.shortage, (Shortage{.needed = Bytes{5 * kGiB}, .had = Bytes{4 * kGiB}}));
 }
 
 TEST(HostMemory, CountsTheCopyOfACheckpoint) {

@@ -48,8 +48,7 @@ TEST(TcpLinks, CountWhatThisProcessSendsToEachMachine) {
   const auto segments = [] {
     const auto links = tcp_links();
     const auto link = std::ranges::find(links, "127.0.0.3", &proto::TcpLink::peer);
-    return link == links.end() || link->local() != "127.0.0.2" ? -1
-                                                               : static_cast<int>(link->segments());
+    return link == links.end() || link->local() != "127.0.0.2" ? -1 : static_cast<int>(link->segments());
   };
   EXPECT_EQ(segments(), -1);
   for (const Socket& client : clients) {

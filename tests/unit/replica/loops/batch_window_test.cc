@@ -20,8 +20,7 @@ class Counting final : public HostStream {
  public:
   Result<HostBatch> next() override {
     const auto value = static_cast<char>(10 * given);
-    return HostBatch{given++,
-                     {std::string(4, value), std::string(4, static_cast<char>(value + 1))}};
+    return HostBatch{given++, {std::string(4, value), std::string(4, static_cast<char>(value + 1))}};
   }
 
   std::uint64_t given = 0;
@@ -32,8 +31,7 @@ class Rows final : public HostStream {
  public:
   Result<HostBatch> next() override {
     const auto first = static_cast<char>(2 * given);
-    return HostBatch{given++,
-                     {std::string(4, first) + std::string(4, static_cast<char>(first + 1))}};
+    return HostBatch{given++, {std::string(4, first) + std::string(4, static_cast<char>(first + 1))}};
   }
 
   std::uint64_t given = 0;
@@ -68,8 +66,8 @@ Program program_of_batches(std::uint32_t tensors) {
 class BatchWindowTest : public ::testing::Test {
  protected:
   /// What the tensors of a part hold afterwards: each one's first byte.
-  Result<std::vector<int>> take(BatchWindow& window, std::uint64_t micro_batch,
-                                std::vector<std::uint32_t> fields, std::size_t tensors) {
+  Result<std::vector<int>> take(BatchWindow& window, std::uint64_t micro_batch, std::vector<std::uint32_t> fields,
+                                std::size_t tensors) {
     std::vector<std::array<std::byte, 4>> bytes(tensors);
     std::vector<HostTensor> parts;
     for (auto& b : bytes) {
@@ -124,8 +122,7 @@ TEST_F(BatchWindowTest, GoesOnWithTheNextBatchInTheNextRun) {
 }
 
 TEST_F(BatchWindowTest, RefusesABatchWithMoreOrFewerTensors) {
-  const auto refusal = [&](const Program& program, std::vector<std::uint32_t> fields,
-                           std::size_t tensors) {
+  const auto refusal = [&](const Program& program, std::vector<std::uint32_t> fields, std::size_t tensors) {
     BatchWindow window(program, JobStream::kTrain, source_);
     window.begin();
     const auto taken = take(window, 0, std::move(fields), tensors);
@@ -137,10 +134,8 @@ TEST_F(BatchWindowTest, RefusesABatchWithMoreOrFewerTensors) {
             "batch 0 of the data server has 2 tensors, but the model takes 3; serve it the dataset "
             "of this job");
   EXPECT_THAT(refusal(program_of_batches(1), {}, 1), HasSubstr("2 tensors, but the model takes 1"));
-  EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1),
-              HasSubstr("2 tensors, but the model takes 1"));
-  EXPECT_THAT(refusal(program_of({{0}, {2, 1}}), {0}, 1),
-              HasSubstr("2 tensors, but the model takes 3"));
+  EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1), HasSubstr("2 tensors, but the model takes 1"));
+  EXPECT_THAT(refusal(program_of({{0}, {2, 1}}), {0}, 1), HasSubstr("2 tensors, but the model takes 3"));
 }
 
 TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
@@ -152,8 +147,7 @@ TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
   const Status refused = window.write({0, tensors, {}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kData);
-  EXPECT_EQ(refused.error().message,
-            "batch 0 of the data server: tensor 't' has 4 B, but the model takes 5 B (u8[5])");
+  EXPECT_EQ(refused.error().message, "batch 0 of the data server: tensor 't' has 4 B, but the model takes 5 B (u8[5])");
 }
 
 TEST(BatchWindow, FetchesAheadOfItsReaders) {

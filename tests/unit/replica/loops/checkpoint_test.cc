@@ -40,9 +40,7 @@ class Checkpoints {
    public:
     Store(Checkpoints& all, std::uint32_t replica) : all_(all), replica_(replica) {}
 
-    [[nodiscard]] bool is_due(std::uint64_t step) const override {
-      return all_.every_ > 0 && step % all_.every_ == 0;
-    }
+    [[nodiscard]] bool is_due(std::uint64_t step) const override { return all_.every_ > 0 && step % all_.every_ == 0; }
     std::optional<std::span<std::byte>> begin(proto::StatePart part, bool /*is_last*/) override {
       if (all_.left_out_.contains(part.host().step())) {
         return std::nullopt;
@@ -81,8 +79,7 @@ class Checkpoints {
     }
     for (const proto::StateSlice& slice : part.slices()) {
       const std::string& name = part.variables(static_cast<int>(slice.variable())).name();
-      stored.variables.at(name).replace(slice.offset(), slice.bytes(),
-                                        bytes.substr(0, slice.bytes()));
+      stored.variables.at(name).replace(slice.offset(), slice.bytes(), bytes.substr(0, slice.bytes()));
       bytes.remove_prefix(slice.bytes());
       stored.missing -= slice.bytes();
     }
@@ -117,11 +114,9 @@ class Source final : public CheckpointSource {
 Program compiled(const proto::RunConfig& job) {
   CompileOptions options = *compile_options(job, dataset());
   if (job.training().loss_scaling() == 0) {
-    options.forward = [plain = options.forward](Builder& builder,
-                                                const std::vector<TensorId>& inputs, bool t) {
+    options.forward = [plain = options.forward](Builder& builder, const std::vector<TensorId>& inputs, bool t) {
       ModelOutputs outputs = plain(builder, inputs, t);
-      const TensorId factor =
-          builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 64.0}}, "large");
+      const TensorId factor = builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 64.0}}, "large");
       outputs.loss = builder.add_one("mul", {outputs.loss, factor}, {}, "large-loss");
       return outputs;
     };
@@ -156,16 +151,15 @@ Outcome resume(const proto::RunConfig& job, const Stored& stored) {
   EXPECT_EQ(stored.missing, 0U);
   EXPECT_EQ(stored.came.size(), stored.parts);
   Source source(stored);
-  return run_program(job, compiled(job), {}, kToTheEnd,
-                     {.store = nullptr, .state = &source, .resume = stored.host});
+  return run_program(job, compiled(job), {}, kToTheEnd, {.store = nullptr, .state = &source, .resume = stored.host});
 }
 
 /// Checkpoints after every step, and from each of them the job goes on.
 void expect_to_go_on_from_each(const proto::RunConfig& job) {
   const Outcome whole = run_program(job, compiled(job));
   Checkpoints checkpoints(1);
-  const Outcome stored = run_program(job, compiled(job), {}, kToTheEnd,
-                                     {.store = [&](auto r) { return checkpoints.store(r); }});
+  const Outcome stored =
+      run_program(job, compiled(job), {}, kToTheEnd, {.store = [&](auto r) { return checkpoints.store(r); }});
   expect_equal(stored, whole);  // Taking them changes nothing.
   ASSERT_EQ(checkpoints.stored().size(), job.training().steps());
   EXPECT_EQ(whole.results[0].skipped_steps > 0, job.training().loss_scaling() == 0);
@@ -192,8 +186,7 @@ TEST(Checkpoint, IsLeftOutWhereTheOneBeforeIsStillOnItsWay) {
   const proto::RunConfig job = job_of(2);
   Checkpoints checkpoints(1);
   checkpoints.leave_out(2);
-  run_program(job, compiled(job), {}, kToTheEnd,
-              {.store = [&](auto r) { return checkpoints.store(r); }});
+  run_program(job, compiled(job), {}, kToTheEnd, {.store = [&](auto r) { return checkpoints.store(r); }});
   EXPECT_EQ(checkpoints.stored().size(), job.training().steps() - 1);
   EXPECT_FALSE(checkpoints.stored().contains(2));
 }
@@ -243,15 +236,14 @@ TEST(Checkpoint, OfADrainedJobIsThatOfItsLastWholeStepWithTheEvaluationThatIsDue
        {parts - 1, parts, parts + 1, parts + batches - 1, parts + batches, parts + batches + 3}) {
     SCOPED_TRACE(last_part);
     Checkpoints checkpoints(0);
-    const Outcome drained = run_program(job, compiled(job), {}, last_part,
-                                        {.store = [&](auto r) { return checkpoints.store(r); }});
+    const Outcome drained =
+        run_program(job, compiled(job), {}, last_part, {.store = [&](auto r) { return checkpoints.store(r); }});
     ASSERT_EQ(checkpoints.stored().size(), 1U);
     const Stored& stored = checkpoints.stored().begin()->second;
     const bool in_evaluation = last_part >= parts && last_part < parts + batches;
     EXPECT_EQ(stored.host.step(), last_part < parts ? epoch - 1 : epoch);
     EXPECT_EQ(stored.host.evaluation_due(), in_evaluation);
-    EXPECT_EQ(stored.host.metric_rows(),
-              drained.records[0].steps.size() + drained.records[0].evaluations.size());
+    EXPECT_EQ(stored.host.metric_rows(), drained.records[0].steps.size() + drained.records[0].evaluations.size());
     const Outcome resumed = resume(job, stored);
     expect_equal(resumed, whole);
     EXPECT_EQ(drained.records[0].evaluations.size() + resumed.records[0].evaluations.size(), 2U);
@@ -261,8 +253,7 @@ TEST(Checkpoint, OfADrainedJobIsThatOfItsLastWholeStepWithTheEvaluationThatIsDue
 TEST(Checkpoint, OfAnotherJobIsRefused) {
   Checkpoints checkpoints(1);
   const proto::RunConfig job = job_of(1);
-  run_program(job, compiled(job), {}, kToTheEnd,
-              {.store = [&](auto r) { return checkpoints.store(r); }});
+  run_program(job, compiled(job), {}, kToTheEnd, {.store = [&](auto r) { return checkpoints.store(r); }});
   proto::RunConfig other = job;
   set_optimizer(other, "adam");
   Source source(checkpoints.stored().begin()->second);
@@ -272,16 +263,14 @@ TEST(Checkpoint, OfAnotherJobIsRefused) {
   Progress progress;
   const HostWeights none;
   const Program program = compiled(other);
-  TrainingLoop loop(program, *training,
-                    {.communicator = (*world)->communicator(ReplicaId{0}),
-                     .progress = progress,
-                     .reporter = nullptr,
-                     .initial_weights = none,
-                     .streams =
-                         [](JobStream, std::uint64_t first) {
-                           return std::make_unique<SampleStream>(0, 64, 0, 1, 2, first);
-                         },
-                     .state = &source});
+  TrainingLoop loop(
+      program, *training,
+      {.communicator = (*world)->communicator(ReplicaId{0}),
+       .progress = progress,
+       .reporter = nullptr,
+       .initial_weights = none,
+       .streams = [](JobStream, std::uint64_t first) { return std::make_unique<SampleStream>(0, 64, 0, 1, 2, first); },
+       .state = &source});
   const auto result = loop.run();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::kData);

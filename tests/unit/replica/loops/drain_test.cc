@@ -5,13 +5,11 @@ namespace poprun::testing::drain_test {
 namespace {
 
 /// Normalised images and a classifier: running statistics change with every micro-batch.
-ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
-                               bool training) {
+ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs, bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
   x = layers::batch_norm(builder, "bn", x, training);
   x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+  const auto outputs = builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
   return {outputs[0], outputs[1], outputs[2]};
 }
 
@@ -78,8 +76,7 @@ TEST(Drain, LeavesNothingOfAHalfStepInPoisonedMemoryEither) {
 /// Asked to stop after the parts that have begun.
 class AskedToStop final : public ProgressSink {
  public:
-  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
-                std::string_view /*activity*/) override {}
+  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/, std::string_view /*activity*/) override {}
   void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
   void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
   [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return !asked_ && ++begun_ != 0; }

@@ -60,8 +60,7 @@ TEST(Training, FirstStepAgreesWithTheNaiveNetwork) {
     }
     ASSERT_EQ(w0.size(), gradient.size());
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      ASSERT_NEAR(static_cast<double>(w0[i]) - static_cast<double>(w1[i]), gradient[i],
-                  1e-4 * largest)
+      ASSERT_NEAR(static_cast<double>(w0[i]) - static_cast<double>(w1[i]), gradient[i], 1e-4 * largest)
           << name << "[" << i << "]";
     }
   }
@@ -117,9 +116,7 @@ TEST(Training, NamesTheOptimisersThereAre) {
 
   const std::string message = compile(*compile_options(job, dataset())).error().message;
 
-  EXPECT_THAT(
-      message,
-      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; available: "));
+  EXPECT_THAT(message, HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; available: "));
   for (const Optimizer& optimizer : all_optimizers()) {
     EXPECT_THAT(message, HasSubstr(optimizer.name()));
   }
@@ -186,8 +183,7 @@ TEST(Training, StartsFromGivenWeights) {
   const Outcome first = run(job);
   HostWeights weights;
   for (const auto& [name, values] : first.records[0].tensors) {
-    weights[name].assign(reinterpret_cast<const char*>(values.data()),
-                         values.size() * sizeof(float));
+    weights[name].assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
   job.mutable_training()->set_learning_rate(1e-30);
 
@@ -201,9 +197,8 @@ TEST(Training, DeviceTimeIsTheProgramsCost) {
   };
 
   EXPECT_GT(cycles("train"), 0);
-  EXPECT_EQ(
-      outcome.results[0].device_time.count(),
-      3 * cycles("train") + cycles("evaluate_begin") + cycles("evaluate") + cycles("evaluate_end"));
+  EXPECT_EQ(outcome.results[0].device_time.count(),
+            3 * cycles("train") + cycles("evaluate_begin") + cycles("evaluate") + cycles("evaluate_end"));
 }
 
 TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
@@ -211,17 +206,14 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
   job.mutable_training()->set_steps(1);
   job.mutable_training()->set_learning_rate(1e-30);
 
-  const Outcome outcome =
-      run(job, {}, kToTheEnd, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
-        TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
-        x = layers::conv2d(
-            builder, "conv", x,
-            {.channels = 512, .kernel = 5, .stride = 5, .bias = false, .kaiming_normal = true});
-        x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
-        const auto outputs =
-            builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
-        return ModelOutputs{outputs[0], outputs[1], outputs[2]};
-      });
+  const Outcome outcome = run(job, {}, kToTheEnd, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+    TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+    x = layers::conv2d(builder, "conv", x,
+                       {.channels = 512, .kernel = 5, .stride = 5, .bias = false, .kaiming_normal = true});
+    x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+    const auto outputs = builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+    return ModelOutputs{outputs[0], outputs[1], outputs[2]};
+  });
 
   const std::vector<float>& w = outcome.records[0].tensors.at("conv.weight");
   const double expected = std::sqrt(2.0 / (512 * 25));
@@ -242,13 +234,11 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
 }
 
 /// A model with batch normalisation of the images and a classifier.
-ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
-                               bool training) {
+ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs, bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
   x = layers::batch_norm(builder, "bn", x, training);
   x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+  const auto outputs = builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
   return {outputs[0], outputs[1], outputs[2]};
 }
 
@@ -304,8 +294,7 @@ TEST(WeightDecay, LeavesAloneWhatIsExempt) {
   // The first step's gradients are those without decay.
   const auto none = decayed(0, "");
   const auto all = decayed(0.1, "");
-  for (const auto& [pattern, is_exempt] :
-       std::map<std::string, std::function<bool(const std::string&)>>{
+  for (const auto& [pattern, is_exempt] : std::map<std::string, std::function<bool(const std::string&)>>{
            {"vectors", [](const std::string& name) { return name.ends_with(".bias"); }},
            {"^conv2", [](const std::string& name) { return name.starts_with("conv2"); }}}) {
     SCOPED_TRACE(pattern);
@@ -333,21 +322,19 @@ TEST(Buffers, StartFromGivenWeights) {
   const Outcome first = run(job, {}, kToTheEnd, normalising_model);
   HostWeights weights;
   for (const auto& [name, values] : first.records[0].tensors) {
-    weights[name].assign(reinterpret_cast<const char*>(values.data()),
-                         values.size() * sizeof(float));
+    weights[name].assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
   job.mutable_training()->set_steps(1);
 
   const Outcome second = run(job, weights, kToTheEnd, normalising_model);
 
-  // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first
-  // run's first step.
+  // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first run's first step.
   job.mutable_training()->set_steps(1);
   const Outcome fresh = run(job, {}, kToTheEnd, normalising_model);
-  EXPECT_NEAR(second.records[0].tensors.at("bn.running_mean")[0],
-              0.9F * first.records[0].tensors.at("bn.running_mean")[0] +
-                  fresh.records[0].tensors.at("bn.running_mean")[0],
-              1e-6);
+  EXPECT_NEAR(
+      second.records[0].tensors.at("bn.running_mean")[0],
+      0.9F * first.records[0].tensors.at("bn.running_mean")[0] + fresh.records[0].tensors.at("bn.running_mean")[0],
+      1e-6);
 }
 
 TEST(Buffers, AreReadAndNotWrittenInEvaluation) {
@@ -410,8 +397,7 @@ TEST(LearningRate, FallsByStepsAfterTheWarmUp) {
 }
 
 TEST(LearningRate, RefusesAStepWithoutItsLength) {
-  EXPECT_THAT(LearningRate::make(schedule("step")).error().message,
-              HasSubstr("needs training.schedule-steps > 0"));
+  EXPECT_THAT(LearningRate::make(schedule("step")).error().message, HasSubstr("needs training.schedule-steps > 0"));
 }
 
 TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {
@@ -424,8 +410,7 @@ TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {
 }
 
 TEST(Training, ClipsTheGradientToTheNorm) {
-  // One step of plain SGD at rate 1 moves the weights by the gradient, which must have the given
-  // norm.
+  // One step of plain SGD at rate 1 moves the weights by the gradient, which must have the given norm.
   proto::RunConfig job = config(2, 4);
   job.mutable_training()->set_steps(1);
   job.mutable_training()->set_gradient_accumulation(2);
@@ -477,8 +462,7 @@ TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
     const TensorId a = builder.variable("a", type, Role::kParameter, {});
     const TensorId b = builder.variable("b", type, Role::kParameter, {});
     const TensorId sum = builder.add_one("add", {a, b}, {}, "sum");
-    const auto outputs =
-        builder.add("softmax_cross_entropy", {sum, inputs[1]}, {}, {"loss", "correct", "count"});
+    const auto outputs = builder.add("softmax_cross_entropy", {sum, inputs[1]}, {}, {"loss", "correct", "count"});
     return ModelOutputs{outputs[0], outputs[1], outputs[2]};
   };
 
@@ -510,9 +494,8 @@ TEST(Compile, SaysWhatEachIpuHolds) {
   const auto program = compile(*compile_options(job, dataset()));
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(), ::testing::ElementsAre(
-                                    "stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
-                                    "stage 1 on IPU 1: fc2, 1,290 parameters"));
+  EXPECT_THAT(program->notes(), ::testing::ElementsAre("stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
+                                                       "stage 1 on IPU 1: fc2, 1,290 parameters"));
 }
 
 /// Dumps everything of step 2.
@@ -552,8 +535,7 @@ TEST(Dump, HasWeightsBeforeAndAfterTheStep) {
   const auto& dumps = outcome.records[0].dumps;
   EXPECT_EQ(dumps.at(2).at("fc2.weight.updated"), dumps.at(3).at("fc2.weight"));
   EXPECT_NE(dumps.at(2).at("fc2.weight"), dumps.at(3).at("fc2.weight"));
-  EXPECT_EQ(dumps.at(3).at("fc2.weight.updated").floats(),
-            outcome.records[0].tensors.at("fc2.weight"));
+  EXPECT_EQ(dumps.at(3).at("fc2.weight.updated").floats(), outcome.records[0].tensors.at("fc2.weight"));
   EXPECT_EQ(dumps.at(3).size(), 2U);
 }
 
@@ -599,8 +581,7 @@ BrokenOff break_off(const proto::RunConfig& job) {
                      .reporter = &record,
                      .initial_weights = none,
                      .streams = [&](JobStream /*stream*/, std::uint64_t /*first*/) {
-                       return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, 0, 1,
-                                                             job.data().micro_batch_size());
+                       return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, 0, 1, job.data().micro_batch_size());
                      }});
   const auto result = loop.run();
   EXPECT_FALSE(result);
@@ -612,8 +593,7 @@ void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
   EXPECT_EQ(outcome.error.code, ErrorCode::kData);
   EXPECT_THAT(outcome.error.message, HasSubstr("of '" + name + "' "));
   ASSERT_TRUE(outcome.dump.contains(name));
-  EXPECT_TRUE(std::ranges::any_of(outcome.dump.at(name).floats(),
-                                  [](float value) { return !std::isfinite(value); }));
+  EXPECT_TRUE(std::ranges::any_of(outcome.dump.at(name).floats(), [](float value) { return !std::isfinite(value); }));
 }
 
 /// A rate so high that the weights after step 1 are finite but the results of step 2 are not.

@@ -30,10 +30,8 @@ TEST(MachineOperations, AreAllStepsButExecuteAndRepeat) {
   for (int i = 0; i < kinds->field_count(); ++i) {
     const auto kind = static_cast<proto::Step::KindCase>(kinds->field(i)->number());
     const bool machine =
-        std::ranges::find(all_machine_operations(), kind, &MachineOperation::step) !=
-        all_machine_operations().end();
-    EXPECT_EQ(machine, kind != proto::Step::kExecute && kind != proto::Step::kRepeat)
-        << kinds->field(i)->name();
+        std::ranges::find(all_machine_operations(), kind, &MachineOperation::step) != all_machine_operations().end();
+    EXPECT_EQ(machine, kind != proto::Step::kExecute && kind != proto::Step::kRepeat) << kinds->field(i)->name();
   }
 }
 
@@ -62,13 +60,10 @@ TEST(MachineOperations, StandInGraphsAsTheirHeadersSay) {
   EXPECT_EQ(text_of(Initialise{a, {}}), "a = initialise() constant=0.0");
   EXPECT_EQ(text_of(StreamIn{"train", {a, b}}), "a, b = stream_in() stream=\"train\"");
   EXPECT_EQ(text_of(StreamOut{"step", {a}}), "stream_out(a) stream=\"step\"");
-  EXPECT_EQ(text_of(AllReduce{Reduction::kMean, false, {a, b}}),
-            "a, b = all_reduce(a, b) reduction=\"mean\"");
-  EXPECT_EQ(text_of(AllReduce{Reduction::kMax, true, {b}}),
-            "b = all_reduce(b) background=1 reduction=\"max\"");
+  EXPECT_EQ(text_of(AllReduce{Reduction::kMean, false, {a, b}}), "a, b = all_reduce(a, b) reduction=\"mean\"");
+  EXPECT_EQ(text_of(AllReduce{Reduction::kMax, true, {b}}), "b = all_reduce(b) background=1 reduction=\"max\"");
   EXPECT_EQ(text_of(AwaitAllReduces{{a, b}}), "a, b = await_all_reduces(a, b)");
-  EXPECT_EQ(text_of(StreamIn{"train", {a, b}, {2, 0}}),
-            "a, b = stream_in() fields=[2,0] stream=\"train\"");
+  EXPECT_EQ(text_of(StreamIn{"train", {a, b}, {2, 0}}), "a, b = stream_in() fields=[2,0] stream=\"train\"");
   EXPECT_EQ(text_of(Call{"f", 3}), "call() function=\"f\" micro_batch=3");
   EXPECT_EQ(text_of(Copy{{a}, {b}}), "b = copy(a)");
   const TensorId stash{2};
@@ -131,10 +126,8 @@ TEST(MachineOperations, SayWhatTheirStepsReadAndWrite) {
 }
 
 TEST(MachineOperations, ReduceInTheBackgroundOnTheLinks) {
-  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, false, {TensorId{0}}}.operation()).links(),
-            proto::LINKS_IN_ORDER);
-  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, true, {TensorId{0}}}.operation()).links(),
-            proto::LINKS_BACKGROUND);
+  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, false, {TensorId{0}}}.operation()).links(), proto::LINKS_IN_ORDER);
+  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, true, {TensorId{0}}}.operation()).links(), proto::LINKS_BACKGROUND);
   EXPECT_EQ(lowered(AwaitAllReduces{{TensorId{0}}}.operation()).links(), proto::LINKS_AWAITED);
 }
 
@@ -146,9 +139,7 @@ TEST(OffChipTransfers, AreHostStreamsAndCopiesToAndFromStreamingMemory) {
   const TensorId b{1};
   const TensorId stash{2};
   const TensorId remote{3};
-  const auto direction = [&](const Operation& operation) {
-    return off_chip_transfer(graph, operation).direction;
-  };
+  const auto direction = [&](const Operation& operation) { return off_chip_transfer(graph, operation).direction; };
   const OffChipTransfer in = off_chip_transfer(graph, StreamIn{"train", {a, b, a}}.operation());
   EXPECT_EQ(in.direction, proto::TRANSFER_IN);
   EXPECT_EQ(in.bytes_on(0), Bytes{32});
@@ -156,8 +147,7 @@ TEST(OffChipTransfers, AreHostStreamsAndCopiesToAndFromStreamingMemory) {
   EXPECT_EQ(in.bytes_on(2), Bytes{0});
   EXPECT_EQ(in.most(), Bytes{32});
   EXPECT_EQ(direction(StreamOut{"step", {a}}.operation()), proto::TRANSFER_OUT);
-  const OffChipTransfer load =
-      off_chip_transfer(graph, Copy{{remote, remote}, {a, a}, {0, 1}}.operation());
+  const OffChipTransfer load = off_chip_transfer(graph, Copy{{remote, remote}, {a, a}, {0, 1}}.operation());
   EXPECT_EQ(load.direction, proto::TRANSFER_IN);
   EXPECT_EQ(load.most(), Bytes{32}) << "entries, not the remote buffer";
   EXPECT_EQ(direction(Copy{{a}, {remote}, {}, {2}}.operation()), proto::TRANSFER_OUT);

@@ -63,8 +63,7 @@ TEST(DataFit, ClassifiersSayWhichImagesTheyNeed) {
   EXPECT_THAT(complaint("mlp", {{{"images", "i32[4,20]"}, {"labels", "i32[4]"}}, 10, {}}),
               AllOf(HasSubstr("or features [N,F]"), HasSubstr("has i32[4,20]")));
   EXPECT_THAT(complaint("mlp", {{{"tokens", "i32[4,20]"}, {"labels", "i32[4,20]"}}, 10, {}}),
-              AllOf(HasSubstr("needs images, but the dataset has tokens, labels"),
-                    HasSubstr("fashion-mnist")));
+              AllOf(HasSubstr("needs images, but the dataset has tokens, labels"), HasSubstr("fashion-mnist")));
 }
 
 TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
@@ -73,35 +72,29 @@ TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
                 AllOf(HasSubstr("needs labels i32[4], one per item"), HasSubstr("has i32[4,10]")));
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}}, 10, {}}),
                 HasSubstr("needs labels, but the dataset has images"));
-    EXPECT_THAT(
-        complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 9}}}),
-        AllOf(HasSubstr("model.classes = 9"), HasSubstr("labels up to 9")));
-    EXPECT_TRUE(
-        build(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 1000}}}));
+    EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 9}}}),
+                AllOf(HasSubstr("model.classes = 9"), HasSubstr("labels up to 9")));
+    EXPECT_TRUE(build(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 1000}}}));
   }
 }
 
 TEST(DataFit, LanguageModelsSayThatTheirVocabularyIsTooSmall) {
   const Data data = {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,6]"}}, 51, kTiny};
-  EXPECT_THAT(complaint("gpt2", data),
-              AllOf(HasSubstr("tokens up to 50"), HasSubstr("set model.vocabulary = 51")));
+  EXPECT_THAT(complaint("gpt2", data), AllOf(HasSubstr("tokens up to 50"), HasSubstr("set model.vocabulary = 51")));
 }
 
 TEST(DataFit, BertTakesLabelsOfEveryTokenWithAnAttentionMaskOnly) {
   Data data = {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,6]"}}, 50, kTiny};
-  EXPECT_THAT(complaint("bert-base", data),
-              AllOf(HasSubstr("needs positions"), HasSubstr("data.task = masked-lm")));
+  EXPECT_THAT(complaint("bert-base", data), AllOf(HasSubstr("needs positions"), HasSubstr("data.task = masked-lm")));
   data.tensors.emplace_back("attention_mask", "i32[2,6]");
   EXPECT_TRUE(build("bert-base", data));
   data.tensors.back().second = "i32[2,5]";
-  EXPECT_THAT(complaint("bert-base", data),
-              AllOf(HasSubstr("attention_mask i32[2,6]"), HasSubstr("has i32[2,5]")));
+  EXPECT_THAT(complaint("bert-base", data), AllOf(HasSubstr("attention_mask i32[2,6]"), HasSubstr("has i32[2,5]")));
 }
 
 TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
-  EXPECT_THAT(
-      complaint("gpt2", {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,1]"}}, 50, kTiny}),
-      AllOf(HasSubstr("needs labels i32[2,6]"), HasSubstr("check that data.task = next-token")));
+  EXPECT_THAT(complaint("gpt2", {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,1]"}}, 50, kTiny}),
+              AllOf(HasSubstr("needs labels i32[2,6]"), HasSubstr("check that data.task = next-token")));
   EXPECT_THAT(complaint("gpt2", {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, kTiny}),
               AllOf(HasSubstr("needs tokens"), HasSubstr("text:FILE")));
   EXPECT_THAT(complaint("gpt2", {{{"tokens", "f32[2,6]"}, {"labels", "i32[2,6]"}}, 50, kTiny}),

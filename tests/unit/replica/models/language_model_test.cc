@@ -22,8 +22,8 @@ const std::map<std::string, std::int64_t> kTiny = {
 /// A model on made-up inputs, two sequences of `T` tokens, by default six.
 class Built {
  public:
-  explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {},
-                 std::int64_t T = 6, double dropout = 0) {
+  explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {}, std::int64_t T = 6,
+                 double dropout = 0) {
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, {1, 0}, "");
     const Result<Model> model = find_model(name);
@@ -33,8 +33,7 @@ class Built {
     inputs.dropout = dropout;
     const auto add = [&](const std::string& input, Shape shape) {
       inputs.names.push_back(input);
-      inputs.tensors.push_back(
-          graph.add_tensor({input, {DataType::kI32, std::move(shape), {}}, Role::kStream}));
+      inputs.tensors.push_back(graph.add_tensor({input, {DataType::kI32, std::move(shape), {}}, Role::kStream}));
     };
     add("tokens", {2, T});
     if (name.starts_with("gpt2")) {
@@ -111,9 +110,8 @@ TEST(LanguageModels, RefuseSequencesLongerThanTheirPositions) {
   for (const std::string name : {"gpt2", "bert-base"}) {
     const Built built(name, kTiny, 7);
     ASSERT_FALSE(built.status);
-    EXPECT_THAT(built.status.error().message,
-                HasSubstr("sequences of 7 tokens, but the model has positions for 6; set "
-                          "model.sequence-length = 7"));
+    EXPECT_THAT(built.status.error().message, HasSubstr("sequences of 7 tokens, but the model has positions for 6; set "
+                                                        "model.sequence-length = 7"));
   }
 }
 
@@ -122,8 +120,7 @@ TEST(LanguageModels, RefuseHeadsThatDoNotDivide) {
   sizes["heads"] = 3;
   const Built built("gpt2", sizes);
   ASSERT_FALSE(built.status);
-  EXPECT_THAT(built.status.error().message,
-              HasSubstr("model.heads = 3 does not divide model.hidden = 8"));
+  EXPECT_THAT(built.status.error().message, HasSubstr("model.heads = 3 does not divide model.hidden = 8"));
 }
 
 TEST(Models, RefuseSizesThatTheyDoNotHave) {
@@ -139,8 +136,7 @@ TEST(Models, RefuseSizesThatTheyDoNotHave) {
 }
 
 /// The logits of a tiny model for given tokens, with the same parameters every time.
-std::vector<float> logits_of(const Built& built, const std::string& name,
-                             const std::vector<std::int32_t>& tokens) {
+std::vector<float> logits_of(const Built& built, const std::string& name, const std::vector<std::int32_t>& tokens) {
   GraphRunner runner(built.graph);
   std::mt19937 random(71);
   std::normal_distribution<float> normal(0.0F, 0.3F);
@@ -177,10 +173,8 @@ TEST(Gpt2, SeesNoLaterToken) {
 TEST(Bert, SeesEveryTokenOfItsOwnSequence) {
   const Built built("bert-base", kTiny);
   ASSERT_TRUE(built.status) << built.status.error().message;
-  const auto one =
-      logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
-  const auto other =
-      logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 6});
+  const auto one = logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
+  const auto other = logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 6});
   // Positions are all 0 here, with three masks per sequence.
   EXPECT_FALSE(std::equal(one.begin(), one.begin() + 33, other.begin()));
   EXPECT_TRUE(std::equal(one.begin() + 33, one.end(), other.begin() + 33));

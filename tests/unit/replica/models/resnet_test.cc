@@ -1,5 +1,4 @@
-/// The ResNet family: torchvision's parameters, and a block's step against the definition in
-/// double.
+/// The ResNet family: torchvision's parameters, and a block's step against the definition in double.
 
 #include "replica/models/layers/resnet.h"
 
@@ -56,8 +55,7 @@ TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, {1, 0}, "");
-    const TensorId images =
-        graph.add_tensor({"images", {DataType::kU8, {2, 3, 64, 64}, {}}, Role::kStream});
+    const TensorId images = graph.add_tensor({"images", {DataType::kU8, {2, 3, 64, 64}, {}}, Role::kStream});
     const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
     model.build(builder, {.names = {"images", "labels"},
                           .tensors = {images, labels},
@@ -137,8 +135,7 @@ class NaiveNet {
   }
 
  private:
-  Images block(const std::string& name, const Images& x, int width, int channels, int stride,
-               int groups) {
+  Images block(const std::string& name, const Images& x, int width, int channels, int stride, int groups) {
     Images y;
     if (groups == 0) {  // A basic block.
       y = relu(norm(name + ".bn1", conv(name + ".conv1", x, channels, 3, stride, 1)));
@@ -149,9 +146,7 @@ class NaiveNet {
       y = norm(name + ".bn3", conv(name + ".conv3", y, channels, 1, 1, 1));
     }
     const Images shortcut =
-        x.C == channels
-            ? x
-            : norm(name + ".downsample.1", conv(name + ".downsample.0", x, channels, 1, stride, 1));
+        x.C == channels ? x : norm(name + ".downsample.1", conv(name + ".downsample.0", x, channels, 1, stride, 1));
     for (std::size_t i = 0; i < y.values.size(); ++i) {
       y.values[i] += shortcut.values[i];
     }
@@ -172,8 +167,7 @@ class NaiveNet {
         if (h >= 0 && h < x.H && v >= 0 && v < x.W) {
           const int channel = o / (O / groups) * C + tap / (S * S);
           y.values[static_cast<std::size_t>(k)] +=
-              x.values[x.at(k / (y.W * y.H * O), channel, h, v)] *
-              w[static_cast<std::size_t>(o * C * S * S + tap)];
+              x.values[x.at(k / (y.W * y.H * O), channel, h, v)] * w[static_cast<std::size_t>(o * C * S * S + tap)];
         }
       }
     }
@@ -223,31 +217,23 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
   void SetUp() override {
     graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph_, {1, 0}, "");
-    x_ = graph_.add_tensor(
-        {"x", {DataType::kF32, {kN, kC, kS, kS}, Layout::kChannelsLast}, Role::kStream});
-    dy_ = graph_.add_tensor(
-        {"dy", {DataType::kF32, {kN, 16, 3, 3}, Layout::kChannelsLast}, Role::kStream});
+    x_ = graph_.add_tensor({"x", {DataType::kF32, {kN, kC, kS, kS}, Layout::kChannelsLast}, Role::kStream});
+    dy_ = graph_.add_tensor({"dy", {DataType::kF32, {kN, 16, 3, 3}, Layout::kChannelsLast}, Role::kStream});
     const auto block = [&](const std::string& name, TensorId x, std::int64_t stride) {
-      return GetParam() == kBasic
-                 ? layers::basic_block(builder, name, x, 16, stride, {})
-                 : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), {});
+      return GetParam() == kBasic ? layers::basic_block(builder, name, x, 16, stride, {})
+                                  : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), {});
     };
     const TensorId y = block("b1", block("b0", x_, 2), 1);
     // sum(dy * y) as a linear layer of one row, weighed by dy.
     const std::int64_t all = kN * 16 * 3 * 3;
     const auto row = [&](TensorId id, const char* name) {
-      return builder.add_one(
-          "reshape", {id}, {{"shape", Shape{1, all}}, {"layout", std::string{"row-major"}}}, name);
+      return builder.add_one("reshape", {id}, {{"shape", Shape{1, all}}, {"layout", std::string{"row-major"}}}, name);
     };
-    const TensorId zero =
-        builder.add_one("fill", {}, {{"shape", Shape{1}}, {"value", 0.0}}, "zero");
-    const TensorId sum =
-        builder.add_one("linear", {row(y, "y.row"), row(dy_, "dy.row"), zero}, {}, "sum");
-    loss_ = builder.add_one("reshape", {sum},
-                            {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
-    auto gradients = differentiate(
-        builder,
-        {{loss_, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
+    const TensorId zero = builder.add_one("fill", {}, {{"shape", Shape{1}}, {"value", 0.0}}, "zero");
+    const TensorId sum = builder.add_one("linear", {row(y, "y.row"), row(dy_, "dy.row"), zero}, {}, "sum");
+    loss_ = builder.add_one("reshape", {sum}, {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
+    auto gradients =
+        differentiate(builder, {{loss_, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
     ASSERT_TRUE(gradients) << gradients.error().message;
     gradients_ = *gradients;
     operations_ = builder.operations();
@@ -260,10 +246,8 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
       const Tensor& tensor = graph_.tensors()[t];
       if (tensor.role == Role::kParameter || tensor.role == Role::kStream) {
-        const bool scale =
-            tensor.name.find("bn") != std::string::npos && tensor.name.ends_with(".weight");
-        std::ranges::generate(runner.floats(TensorId{t}),
-                              [&] { return uniform(random) + (scale ? 2.0F : 0.0F); });
+        const bool scale = tensor.name.find("bn") != std::string::npos && tensor.name.ends_with(".weight");
+        std::ranges::generate(runner.floats(TensorId{t}), [&] { return uniform(random) + (scale ? 2.0F : 0.0F); });
         const auto values = runner.floats(TensorId{t});
         naive_.weights[tensor.name].assign(values.begin(), values.end());
       }
@@ -322,8 +306,7 @@ TEST_P(TwoBlocks, StepAgreesWithTheDefinitionInDouble) {
     }
     EXPECT_GT(largest, 0.01) << name;
     for (std::size_t i = 0; i < g.size(); i += 1 + g.size() / 16) {
-      EXPECT_NEAR(g[i], difference(naive_.weights.at(name)[i]), 1e-4 * largest)
-          << name << "[" << i << "]";
+      EXPECT_NEAR(g[i], difference(naive_.weights.at(name)[i]), 1e-4 * largest) << name << "[" << i << "]";
     }
   }
 }

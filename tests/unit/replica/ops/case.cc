@@ -66,9 +66,9 @@ Array drawn(const Input& input, double scale, std::uint32_t seed) {
 
 Array::Array(Shape of_shape, double value)
     : shape(std::move(of_shape)),
-      values(static_cast<std::size_t>(
-                 std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{})),
-             value) {}
+      values(
+          static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{})),
+          value) {}
 
 std::size_t Array::offset(const Shape& index) const {
   std::int64_t at = 0;
@@ -100,8 +100,8 @@ void for_each_index(const Shape& shape, const std::function<void(const Shape&)>&
   }
 }
 
-Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes,
-            std::size_t by, const Array& dy) {
+Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes, std::size_t by,
+            const Array& dy) {
   const auto loss = [&](const Arrays& at) {
     const Array y = definition(at, attributes)[0];
     return std::inner_product(y.values.begin(), y.values.end(), dy.values.begin(), 0.0);

@@ -9,9 +9,9 @@
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 
-/// The material for tests of an operator: uses of it, and a definition in double precision that
-/// shares no code with the product. half_test.cc compares the operator in half precision with the
-/// definition, gradient_test.cc its gradient with differences of the definition.
+/// The material for tests of an operator: uses of it, and a definition in double precision that shares no code with the
+/// product. half_test.cc compares the operator in half precision with the definition, gradient_test.cc its gradient
+/// with differences of the definition.
 namespace poprun::testing {
 
 /// A tensor in double precision, row-major whatever the operator's layout.
@@ -39,16 +39,15 @@ using Definition = std::function<Arrays(const Arrays&, const Attributes&)>;
 /// Calls visit(index) for every element, row-major.
 void for_each_index(const Shape& shape, const std::function<void(const Shape&)>& visit);
 
-/// The gradient of sum(dy * output 0) with respect to input `by`, by central differences of the
-/// definition.
-Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes,
-            std::size_t by, const Array& dy);
+/// The gradient of sum(dy * output 0) with respect to input `by`, by central differences of the definition.
+Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes, std::size_t by,
+            const Array& dy);
 
 /// KIND_gradient(inputs..., dy) of KIND(inputs...), with respect to its first `count` inputs.
 Definition gradient_of(Definition definition, std::size_t count = 1);
 
-/// One input of a case: drawn at random from [low, high] with distinct elements, or given. Inputs
-/// that are float32 in half precision (statistics and scalars) have no gradient.
+/// One input of a case: drawn at random from [low, high] with distinct elements, or given. Inputs that are float32 in
+/// half precision (statistics and scalars) have no gradient.
 struct Input {
   TensorType type;
   double low = -1;
@@ -63,17 +62,17 @@ Input scalar(double value);                                       ///< float32.
 Input indices(Shape shape, std::vector<double> values);           ///< int32.
 Input given(Input input, std::vector<double> values);
 
-/// How far float32 arithmetic may be from the definition before the result is rounded to half:
-/// `relative` to the result (the library's functions are exact to some 1e-6), plus `terms`
-/// roundings of the largest result, for sums in which numbers cancel.
+/// How far float32 arithmetic may be from the definition before the result is rounded to half: `relative` to the result
+/// (the library's functions are exact to some 1e-6), plus `terms` roundings of the largest result, for sums in which
+/// numbers cancel.
 struct Error {
   double relative = 0x1p-19;
   double terms = 1;
 };
 constexpr Error kExact{0, 0};
 
-/// Powers of two by which drawn float16 inputs are multiplied, so that results are normal, partly
-/// subnormal, or partly infinite.
+/// Powers of two by which drawn float16 inputs are multiplied, so that results are normal, partly subnormal, or partly
+/// infinite.
 using Scales = std::vector<double>;
 inline const Scales kUsual = {1};
 inline const Scales kAll = {1, 0x1p-13, 0x1p+15};

@@ -1,8 +1,7 @@
 /// Every operator's gradient against its definition in double, in all its cases.
 ///
-/// Compares one number per input x: how fast L = sum(dy * y) grows along a random direction v, once
-/// by the operator's gradient face, sum(dx * v), and once by the definition, (L(x + h v) - L(x - h
-/// v)) / 2h.
+/// Compares one number per input x: how fast L = sum(dy * y) grows along a random direction v, once by the operator's
+/// gradient face, sum(dx * v), and once by the definition, (L(x + h v) - L(x - h v)) / 2h.
 
 #include <algorithm>
 #include <cmath>
@@ -29,9 +28,7 @@ double sum_of_products(const Array& a, const Array& b) {
 class Use {
  public:
   explicit Use(const Case& c)
-      : case_(c),
-        probe_(c.kind, types_of(c), c.attributes, output_count(c)),
-        runner_(probe_.graph()) {
+      : case_(c), probe_(c.kind, types_of(c), c.attributes, output_count(c)), runner_(probe_.graph()) {
     runner_.moment = kMoment;
     const Arrays drawn = inputs_of(c, 1);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
@@ -48,8 +45,7 @@ class Use {
     return gradient ? stored(*gradient) : Array(inputs_[i].shape);
   }
 
-  /// Growth of L along `direction` of input i, by differences of the definition. Not finite if the
-  /// definition is not.
+  /// Growth of L along `direction` of input i, by differences of the definition. Not finite if the definition is not.
   [[nodiscard]] double growth(std::size_t i, const Array& direction) {
     double largest = 0;
     for (const double x : inputs_[i].values) {

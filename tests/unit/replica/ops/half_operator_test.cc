@@ -1,9 +1,9 @@
 /// Every operator in half precision, against its definition in double.
 ///
-/// Requirement: a result is a float32 computation of the definition on the stored inputs, rounded
-/// to float16 once. So it lies between the roundings of (exact - error) and (exact + error), where
-/// error is that of float32 arithmetic (Case::error). This is tighter than any number of half
-/// steps, and determines what saturates to infinity and what is subnormal.
+/// Requirement: a result is a float32 computation of the definition on the stored inputs, rounded to float16 once. So
+/// it lies between the roundings of (exact - error) and (exact + error), where error is that of float32 arithmetic
+/// (Case::error). This is tighter than any number of half steps, and determines what saturates to infinity and what is
+/// subnormal.
 
 #include <algorithm>
 #include <cmath>
@@ -101,8 +101,7 @@ struct Interval {
 };
 
 /// The allowed values of an output, element by element.
-std::vector<Interval> intervals(const Array& exact, const Error& error, DataType type,
-                                bool at_random) {
+std::vector<Interval> intervals(const Array& exact, const Error& error, DataType type, bool at_random) {
   double largest = 0;
   for (const double x : exact.values) {
     largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
@@ -119,8 +118,7 @@ std::vector<Interval> intervals(const Array& exact, const Error& error, DataType
 class Use {
  public:
   /// With `wide`, results are float32, as in a float job.
-  Use(const Case& c, const Attributes& more, const Arrays& inputs, bool wide = false)
-      : case_(c), wide_(wide) {
+  Use(const Case& c, const Attributes& more, const Arrays& inputs, bool wide = false) : case_(c), wide_(wide) {
     signature_.attributes = c.attributes;
     for (const Input& input : c.inputs) {
       signature_.inputs.push_back(input.type);
@@ -132,8 +130,7 @@ class Use {
     }
     kernel_ = prepare_kernel(op, signature_);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      put(inputs_.emplace_back(signature_.inputs[i].bytes()).bytes(), signature_.inputs[i],
-          inputs[i]);
+      put(inputs_.emplace_back(signature_.inputs[i].bytes()).bytes(), signature_.inputs[i], inputs[i]);
     }
     for (const TensorType& type : signature_.outputs) {
       outputs_.emplace_back(type.bytes());
@@ -166,13 +163,9 @@ class Use {
 
   [[nodiscard]] const Signature& signature() const { return signature_; }
   [[nodiscard]] const std::vector<TensorType>& types() const { return signature_.outputs; }
-  [[nodiscard]] Array output(std::size_t k) {
-    return get(output_buffer(k).bytes(), signature_.outputs[k]);
-  }
+  [[nodiscard]] Array output(std::size_t k) { return get(output_buffer(k).bytes(), signature_.outputs[k]); }
   [[nodiscard]] std::vector<std::byte> input_bytes(std::size_t i) { return inputs_[i].copy(); }
-  [[nodiscard]] std::vector<std::byte> output_bytes(std::size_t k) {
-    return output_buffer(k).copy();
-  }
+  [[nodiscard]] std::vector<std::byte> output_bytes(std::size_t k) { return output_buffer(k).copy(); }
 
   /// The inputs as stored.
   [[nodiscard]] Arrays stored_inputs() {
@@ -196,8 +189,7 @@ class Use {
     for (std::size_t k = 0; k < stored.size(); ++k) {
       if (k < case_.in_place.size()) {
         stored[k] = signature_.inputs[case_.in_place[k]];
-      } else if (!wide_ && stored[k].data == DataType::kF32 && k < op.statistics_from &&
-                 !stored[k].shape.empty()) {
+      } else if (!wide_ && stored[k].data == DataType::kF32 && k < op.statistics_from && !stored[k].shape.empty()) {
         stored[k].data = DataType::kF16;
       }
     }
@@ -226,14 +218,14 @@ void expect_within(const Array& got, const std::vector<Interval>& wanted, const 
   for (std::size_t i = 0; i < wanted.size() && shown < 3; ++i) {
     if (!wanted[i].holds(got.values[i])) {
       ++shown;
-      ADD_FAILURE() << what << ", element " << i << ": " << got.values[i] << " is not in ["
-                    << wanted[i].low << ", " << wanted[i].high << "]";
+      ADD_FAILURE() << what << ", element " << i << ": " << got.values[i] << " is not in [" << wanted[i].low << ", "
+                    << wanted[i].high << "]";
     }
   }
 }
 
-/// Runs a use whose exact results on these inputs are `exact`. If nothing is updated in place, runs
-/// it again, since kernels keep no state.
+/// Runs a use whose exact results on these inputs are `exact`. If nothing is updated in place, runs it again, since
+/// kernels keep no state.
 void check(Use use, const Arrays& exact, const Error& error, bool at_random, bool again) {
   ASSERT_EQ(use.types().size(), exact.size());
   std::vector<std::vector<std::byte>> first;
@@ -267,8 +259,8 @@ Array cut(const Array& whole, std::int64_t axis, std::int64_t begin, std::int64_
   return part;
 }
 
-/// Checks a sum of products in kPartials rounded pieces: takes each piece's definition, rounds both
-/// ends of its allowed range, and sums those.
+/// Checks a sum of products in kPartials rounded pieces: takes each piece's definition, rounds both ends of its allowed
+/// range, and sums those.
 void check_partials(const Case& c, const std::vector<std::int64_t>& axes) {
   Use use(c, {{"partials", std::string{"half"}}}, inputs_of(c, 1));
   const Arrays whole = use.stored_inputs();
@@ -310,8 +302,7 @@ void check_partials(const Case& c, const std::vector<std::int64_t>& axes) {
 }
 
 bool touches_half(const Case& c) {
-  return std::ranges::any_of(c.inputs,
-                             [](const Input& i) { return i.type.data == DataType::kF16; }) ||
+  return std::ranges::any_of(c.inputs, [](const Input& i) { return i.type.data == DataType::kF16; }) ||
          c.inputs.empty() || c.inputs[0].type.data != DataType::kF32;
 }
 
@@ -330,8 +321,7 @@ TEST_P(HalfOperator, ComputesInFloatAndRoundsOnce) {
       for (const bool at_random : {false, true}) {
         SCOPED_TRACE(c.kind + " " + to_text(c.attributes) + " times " + std::to_string(scale) +
                      (at_random ? " at random" : ""));
-        const Attributes how =
-            at_random ? Attributes{{"stochastic", std::string{"t"}}} : Attributes{};
+        const Attributes how = at_random ? Attributes{{"stochastic", std::string{"t"}}} : Attributes{};
         check(Use(c, how, inputs), exact, c.error, at_random, c.in_place.empty());
       }
     }
@@ -339,8 +329,7 @@ TEST_P(HalfOperator, ComputesInFloatAndRoundsOnce) {
 }
 
 /// The bytes of every output of a use that runs at that moment.
-std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case& c,
-                                               const Attributes& more) {
+std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case& c, const Attributes& more) {
   Use use(c, more, inputs_of(c, 1));
   use.run(moment);
   std::vector<std::vector<std::byte>> results;
@@ -399,8 +388,7 @@ TEST_P(HalfOperator, GivesTheSameBitsInTheBytesOfAnInput) {
         use.take(i);
         use.run();
         EXPECT_EQ(use.output_bytes(0), apart.output_bytes(0))
-            << op.kind << " " << to_text(c.attributes) << " in input " << i
-            << (wide ? " in float" : " in half");
+            << op.kind << " " << to_text(c.attributes) << " in input " << i << (wide ? " in float" : " in half");
       }
     }
   }
@@ -408,8 +396,8 @@ TEST_P(HalfOperator, GivesTheSameBitsInTheBytesOfAnInput) {
       << "each of " << op.kind << "'s inputs in in_place needs a case of the output's type";
 }
 
-/// At the places of its view, an operator's outputs are already there: its kernel, run apart, moves
-/// each byte from where the view has it.
+/// At the places of its view, an operator's outputs are already there: its kernel, run apart, moves each byte from
+/// where the view has it.
 TEST_P(HalfOperator, HasNothingToDoWhereItIsAView) {
   const Operator& op = *find_operator(GetParam());
   for (const Case& c : all_cases()) {
@@ -424,8 +412,7 @@ TEST_P(HalfOperator, HasNothingToDoWhereItIsAView) {
       const auto distance = static_cast<std::ptrdiff_t>(overlay.distance.count());
       const std::ptrdiff_t in = std::max<std::ptrdiff_t>(distance, 0);
       const std::ptrdiff_t out = std::max<std::ptrdiff_t>(-distance, 0);
-      const auto size =
-          std::min(input.end() - input.begin() - in, output.end() - output.begin() - out);
+      const auto size = std::min(input.end() - input.begin() - in, output.end() - output.begin() - out);
       ASSERT_GT(size, 0);
       EXPECT_TRUE(std::equal(input.begin() + in, input.begin() + in + size, output.begin() + out))
           << op.kind << " " << to_text(c.attributes);

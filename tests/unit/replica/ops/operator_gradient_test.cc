@@ -1,5 +1,5 @@
-/// Every operator's gradient against central differences of its own forward pass, and its forward
-/// pass against a naive computation in this file.
+/// Every operator's gradient against central differences of its own forward pass, and its forward pass against a naive
+/// computation in this file.
 ///
 /// The differentiated scalar is L = sum(dy * y) for a random dy, summed in double.
 
@@ -33,8 +33,7 @@ TEST(Linear, ForwardAgreesWithHandArithmetic) {
   Probe probe("linear", {f32({1, 2}), f32({2, 2}), f32({2})}, {}, 1);
   GraphRunner runner(probe.graph());
   std::ranges::copy(std::vector{2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
-  std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 1000.0F},
-                    runner.floats(probe.operation().inputs[1]).begin());
+  std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 1000.0F}, runner.floats(probe.operation().inputs[1]).begin());
   std::ranges::copy(std::vector{0.5F, -0.5F}, runner.floats(probe.operation().inputs[2]).begin());
 
   runner.run(probe.operation());
@@ -63,16 +62,14 @@ TEST(Relu, KeepsNaN) {
 }
 
 TEST(Reshape, GradientAgreesWithDifferencesAcrossLayouts) {
-  Probe probe("reshape", {image({2, 3, 2, 2})},
-              {{"shape", Shape{2, 12}}, {"layout", std::string{"row-major"}}}, 1);
+  Probe probe("reshape", {image({2, 3, 2, 2})}, {{"shape", Shape{2, 12}}, {"layout", std::string{"row-major"}}}, 1);
   GraphRunner runner(probe.graph());
   probe.randomise(runner, 1.0F, 11);
   probe.expect_gradients(runner, 0.5F, 1e-5);
 }
 
 TEST(Reshape, FlattensChannelsBeforePixels) {
-  Probe probe("reshape", {image({1, 2, 1, 3})},
-              {{"shape", Shape{1, 6}}, {"layout", std::string{"row-major"}}}, 1);
+  Probe probe("reshape", {image({1, 2, 1, 3})}, {{"shape", Shape{1, 6}}, {"layout", std::string{"row-major"}}}, 1);
   GraphRunner runner(probe.graph());
   // Stored as pixels with two channels: (0,10), (1,11), (2,12).
   std::ranges::copy(std::vector{0.0F, 10.0F, 1.0F, 11.0F, 2.0F, 12.0F},
@@ -94,13 +91,11 @@ TEST(Add, GradientAgreesWithDifferences) {
 class SoftmaxCrossEntropy : public ::testing::Test {
  protected:
   SoftmaxCrossEntropy()
-      : probe_("softmax_cross_entropy", {f32({4, 5}), {DataType::kI32, {4}, {}}}, {}, 3),
-        runner_(probe_.graph()) {
+      : probe_("softmax_cross_entropy", {f32({4, 5}), {DataType::kI32, {4}, {}}}, {}, 3), runner_(probe_.graph()) {
     probe_.randomise(runner_, 2.0F, 17);
   }
   void set_labels(const std::vector<std::int32_t>& labels) {
-    std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels.data(),
-                labels.size() * sizeof(std::int32_t));
+    std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels.data(), labels.size() * sizeof(std::int32_t));
   }
   float output(std::size_t k) { return runner_.floats(probe_.operation().outputs[k])[0]; }
 
@@ -177,10 +172,9 @@ TEST(Normalize, MovesPlanesToChannelsLast) {
 
   runner.run(builder.operations());
 
-  EXPECT_THAT(
-      runner.floats(y),
-      ::testing::ElementsAre(::testing::FloatNear(-1, 1e-6F), ::testing::FloatNear(-0.6F, 1e-6F),
-                             ::testing::FloatNear(1, 1e-6F), ::testing::FloatNear(0.6F, 1e-6F)));
+  EXPECT_THAT(runner.floats(y),
+              ::testing::ElementsAre(::testing::FloatNear(-1, 1e-6F), ::testing::FloatNear(-0.6F, 1e-6F),
+                                     ::testing::FloatNear(1, 1e-6F), ::testing::FloatNear(0.6F, 1e-6F)));
 }
 
 }  // namespace

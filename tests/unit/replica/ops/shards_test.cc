@@ -1,5 +1,5 @@
-/// Every operator that may work on shards (Operator::on_shards): what it makes of the parts of its
-/// operands, put together, has the bits of what it makes of the wholes.
+/// Every operator that may work on shards (Operator::on_shards): what it makes of the parts of its operands, put
+/// together, has the bits of what it makes of the wholes.
 
 #include <algorithm>
 #include <cmath>
@@ -25,9 +25,7 @@ class Stored {
       : type(std::move(of_type)), lines_(static_cast<std::size_t>(type.bytes().count()) / 64 + 1) {}
 
   [[nodiscard]] std::byte* data() { return lines_[0].bytes; }
-  [[nodiscard]] std::span<std::byte> bytes() {
-    return {data(), static_cast<std::size_t>(type.bytes().count())};
-  }
+  [[nodiscard]] std::span<std::byte> bytes() { return {data(), static_cast<std::size_t>(type.bytes().count())}; }
 
   TensorType type;
 
@@ -69,17 +67,15 @@ std::vector<Stored> flat_inputs(const Operator& op, const Case& c, std::int64_t 
 Stored shard_of(Stored& whole, std::int64_t count, std::int64_t self) {
   const std::int64_t size = ceil_div(whole.type.elements(), count);
   Stored shard(with_elements(whole.type, size));
-  const std::size_t begin =
-      std::min(static_cast<std::size_t>(self) * shard.bytes().size(), whole.bytes().size());
+  const std::size_t begin = std::min(static_cast<std::size_t>(self) * shard.bytes().size(), whole.bytes().size());
   const std::size_t bytes = std::min(shard.bytes().size(), whole.bytes().size() - begin);
   std::ranges::copy(whole.bytes().subspan(begin, bytes), shard.data());
   return shard;
 }
 
-/// What the operator makes; outputs that it updates in place are among the inputs, which it
-/// changes.
-std::vector<Stored> run(const Operator& op, const Case& c, const Attributes& attributes,
-                        std::vector<Stored>& inputs, std::uint32_t replica) {
+/// What the operator makes; outputs that it updates in place are among the inputs, which it changes.
+std::vector<Stored> run(const Operator& op, const Case& c, const Attributes& attributes, std::vector<Stored>& inputs,
+                        std::uint32_t replica) {
   Signature signature{{}, {}, attributes};
   Signature wide = signature;
   for (const Stored& input : inputs) {
@@ -126,8 +122,7 @@ void add_sums(Stored& sums, Stored& more) {
 }
 
 /// How the parts of `n` elements, cut into `count` shards, differ from the whole; empty: not.
-std::string difference(const Operator& op, const Case& c, std::int64_t n, std::int64_t count,
-                       bool at_random) {
+std::string difference(const Operator& op, const Case& c, std::int64_t n, std::int64_t count, bool at_random) {
   const Cut cut = op.on_shards;
   Attributes attributes = c.attributes;
   if (at_random) {
@@ -201,9 +196,8 @@ TEST_P(OnShards, MakesOfPartsTheBitsOfTheWhole) {
       for (const std::int64_t count : {2, 3, 4, 7}) {
         for (const bool at_random : {false, true}) {
           ++tried;
-          EXPECT_EQ(difference(op, c, n, count, at_random), "")
-              << op.kind << " " << to_text(c.attributes) << " of " << n << " elements"
-              << (at_random ? " at random" : "");
+          EXPECT_EQ(difference(op, c, n, count, at_random), "") << op.kind << " " << to_text(c.attributes) << " of "
+                                                                << n << " elements" << (at_random ? " at random" : "");
         }
       }
     }
@@ -217,9 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OnShards, ::testing::ValuesIn(kinds_on_shards())
 /// normalised(w*, g): w -= g / |g|, the norm over all elements: no such rule works on shards.
 Operator normalised() {
   return {.kind = "normalised",
-          .shape = [](const Signature& s) -> Result<std::vector<TensorType>> {
-            return std::vector{s.inputs[0]};
-          },
+          .shape = [](const Signature& s) -> Result<std::vector<TensorType>> { return std::vector{s.inputs[0]}; },
           .numerics = [](const Signature& s) -> std::unique_ptr<Kernel> {
             return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
               float squares = 0;
@@ -235,11 +227,8 @@ Operator normalised() {
 
 TEST(OnShardsTest, FindsARuleThatNeedsTheNormOfTheWhole) {
   const Operator op = on_shards(normalised(), {.inputs = 2, .outputs = 1});
-  const Case c{.kind = op.kind,
-               .inputs = {single({43}), single({43})},
-               .attributes = {},
-               .definition = {},
-               .in_place = {0}};
+  const Case c{
+      .kind = op.kind, .inputs = {single({43}), single({43})}, .attributes = {}, .definition = {}, .in_place = {0}};
   EXPECT_EQ(difference(op, c, 43, 2, false), "shard 0 of 2 of output 0");
   EXPECT_EQ(difference(op, c, 1, 1, false), "");
 }

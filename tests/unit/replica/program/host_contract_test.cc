@@ -34,9 +34,7 @@ class Tensors {
     return tensors;
   }
 
-  [[nodiscard]] const std::vector<float>& operator[](std::size_t k) const {
-    return values_[k].second;
-  }
+  [[nodiscard]] const std::vector<float>& operator[](std::size_t k) const { return values_[k].second; }
 
  private:
   std::vector<std::pair<std::string, std::vector<float>>> values_;
@@ -60,14 +58,11 @@ TEST(HostContract, BringsEachFieldToTheTensorInItsPlaceAndBack) {
 }
 
 TEST(HostContract, ReadsMetricsAsMeansOverTheItems) {
-  StepOutcome said{.metrics = {.losses = {{4096, 2, 0.5F}},
-                               .correct = {{0, 683, 0}},
-                               .items = {{4096, -1364, 0}}},
+  StepOutcome said{.metrics = {.losses = {{4096, 2, 0.5F}}, .correct = {{0, 683, 0}}, .items = {{4096, -1364, 0}}},
                    .gradient_factor = 0.25F};
   Tensors tensors({{"train.metrics", 9}, {"gradient-factor", 1}});
   ASSERT_TRUE(pack(JobStream::kStep, said.fields(), tensors.named()));
-  EXPECT_THAT(tensors[0],
-              ElementsAre(4096.0F, 2.0F, 0.5F, 0.0F, 683.0F, 0.0F, 4096.0F, -1364.0F, 0.0F));
+  EXPECT_THAT(tensors[0], ElementsAre(4096.0F, 2.0F, 0.5F, 0.0F, 683.0F, 0.0F, 4096.0F, -1364.0F, 0.0F));
 
   StepOutcome heard{.gradient_factor = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kStep, heard.fields(), tensors.named()));
@@ -100,8 +95,7 @@ TEST(HostContract, NamesTheTensorsOfWhichOneSideHasMore) {
 }
 
 /// The tensors that a Program's function "train" reads from or writes to a stream.
-google::protobuf::RepeatedField<std::uint32_t>& tensors_of_stream(Program& program,
-                                                                  JobStream stream) {
+google::protobuf::RepeatedField<std::uint32_t>& tensors_of_stream(Program& program, JobStream stream) {
   for (proto::Function& function : *program.mutable_functions()) {
     for (proto::Step& step : *function.mutable_steps()) {
       if (function.name() == "train" && step.stream_in().stream() == name_of(stream)) {

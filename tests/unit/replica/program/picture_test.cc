@@ -21,8 +21,7 @@ using ::testing::SizeIs;
 using testing::StageTime;
 using ::testing::StartsWith;
 
-std::string picture_of(const Timetable& table, const StageTime& time,
-                       const PictureFrame& frame = {}) {
+std::string picture_of(const Timetable& table, const StageTime& time, const PictureFrame& frame = {}) {
   const Program program = pipeline_program(table, std::vector(table.ipu_of_stage.size(), time));
   return picture(program, *find_function(program, "train"), frame);
 }
@@ -39,12 +38,11 @@ std::vector<std::string> lines_of(const std::string& text) {
 const StageTime kUpdated{.update = 1};
 
 TEST(Picture, EachIpuUpdatesBehindItsLastGradientWhileEarlierStagesRampDown) {
-  EXPECT_EQ(
-      picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2}, 12, true), kUpdated),
-      "IPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
-      "U\n"
-      "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
-      "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
+  EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2}, 12, true), kUpdated),
+            "IPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
+            "U\n"
+            "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
+            "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
 }
 
 TEST(Picture, InterleavedHasTheFirstGradientOfTheFirstIpuBehindTheThirdForwardPart) {
@@ -55,8 +53,7 @@ TEST(Picture, InterleavedHasTheFirstGradientOfTheFirstIpuBehindTheThirdForwardPa
 }
 
 TEST(Picture, ShowsWhatIsRecomputed) {
-  EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 2, true),
-                       {.update = 1, .recomputation = 1}),
+  EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 2, true), {.update = 1, .recomputation = 1}),
             "IPU 0 | A1 A2     R1G1   R2G2 U\n"
             "IPU 1 |    A1R1G1 A2R2G2 U\n");
 }
@@ -99,8 +96,7 @@ TEST(Picture, AnUpdateIsBehindTheLastGradientHoweverManyStepsItTakes) {
 }
 
 TEST(Picture, AnUpdateThatNeedsAnotherIpuIsBehindItsLastPart) {
-  Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 2, true),
-                                     std::vector<StageTime>(3));
+  Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 2, true), std::vector<StageTime>(3));
   proto::Function& train = *program.mutable_functions()->rbegin();
   proto::Copy& gradient = *train.add_steps()->mutable_copy();
   gradient.add_from(1);
@@ -116,8 +112,7 @@ TEST(Picture, AnUpdateThatNeedsAnotherIpuIsBehindItsLastPart) {
 }
 
 TEST(Picture, AnUpdateThatWaitsForAllIpusIsBehindThemAll) {
-  Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1}, 2, true),
-                                     std::vector<StageTime>(2));
+  Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1}, 2, true), std::vector<StageTime>(2));
   proto::Function& train = *program.mutable_functions()->rbegin();
   proto::Copy& norms = *train.add_steps()->mutable_copy();
   norms.add_from(1);
@@ -131,8 +126,7 @@ TEST(Picture, AnUpdateThatWaitsForAllIpusIsBehindThemAll) {
 }
 
 TEST(Picture, TheMiddleThatDoesNotFitIsLeftOutAndCounted) {
-  EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 1'000'000, true), kUpdated,
-                       {.width = 80}),
+  EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 1'000'000, true), kUpdated, {.width = 80}),
             "IPU 0 | A1 A2   A3G1 A4G2 A5G3 .. A1000000G999998 G999999          G1000000 U\n"
             "IPU 1 |    A1G1 A2G2 A3G3 A4G4 .. A999999G999999  A1000000G1000000 U\n"
             ".. 999,994 cycles left out; a wider terminal shows more\n");
@@ -141,9 +135,8 @@ TEST(Picture, TheMiddleThatDoesNotFitIsLeftOutAndCounted) {
 TEST(Picture, NoLineIsWiderThanTheScreen) {
   for (const std::int64_t micro_batches : {1, 12, 1000}) {
     for (std::size_t width = 60; width <= 200; width += 7) {
-      const std::string text =
-          picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2, 3}, micro_batches, true),
-                     {.update = 1, .recomputation = 1}, {.width = width});
+      const std::string text = picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2, 3}, micro_batches, true),
+                                          {.update = 1, .recomputation = 1}, {.width = width});
       for (const std::string& line : lines_of(text)) {
         EXPECT_LE(line.size(), width) << text;
       }
@@ -164,8 +157,8 @@ TEST(Picture, OfManyIpusHasTheFirstAndTheLast) {
   const Timetable table = make_timetable(Schedule::kGrouped, ipus, 128, true);
 
   EXPECT_THAT(lines_of(picture_of(table, kUpdated, {.width = 60, .all_ipus = false})),
-              ElementsAre(StartsWith("IPU  0 | A1 A2 A3 "), StartsWith("IPU  1 |    A1 A2 "),
-                          "..  61 IPUs", StartsWith("IPU 63 |  "), HasSubstr("left out")));
+              ElementsAre(StartsWith("IPU  0 | A1 A2 A3 "), StartsWith("IPU  1 |    A1 A2 "), "..  61 IPUs",
+                          StartsWith("IPU 63 |  "), HasSubstr("left out")));
   EXPECT_THAT(lines_of(picture_of(table, kUpdated, {.width = 60})), SizeIs(65));
 }
 

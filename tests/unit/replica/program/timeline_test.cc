@@ -45,12 +45,11 @@ const char* name_of(Lane lane) {
 }
 
 /// One line `step lane [begin, end)` per stretch.
-std::string timeline_of(const proto::Function& function,
-                        const Program& program = program_of_ipus(1)) {
+std::string timeline_of(const proto::Function& function, const Program& program = program_of_ipus(1)) {
   std::string text;
   walk(program, function, [&](const Stretch& stretch) {
-    text += fmt::format("{} {} [{}, {})\n", stretch.step.number(), name_of(stretch.lane),
-                        stretch.begin.count(), (stretch.begin + stretch.length).count());
+    text += fmt::format("{} {} [{}, {})\n", stretch.step.number(), name_of(stretch.lane), stretch.begin.count(),
+                        (stretch.begin + stretch.length).count());
   });
   return text;
 }
@@ -114,8 +113,8 @@ TEST(Timeline, NothingIsWaitedForThatIsDone) {
   EXPECT_EQ(cost_of(function).link_cycles(), 0U);
 }
 
-proto::Step& add_copy(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t from,
-                      std::uint32_t to, std::uint64_t cycles) {
+proto::Step& add_copy(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t from, std::uint32_t to,
+                      std::uint64_t cycles) {
   proto::Step& step = *steps.Add();
   step.mutable_copy()->add_from(from);
   step.mutable_copy()->add_to(to);
@@ -295,8 +294,7 @@ TEST(IoTiles, KnowTheEntriesOfTheFunctionThatIsCalled) {
     call.set_entry(1);
     add_load(*function.mutable_steps(), {.entry = loaded}, 1, 10);
     std::int64_t begin = 0;
-    walk(program, function,
-         [&](const Stretch& bar) { begin = bar.lane == Lane::kIo ? bar.begin.count() : begin; });
+    walk(program, function, [&](const Stretch& bar) { begin = bar.lane == Lane::kIo ? bar.begin.count() : begin; });
     EXPECT_EQ(begin, loaded == 0 ? 0 : 52) << "entry " << loaded;
   }
 }
@@ -316,9 +314,8 @@ TEST(Timeline, AStretchKnowsWhatItBelongsTo) {
   std::vector<std::string> seen;
 
   walk(program, function, [&](const Stretch& bar) {
-    seen.push_back(fmt::format("{} on {} at {}: micro-batch {}, {} times every {}",
-                               bar.function.name(), bar.ipu, bar.begin.count(), bar.micro_batch,
-                               bar.count, bar.distance.count()));
+    seen.push_back(fmt::format("{} on {} at {}: micro-batch {}, {} times every {}", bar.function.name(), bar.ipu,
+                               bar.begin.count(), bar.micro_batch, bar.count, bar.distance.count()));
   });
 
   EXPECT_THAT(seen, ElementsAre("part on 1 at 0: micro-batch 3, 1 times every 0",
@@ -363,8 +360,7 @@ class RandomSteps {
   void transfer(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu) {
     const Entry entry{ipu, static_cast<std::int32_t>(below(2))};
     const std::uint64_t cycles = 1 + below(30);
-    below(2) == 0 ? add_load(steps, entry, ipu + 3, cycles)
-                  : add_store(steps, entry, ipu + 3, cycles);
+    below(2) == 0 ? add_load(steps, entry, ipu + 3, cycles) : add_store(steps, entry, ipu + 3, cycles);
   }
 
   /// And waits for it, or does not.
@@ -385,8 +381,7 @@ class RandomSteps {
 };
 
 /// (lane, IPU, begin, length, micro-batch) of every bar.
-using Bars =
-    std::vector<std::tuple<Lane, std::uint32_t, std::int64_t, std::int64_t, std::uint64_t>>;
+using Bars = std::vector<std::tuple<Lane, std::uint32_t, std::int64_t, std::int64_t, std::uint64_t>>;
 
 Bars bars_of(const Program& program, const proto::Function& function) {
   Bars bars;
@@ -450,15 +445,12 @@ std::vector<std::uint32_t> one_ipu_a_stage(std::uint32_t stages) {
   return ipus;
 }
 
-CallTime walk_pipeline(Schedule schedule, std::int64_t micro_batches,
-                       const std::vector<StageTime>& times) {
+CallTime walk_pipeline(Schedule schedule, std::int64_t micro_batches, const std::vector<StageTime>& times) {
   const auto stages = static_cast<std::uint32_t>(times.size());
-  return walk_train(pipeline_program(
-      make_timetable(schedule, one_ipu_a_stage(stages), micro_batches, true), times));
+  return walk_train(pipeline_program(make_timetable(schedule, one_ipu_a_stage(stages), micro_batches, true), times));
 }
 
-double utilisation(Schedule schedule, std::uint32_t stages, std::int64_t micro_batches,
-                   const StageTime& time) {
+double utilisation(Schedule schedule, std::uint32_t stages, std::int64_t micro_batches, const StageTime& time) {
   return walk_pipeline(schedule, micro_batches, std::vector(stages, time)).utilisation();
 }
 
@@ -471,11 +463,10 @@ double published_utilisation(std::uint32_t n, std::int64_t accumulation, const S
 }
 
 TEST(Utilisation, OfEqualStagesIsThePublishedFormula) {
-  const std::vector<StageTime> all = {
-      {.forward = 100, .backward = 210},
-      {.forward = 100, .backward = 210, .recomputation = 100},
-      {.forward = 100, .backward = 210, .update = 1'000},
-      {.forward = 100, .backward = 210, .update = 1'000, .recomputation = 100}};
+  const std::vector<StageTime> all = {{.forward = 100, .backward = 210},
+                                      {.forward = 100, .backward = 210, .recomputation = 100},
+                                      {.forward = 100, .backward = 210, .update = 1'000},
+                                      {.forward = 100, .backward = 210, .update = 1'000, .recomputation = 100}};
   for (const StageTime& time : all) {
     for (std::uint32_t stages = 1; stages <= 8; ++stages) {
       for (std::int64_t accumulation = 1; accumulation <= 64; ++accumulation) {
@@ -504,23 +495,23 @@ TEST(Utilisation, SequentialIsOneOfTheStages) {
 TEST(Utilisation, SequentialIsOneOfTheStagesInInferenceToo) {
   for (std::uint32_t stages = 1; stages <= 8; ++stages) {
     for (const std::int64_t batches : {1, 2, 3, 64, 1'000'000}) {
-      const Program program = pipeline_program(
-          make_timetable(Schedule::kSequential, one_ipu_a_stage(stages), batches, false),
-          std::vector<StageTime>(stages));
+      const Program program =
+          pipeline_program(make_timetable(Schedule::kSequential, one_ipu_a_stage(stages), batches, false),
+                           std::vector<StageTime>(stages));
       EXPECT_DOUBLE_EQ(walk_train(program).utilisation(), 1. / stages) << batches << " batches";
     }
   }
 }
 
 TEST(Utilisation, InferenceOnAPipelineOverlaps) {
-  const Program program = pipeline_program(
-      make_timetable(Schedule::kGrouped, one_ipu_a_stage(4), 13, false), std::vector<StageTime>(4));
+  const Program program =
+      pipeline_program(make_timetable(Schedule::kGrouped, one_ipu_a_stage(4), 13, false), std::vector<StageTime>(4));
   EXPECT_DOUBLE_EQ(walk_train(program).utilisation(), 13. / 16);
 }
 
 TEST(Utilisation, InterleavedIsSlowerThanGroupedWhereForwardAndBackwardDiffer) {
-  // Up to 3 stages, neighbours exchange every other cycle only: in between, one of a forward and a
-  // backward part makes up for the other.
+  // Up to 3 stages, neighbours exchange every other cycle only: in between, one of a forward and a backward part makes
+  // up for the other.
   for (std::uint32_t stages = 2; stages <= 8; ++stages) {
     for (const std::int64_t accumulation : {2, 16, 64}) {
       const auto difference = [&](const StageTime& time) {
@@ -535,11 +526,10 @@ TEST(Utilisation, InterleavedIsSlowerThanGroupedWhereForwardAndBackwardDiffer) {
 }
 
 TEST(Utilisation, OfUnequalStagesIsThatOfEachIpu) {
-  // The longest forward and the longest backward part are on different IPUs, so that the formula,
-  // which takes the longest of each, sees a cycle that there is not.
-  const std::vector<StageTime> times = {{.forward = 100, .backward = 200},
-                                        {.forward = 150, .backward = 150},
-                                        {.forward = 90, .backward = 110}};
+  // The longest forward and the longest backward part are on different IPUs, so that the formula, which takes the
+  // longest of each, sees a cycle that there is not.
+  const std::vector<StageTime> times = {
+      {.forward = 100, .backward = 200}, {.forward = 150, .backward = 150}, {.forward = 90, .backward = 110}};
   constexpr std::int64_t kAccumulation = 64;
 
   const CallTime time = walk_pipeline(Schedule::kGrouped, kAccumulation, times);
@@ -553,8 +543,7 @@ TEST(Utilisation, OfUnequalStagesIsThatOfEachIpu) {
   }
   EXPECT_DOUBLE_EQ(time.utilisation(), sum / 3 / static_cast<double>(time.length.count()));
   const double formula = published_utilisation(3, kAccumulation, {.forward = 150, .backward = 200});
-  const double fullest =
-      static_cast<double>(time.busy_cycles(0).count()) / static_cast<double>(time.length.count());
+  const double fullest = static_cast<double>(time.busy_cycles(0).count()) / static_cast<double>(time.length.count());
   EXPECT_GT(fullest, 0.95);
   EXPECT_GT(formula, 0.96);
   EXPECT_LT(time.utilisation(), 0.9);
@@ -562,8 +551,7 @@ TEST(Utilisation, OfUnequalStagesIsThatOfEachIpu) {
 
 TEST(Utilisation, ABillionMicroBatchesTakeNoLongerToWalkThanAFew) {
   constexpr std::int64_t kMany = 1'000'000'000;
-  for (const Schedule schedule :
-       {Schedule::kSequential, Schedule::kGrouped, Schedule::kInterleaved}) {
+  for (const Schedule schedule : {Schedule::kSequential, Schedule::kGrouped, Schedule::kInterleaved}) {
     const CallTime time = walk_pipeline(schedule, kMany, std::vector<StageTime>(4));
     EXPECT_EQ(time.busy_cycles(0), Cycles{3 * kMany});
   }
@@ -571,8 +559,8 @@ TEST(Utilisation, ABillionMicroBatchesTakeNoLongerToWalkThanAFew) {
 
 TEST(Utilisation, AnIpuUpdatesAsSoonAsItsLastGradientIsDone) {
   const StageTime time{.forward = 10, .backward = 20, .update = 5};
-  const Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 12, true),
-                                           std::vector(3, time));
+  const Program program =
+      pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 12, true), std::vector(3, time));
   std::vector<std::int64_t> updates;
 
   const CallTime call = walk_train(program, [&](const Stretch& bar) {

@@ -66,12 +66,11 @@ class SmallProgram {
     return *this;
   }
 
-  SmallProgram& hold_tensor(const std::string& name, proto::Role role, std::uint64_t bytes,
-                            std::uint32_t first = 0, std::uint32_t last = kSteps - 1) {
+  SmallProgram& hold_tensor(const std::string& name, proto::Role role, std::uint64_t bytes, std::uint32_t first = 0,
+                            std::uint32_t last = kSteps - 1) {
     hold("tensors", bytes, first, last);
     proto::TileLayout& layout = *program_.mutable_memory(0)->mutable_layout();
-    layout.mutable_claims(layout.claims_size() - 1)
-        ->add_tensors(static_cast<std::uint32_t>(program_.tensors_size()));
+    layout.mutable_claims(layout.claims_size() - 1)->add_tensors(static_cast<std::uint32_t>(program_.tensors_size()));
     proto::Tensor& tensor = *program_.add_tensors();
     tensor.set_name(name);
     tensor.set_role(role);
@@ -148,10 +147,9 @@ TEST(OutOfMemory, TellsFactsOfTheTile) {
 }
 
 TEST(OutOfMemory, SaysWhereTheIpuAsAWholeIsTooSmall) {
-  EXPECT_THAT(
-      SmallProgram().hold("vertex code", 1500).needs(1500, 2500).message(),
-      EndsWith("mostly vertex code (100 %)\n"
-               "IPU 0 as a whole: 2.4 KiB peak of 2.0 KiB: too much even if spread evenly"));
+  EXPECT_THAT(SmallProgram().hold("vertex code", 1500).needs(1500, 2500).message(),
+              EndsWith("mostly vertex code (100 %)\n"
+                       "IPU 0 as a whole: 2.4 KiB peak of 2.0 KiB: too much even if spread evenly"));
 }
 
 TEST(OutOfMemory, PutsAdviceInTheFirstLineAndAfterTheTile) {
@@ -181,8 +179,7 @@ TEST(OutOfMemory, CountsCopiesAsWhatTheyAreCopiesOf) {
       .hold_tensor("w@ipu1", proto::ROLE_ACTIVATION, 700)
       .is_copy(1, 0)
       .needs(1200, 1200);
-  EXPECT_THAT(program.message(),
-              HasSubstr("    weights                   1,200 B  100 %  w@ipu1 700 B, w 500 B\n"));
+  EXPECT_THAT(program.message(), HasSubstr("    weights                   1,200 B  100 %  w@ipu1 700 B, w 500 B\n"));
 }
 
 /// IPUs that need 1,100 B on a tile, but for the seventh of them, which needs 1,200 B.

@@ -51,10 +51,8 @@ std::vector<Expected> random_claims(std::mt19937& random) {
     const auto first = static_cast<std::uint32_t>(random() % kSteps);
     const auto last = std::min(kSteps - 1, first + static_cast<std::uint32_t>(random() % 5));
     const std::uint64_t both = random() % 4 * 8;
-    claims.push_back({first,
-                      last,
-                      random() % 2 == 0 ? "tensors" : "temporaries",
-                      {random() % 6 * 8, random() % 3 * 8, both, both}});
+    claims.push_back(
+        {first, last, random() % 2 == 0 ? "tensors" : "temporaries", {random() % 6 * 8, random() % 3 * 8, both, both}});
   }
   return claims;
 }
@@ -96,8 +94,8 @@ Program with_memory(const std::vector<Expected>& claims) {
 }
 
 /// Bytes of `category`, or of all, that live at a step on tiles from..to.
-std::uint64_t live(const std::vector<Expected>& claims, std::uint32_t step, std::size_t from,
-                   std::size_t to, const std::string& category = "") {
+std::uint64_t live(const std::vector<Expected>& claims, std::uint32_t step, std::size_t from, std::size_t to,
+                   const std::string& category = "") {
   std::uint64_t sum = 0;
   for (const Expected& claim : claims) {
     for (std::size_t tile = from; tile <= to; ++tile) {
@@ -108,8 +106,8 @@ std::uint64_t live(const std::vector<Expected>& claims, std::uint32_t step, std:
   return sum;
 }
 
-void expect_liveness(const proto::Liveness& found, const std::vector<Expected>& claims,
-                     std::size_t from, std::size_t to) {
+void expect_liveness(const proto::Liveness& found, const std::vector<Expected>& claims, std::size_t from,
+                     std::size_t to) {
   ASSERT_EQ(found.not_always_live_size(), static_cast<int>(kSteps));
   std::uint64_t most = 0;
   for (std::uint32_t step = 0; step < kSteps; ++step) {
@@ -134,8 +132,7 @@ TEST(Report, AgreesWithEveryClaimCountedByItself) {
   for (int round = 0; round < 50; ++round) {
     const std::vector<Expected> claims = random_claims(random);
     const Program program = with_memory(claims);
-    const proto::Report found =
-        report(program, device(), {.tiles = {{.tile = 1}, {.ipu = 0, .tile = 3}, {.tile = 1}}});
+    const proto::Report found = report(program, device(), {.tiles = {{.tile = 1}, {.ipu = 0, .tile = 3}, {.tile = 1}}});
 
     ASSERT_THAT(found.ipus(), SizeIs(1));
     const proto::IpuReport& ipu = found.ipus(0);
@@ -146,8 +143,7 @@ TEST(Report, AgreesWithEveryClaimCountedByItself) {
     for (int c = 0; c < found.categories_size(); ++c) {
       const bool tensors = found.categories(c) == "activations";
       EXPECT_EQ(ipu.at_peak().always_live(c) + ipu.at_peak().not_always_live(c),
-                live(claims, ipu.liveness().worst_step(), 0, 3,
-                     tensors ? "tensors" : found.categories(c)));
+                live(claims, ipu.liveness().worst_step(), 0, 3, tensors ? "tensors" : found.categories(c)));
     }
     std::uint64_t peaks = 0;
     for (const proto::TileClassReport& one : ipu.classes()) {
@@ -156,8 +152,7 @@ TEST(Report, AgreesWithEveryClaimCountedByItself) {
       for (const proto::Span& tiles : one.tiles()) {
         peaks += one.peak() * (tiles.last() - tiles.first() + 1);
         for (std::uint32_t tile = tiles.first(); tile <= tiles.last(); ++tile) {
-          EXPECT_EQ(one.always_live() + one.not_always_live(),
-                    live(claims, one.worst_step(), tile, tile));
+          EXPECT_EQ(one.always_live() + one.not_always_live(), live(claims, one.worst_step(), tile, tile));
         }
       }
     }
@@ -167,9 +162,8 @@ TEST(Report, AgreesWithEveryClaimCountedByItself) {
 }
 
 TEST(Report, ListsVariablesLargestFirstWithLivesAndTiles) {
-  const std::vector<Expected> claims = {{0, 11, "vertex code", {8, 8, 8, 8}},
-                                        {3, 5, "tensors", {0, 16, 24, 24}},
-                                        {4, 4, "temporaries", {16, 0, 0, 0}}};
+  const std::vector<Expected> claims = {
+      {0, 11, "vertex code", {8, 8, 8, 8}}, {3, 5, "tensors", {0, 16, 24, 24}}, {4, 4, "temporaries", {16, 0, 0, 0}}};
   const proto::Report found = report(with_memory(claims), device());
 
   ASSERT_THAT(found.variables(), SizeIs(3));
@@ -205,8 +199,7 @@ Program calling_program() {
   program.set_ipus(1);
   program.add_tensors()->set_type("f32[4]");
   std::uint32_t number = 0;
-  const auto add_step =
-      [&](google::protobuf::RepeatedPtrField<proto::Step>& steps) -> proto::Step& {
+  const auto add_step = [&](google::protobuf::RepeatedPtrField<proto::Step>& steps) -> proto::Step& {
     proto::Step& step = *steps.Add();
     step.set_number(number++);
     return step;

@@ -11,8 +11,7 @@ using ::testing::ElementsAre;
 
 /// Bytes on each of the tiles, each a class of its own.
 void claim(proto::IpuMemory& memory, const std::string& category,
-           const std::vector<std::pair<std::uint32_t, std::uint32_t>>& lives,
-           const std::vector<std::uint64_t>& bytes) {
+           const std::vector<std::pair<std::uint32_t, std::uint32_t>>& lives, const std::vector<std::uint64_t>& bytes) {
   proto::TileLayout& layout = *memory.mutable_layout();
   proto::TileClaim& claim = *layout.add_claims();
   claim.set_category(category);
@@ -119,8 +118,7 @@ TEST(LivenessCurve, IsTheSumOfWhatEachStepHolds) {
 
 TEST(TileContents, AreOfTheKindOfTheLargestTensor) {
   Program program;
-  for (const auto& [role, bytes] :
-       {std::pair{proto::ROLE_STREAM, 8U}, {proto::ROLE_PARAMETER, 16U}}) {
+  for (const auto& [role, bytes] : {std::pair{proto::ROLE_STREAM, 8U}, {proto::ROLE_PARAMETER, 16U}}) {
     program.add_tensors()->set_role(role);
     program.mutable_tensors(program.tensors_size() - 1)->set_bytes(bytes);
   }
@@ -150,9 +148,7 @@ TEST(OperationText, NamesTheOperationAndItsUse) {
   proto::Step& sum = *function.add_steps();
   sum.set_number(3);
   sum.mutable_all_reduce()->add_tensors(0);
-  const auto text = [&](std::uint32_t number) {
-    return operation_text(*find_step(program, number).value().step);
-  };
+  const auto text = [&](std::uint32_t number) { return operation_text(*find_step(program, number).value().step); };
   EXPECT_EQ(text(1), "conv2d 'conv1'");
   EXPECT_EQ(text(2), "Repeat(count: 4)");
   EXPECT_EQ(text(3), "all_reduce of 1 tensor");

@@ -58,8 +58,7 @@ std::uint64_t ungrouped(std::string number) {
 }
 
 std::vector<Row> rows_of(const std::string& table) {
-  static const std::regex kRow(
-      " +([0-9,]+) B +(fits|[0-9,]+ B) +([0-9.]+ [mu]?s) +(?:([+-][0-9]+ %)  (.*)|as it is)");
+  static const std::regex kRow(" +([0-9,]+) B +(fits|[0-9,]+ B) +([0-9.]+ [mu]?s) +(?:([+-][0-9]+ %)  (.*)|as it is)");
   std::istringstream lines(table);
   std::vector<Row> rows;
   for (std::string line; std::getline(lines, line);) {
@@ -85,8 +84,7 @@ Row row_of(const MemoryAdvice& advice, const std::string& options) {
 /// That of a job, as tables have it.
 std::string step_time(const proto::RunConfig& job, const proto::Dataset& data) {
   return duration_text(
-      device_time(planned(job, data), job, job_length(job, data).value_or(JobLength{}))
-          .step_seconds());
+      device_time(planned(job, data), job, job_length(job, data).value_or(JobLength{})).step_seconds());
 }
 
 std::uint32_t number_after(const std::string& text, const std::string& option) {
@@ -104,8 +102,7 @@ proto::RunConfig mlp(std::int64_t hidden) {
 proto::RunConfig gpt2(std::uint32_t micro_batch_size, std::int64_t layers) {
   proto::RunConfig job = config(1, micro_batch_size);
   job.mutable_model()->set_name("gpt2");
-  std::map<std::string, std::int64_t> sizes = {
-      {"layers", layers}, {"hidden", 64}, {"heads", 4}, {"vocabulary", 257}};
+  std::map<std::string, std::int64_t> sizes = {{"layers", layers}, {"hidden", 64}, {"heads", 4}, {"vocabulary", 257}};
   job.mutable_model()->mutable_sizes()->insert(sizes.begin(), sizes.end());
   set_optimizer(job, "adamw");
   job.mutable_memory()->set_in_place(true);
@@ -160,8 +157,8 @@ TEST(MemoryAdvice, TellsOfEachCompilationAndKeepsWithinTheirBudget) {
   constexpr std::size_t kOfOneRemedy = 2 * kSplitsMax;  // Each split may be outlined, too.
   const proto::RunConfig job = mlp(40'000);
   std::size_t compilations = 0;
-  const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
-                                          {.before_compilation = [&] { ++compilations; }});
+  const MemoryAdvice said =
+      memory_advice(planned(job, dataset()), job, dataset(), nullptr, {.before_compilation = [&] { ++compilations; }});
   EXPECT_GE(compilations, rows_of(said.table).size() - 1) << said.table;
   EXPECT_LE(compilations, kBudget + kOfOneRemedy);
 }
@@ -172,22 +169,21 @@ TEST(MemoryAdvice, TriesLittleOfALargeJobThatLacksMuch) {
   job.mutable_device()->set_bytes_per_tile(16'384);
   const proto::Dataset text = texts(32);
   std::size_t compilations = 0;
-  const MemoryAdvice said = memory_advice(planned(job, text), job, text, nullptr,
-                                          {.before_compilation = [&] { ++compilations; }});
+  const MemoryAdvice said =
+      memory_advice(planned(job, text), job, text, nullptr, {.before_compilation = [&] { ++compilations; }});
   EXPECT_THAT(said.table, HasSubstr("--ipus-per-replica "));
   EXPECT_LE(compilations, kBudget + 2 * kSplitsMax);
 }
 
 TEST(MemoryAdvice, EndsWithTheFirstRemedyAsACommand) {
   const proto::RunConfig job = config(1, 16'384);
-  const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
-                                          {.command = {"-n", "1", "'my train.cfg'"}});
+  const MemoryAdvice said =
+      memory_advice(planned(job, dataset()), job, dataset(), nullptr, {.command = {"-n", "1", "'my train.cfg'"}});
   const std::string first = rows_of(said.table).at(1).options;
   const std::string size = first.substr(0, first.find(" and "));
   ASSERT_THAT(first, StartsWith("data.micro-batch-size ")) << said.table;
-  EXPECT_THAT(said.table,
-              HasSubstr("\nthe first as a command:\n  poprun-emu -n 1 'my train.cfg' --" + size +
-                        " --training.gradient-accumulation "));
+  EXPECT_THAT(said.table, HasSubstr("\nthe first as a command:\n  poprun-emu -n 1 'my train.cfg' --" + size +
+                                    " --training.gradient-accumulation "));
 }
 
 TEST(MemoryAdvice, SharesAmongReplicasAStateThatIsMostOfTheTile) {
@@ -198,8 +194,7 @@ TEST(MemoryAdvice, SharesAmongReplicasAStateThatIsMostOfTheTile) {
   options.layout_if_too_large = true;
   const Program program = *plan_program(options);
   const MemoryAdvice said = memory_advice(program, job, dataset(), nullptr);
-  EXPECT_THAT(said.table, HasSubstr("memory.replicated-tensor-sharding optimizer-state"))
-      << said.table;
+  EXPECT_THAT(said.table, HasSubstr("memory.replicated-tensor-sharding optimizer-state")) << said.table;
 }
 
 TEST(MemoryAdvice, PredictsWhatTheJobNeedsWithARemedy) {
@@ -217,13 +212,11 @@ TEST(MemoryAdvice, PredictsWhatTheJobNeedsWithARemedy) {
   partials.set_partials("half");
   EXPECT_EQ(row.bytes, tile(job, dataset()));
   EXPECT_EQ(row.step_time, step_time(job, dataset()));
-  EXPECT_EQ(row.lack,
-            row.bytes <= kTile ? "fits" : fmt::format("{} B", grouped(row.bytes - kTile)));
+  EXPECT_EQ(row.lack, row.bytes <= kTile ? "fits" : fmt::format("{} B", grouped(row.bytes - kTile)));
 }
 
 TEST(MemoryAdvice, RanksWhatFitsByTimeAndTheOthersByWhatTheyLack) {
-  for (const MemoryAdvice& said :
-       {advice(mlp(8'000), dataset()), advice(config(1, 16'384), dataset())}) {
+  for (const MemoryAdvice& said : {advice(mlp(8'000), dataset()), advice(config(1, 16'384), dataset())}) {
     std::vector<Row> rows = rows_of(said.table);
     ASSERT_GT(rows.size(), 2U) << said.table;
     rows.erase(rows.begin());
@@ -243,8 +236,7 @@ TEST(MemoryAdvice, NamesTheFewestIpusThatFit) {
   constexpr std::uint64_t kBytes = 280'000;
   proto::RunConfig job = on_few_tiles(gpt2(8, 4), kBytes);
   const MemoryAdvice said = advice(job, texts(32));
-  const std::uint32_t ipus =
-      number_after(row_of(said, "--ipus-per-replica ").options, "--ipus-per-replica ");
+  const std::uint32_t ipus = number_after(row_of(said, "--ipus-per-replica ").options, "--ipus-per-replica ");
   EXPECT_GT(ipus, 2U);
 
   const auto fits_on = [&job](std::uint32_t number) {
@@ -299,11 +291,10 @@ TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
 
 TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
-  EXPECT_THAT(said.sentence,
-              MatchesRegex("nothing that was tried makes it fit; with "
-                           ".*memory.optimizer-state off-chip, --ipus-per-replica 2, "
-                           "model.precision half and model.partials half together it comes "
-                           "closest: [0-9,]+ B over"))
+  EXPECT_THAT(said.sentence, MatchesRegex("nothing that was tried makes it fit; with "
+                                          ".*memory.optimizer-state off-chip, --ipus-per-replica 2, "
+                                          "model.precision half and model.partials half together it comes "
+                                          "closest: [0-9,]+ B over"))
       << said.table;
   EXPECT_THAT(said.table, HasSubstr("  model.precision half"));
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));
@@ -376,17 +367,13 @@ proto::ProductSetting proportion(const std::string& text, std::uint32_t permille
 
 TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
   const ChangedJob everywhere = crowded({true, true});
-  EXPECT_EQ(changed(everywhere, kProportion, 0).options(),
-            "memory.available-memory-proportion 0.4");
-  EXPECT_EQ(changed(everywhere, kProportion, 2).options(),
-            "memory.available-memory-proportion 0.2");
+  EXPECT_EQ(changed(everywhere, kProportion, 0).options(), "memory.available-memory-proportion 0.4");
+  EXPECT_EQ(changed(everywhere, kProportion, 2).options(), "memory.available-memory-proportion 0.2");
   EXPECT_EQ(remedies_for(everywhere).at(kProportion).settings.size(), 4U);
-  EXPECT_EQ(changed(everywhere, kProportion, 3).options(),
-            "memory.available-memory-proportion 0.9");
+  EXPECT_EQ(changed(everywhere, kProportion, 3).options(), "memory.available-memory-proportion 0.9");
 
   ChangedJob second = crowded({false, true});
-  EXPECT_EQ(changed(second, kProportion, 0).options(),
-            "memory.available-memory-proportion ipu1=0.4");
+  EXPECT_EQ(changed(second, kProportion, 0).options(), "memory.available-memory-proportion ipu1=0.4");
   auto& settings = *second.config.mutable_memory()->mutable_available_memory_proportion();
   *settings.Add() = proportion("0.5", 500);
   *settings.Add() = proportion("ipu1.matmuls=0.45", 450);
@@ -405,8 +392,7 @@ TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
   settings.Clear();
   *settings.Add() = proportion("0.1", 100);
   const ChangedJob least = second;
-  EXPECT_EQ(changed(least, kProportion, 0).options(),
-            "memory.available-memory-proportion 0.1 ipu1=0.15")
+  EXPECT_EQ(changed(least, kProportion, 0).options(), "memory.available-memory-proportion 0.1 ipu1=0.15")
       << "there is only more";
 }
 
@@ -446,14 +432,14 @@ TEST(Remedies, CutAnEmbeddingIntoMoreSlices) {
 
 TEST(Remedies, PrintACommandWithoutReplacedOptions) {
   ChangedJob job = staged(0);
-  const std::vector<std::string> words = {
-      "-n", "2", "--pipeline.split", "'fc2 fc3'", "--pipeline.split=fc2", "train.cfg"};
+  const std::vector<std::string> words = {"-n",       "2", "--pipeline.split", "'fc2 fc3'", "--pipeline.split=fc2",
+                                          "train.cfg"};
   remedies_for(job).at(kMoreIpus).settings.front()(job);
   const auto command = job.command(words);
   ASSERT_TRUE(command.has_value());
-  EXPECT_THAT(*command, ::testing::ElementsAre("-n", "2", "train.cfg", "--ipus-per-replica", "4",
-                                               "--pipeline.layers-per-ipu", "balanced",
-                                               "--pipeline.device-mapping", "'0 1 2 3'"));
+  EXPECT_THAT(*command,
+              ::testing::ElementsAre("-n", "2", "train.cfg", "--ipus-per-replica", "4", "--pipeline.layers-per-ipu",
+                                     "balanced", "--pipeline.device-mapping", "'0 1 2 3'"));
 }
 
 constexpr std::size_t kPrecision = 7;
@@ -467,8 +453,7 @@ TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
   job.config.mutable_model()->set_precision("half");
   EXPECT_EQ(changed(job, kPrecision, 0).options(), "model.partials half");
   EXPECT_EQ(changed(job, kPrecision, 0).config.model().partials(0).partials(), "half");
-  EXPECT_EQ(remedies_for(changed(job, kPrecision, 0)).size(), number - 1)
-      << "there is nothing left to halve";
+  EXPECT_EQ(remedies_for(changed(job, kPrecision, 0)).size(), number - 1) << "there is nothing left to halve";
 }
 
 constexpr std::size_t kState = 4;
@@ -490,16 +475,14 @@ TEST(Remedies, MoveStateOffTheChipWhereTheOptimiserHasAny) {
 
 TEST(Remedies, MoveTheRestOffTheChipAsFarAsThereIsAny) {
   ChangedJob job = staged(0);
-  EXPECT_EQ(changed(job, kPrecision + 1, 0).options(),
-            "memory.weights off-chip and memory.activations off-chip");
+  EXPECT_EQ(changed(job, kPrecision + 1, 0).options(), "memory.weights off-chip and memory.activations off-chip");
   job.config.mutable_training()->set_gradient_accumulation(2);
   EXPECT_EQ(changed(job, kPrecision + 1, 0).options(),
             "memory.weights off-chip, memory.accumulators off-chip and memory.activations "
             "off-chip");
   job.config.mutable_topology()->set_ipus_per_replica(1);
   const std::size_t precision = kPrecision - 1;  // There are no other stages, and no stashes.
-  EXPECT_EQ(changed(job, precision + 1, 0).options(),
-            "memory.weights off-chip and memory.accumulators off-chip");
+  EXPECT_EQ(changed(job, precision + 1, 0).options(), "memory.weights off-chip and memory.accumulators off-chip");
 }
 
 constexpr std::size_t kShared = 2;
@@ -510,15 +493,12 @@ TEST(Remedies, ShareAmongReplicasWhatEachOfThemHas) {
   job.config.mutable_topology()->set_num_replicas(4);
   EXPECT_EQ(remedies_for(job).size(), alone + 1);
   EXPECT_EQ(remedies_for(job).at(kShared).settings.size(), 2U);
-  EXPECT_EQ(changed(job, kShared, 0).options(),
-            "memory.replicated-tensor-sharding optimizer-state");
-  EXPECT_EQ(changed(job, kShared, 1).options(),
-            "memory.replicated-tensor-sharding optimizer-state,weights");
+  EXPECT_EQ(changed(job, kShared, 0).options(), "memory.replicated-tensor-sharding optimizer-state");
+  EXPECT_EQ(changed(job, kShared, 1).options(), "memory.replicated-tensor-sharding optimizer-state,weights");
   EXPECT_EQ(changed(job, kShared, 1).config.memory().replicated_tensor_sharding_size(), 2);
 
   job.config.mutable_training()->set_gradient_accumulation(2);
-  EXPECT_EQ(remedies_for(job).at(kShared).settings.size(), 2U)
-      << "sharded accumulators would change the result";
+  EXPECT_EQ(remedies_for(job).at(kShared).settings.size(), 2U) << "sharded accumulators would change the result";
   job.config.mutable_training()->set_gradient_reduction("every-micro-batch");
   EXPECT_EQ(changed(job, kShared, 2).options(),
             "memory.replicated-tensor-sharding optimizer-state,weights,accumulators");
@@ -571,26 +551,24 @@ TEST(MemoryAdvice, KnowsWhatLeavesTheChip) {
 TEST(MemoryAdvice, KnowsWhatReplicasShare) {
   proto::RunConfig job = on_few_tiles(gpt2(1, 4), 100'000);
   job.mutable_topology()->set_num_replicas(4);
-  expect_row_of_its_own_compile(job, "memory.replicated-tensor-sharding optimizer-state,weights",
-                                [](auto& memory) {
-                                  memory.add_replicated_tensor_sharding("optimizer-state");
-                                  memory.add_replicated_tensor_sharding("weights");
-                                });
+  expect_row_of_its_own_compile(job, "memory.replicated-tensor-sharding optimizer-state,weights", [](auto& memory) {
+    memory.add_replicated_tensor_sharding("optimizer-state");
+    memory.add_replicated_tensor_sharding("weights");
+  });
 }
 
 TEST(MemoryAdvice, KnowsPhases) {
   const proto::RunConfig job = on_few_tiles(gpt2(1, 4), 60'000);
-  expect_row_of_its_own_compile(
-      job,
-      "memory.phases 4, memory.optimizer-state off-chip, memory.weights off-chip and "
-      "memory.activations off-chip",
-      [](auto& memory) {
-        memory.set_phases(4);
-        memory.set_phase_ipus(1);
-        memory.set_optimizer_state("off-chip");
-        memory.set_weights("off-chip");
-        memory.set_activations("off-chip");
-      });
+  expect_row_of_its_own_compile(job,
+                                "memory.phases 4, memory.optimizer-state off-chip, memory.weights off-chip and "
+                                "memory.activations off-chip",
+                                [](auto& memory) {
+                                  memory.set_phases(4);
+                                  memory.set_phase_ipus(1);
+                                  memory.set_optimizer_state("off-chip");
+                                  memory.set_weights("off-chip");
+                                  memory.set_activations("off-chip");
+                                });
 }
 
 TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {

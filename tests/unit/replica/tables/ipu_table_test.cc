@@ -50,8 +50,7 @@ TEST(IpuTable, GivesBothTimesInOneUnit) {
 }
 
 TEST(IpuTable, GivesMemoryWithoutZeroes) {
-  EXPECT_EQ(memory_text(2'621'440, 940'572'672, 38'400),
-            "2.5 MiB peak of 897.0 MiB, 37.5 KiB always live");
+  EXPECT_EQ(memory_text(2'621'440, 940'572'672, 38'400), "2.5 MiB peak of 897.0 MiB, 37.5 KiB always live");
 }
 
 TEST(IpuTable, TellsTheHostsPartOfAStepAndWhatComesBesides) {

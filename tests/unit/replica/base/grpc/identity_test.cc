@@ -43,8 +43,7 @@ TEST(Identity, OfFilesWantsAllThree) {
   const auto refused = read_identity({.certificate = "c.pem", .key = "", .authorities = "a.pem"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
+  EXPECT_EQ(refused.error().message, "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
 }
 
 // Linux starts no process with an environment variable of 128 KiB.

@@ -69,8 +69,7 @@ TEST(ExactTiles, GiveTheBitsOfTensorsInOnePieceWhereTheyShareBytes) {
   const Outcome shared = run_on(job, "exact");
   expect_equal_bits(shared, plain);
   EXPECT_LE(shared.program.memory(0).peak(), apart.memory(0).peak());
-  EXPECT_LT(shared.program.memory(0).layout().claims_size(),
-            apart.memory(0).layout().claims_size());
+  EXPECT_LT(shared.program.memory(0).layout().claims_size(), apart.memory(0).layout().claims_size());
 }
 
 TEST(ExactTiles, AreUsedUpToThePlannedPeakOfEach) {
@@ -87,8 +86,7 @@ TEST(ExactTiles, AreUsedUpToThePlannedPeakOfEach) {
     }
   }
   EXPECT_EQ(total, memory.peak());
-  EXPECT_EQ(static_cast<std::uint64_t>(marks[memory.fullest_tile()].count()),
-            memory.fullest_tile_peak());
+  EXPECT_EQ(static_cast<std::uint64_t>(marks[memory.fullest_tile()].count()), memory.fullest_tile_peak());
 }
 
 TEST(ExactTiles, AreOutOfMemoryWhereTheFullestIsThoughAllTogetherHaveRoom) {
@@ -100,16 +98,14 @@ TEST(ExactTiles, AreOutOfMemoryWhereTheFullestIsThoughAllTogetherHaveRoom) {
   const auto refused = compile(*compile_options(job, dataset()));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_NE(refused.error().message.find("tile " + std::to_string(roomy.memory(0).fullest_tile())),
-            std::string::npos)
+  EXPECT_NE(refused.error().message.find("tile " + std::to_string(roomy.memory(0).fullest_tile())), std::string::npos)
       << refused.error().message;
 }
 
 bool live_together(const proto::TileClaim& a, const proto::TileClaim& b) {
   return std::ranges::any_of(a.lives(), [&](const proto::Span& x) {
-    return std::ranges::any_of(b.lives(), [&](const proto::Span& y) {
-      return x.first() <= y.last() && y.first() <= x.last();
-    });
+    return std::ranges::any_of(b.lives(),
+                               [&](const proto::Span& y) { return x.first() <= y.last() && y.first() <= x.last(); });
   });
 }
 
@@ -122,8 +118,8 @@ TEST(ExactTiles, GiveNoByteToTwoClaimsThatLiveTogether) {
     for (int a = 0; a < layout.claims_size(); ++a) {
       EXPECT_LE(one.bytes(a) == 0 ? 0 : one.offsets(a) + one.bytes(a), one.peak());
       for (int b = 0; b < a; ++b) {
-        const bool overlap = one.offsets(a) < one.offsets(b) + one.bytes(b) &&
-                             one.offsets(b) < one.offsets(a) + one.bytes(a);
+        const bool overlap =
+            one.offsets(a) < one.offsets(b) + one.bytes(b) && one.offsets(b) < one.offsets(a) + one.bytes(a);
         if (overlap && one.bytes(a) > 0 && one.bytes(b) > 0) {
           EXPECT_FALSE(live_together(layout.claims(a), layout.claims(b))) << a << " and " << b;
         }
@@ -167,8 +163,7 @@ TEST(ExactTiles, LoseATensorWhoseBytesATemporaryTakes) {
   Program wrong = right;
   const int weight = claim_of(right, "fc1.weight");
   const auto& claims = right.memory(0).layout().claims();
-  const auto temporary =
-      std::ranges::find(claims, to_text(Category::kTemporary), &proto::TileClaim::category);
+  const auto temporary = std::ranges::find(claims, to_text(Category::kTemporary), &proto::TileClaim::category);
   ASSERT_NE(temporary, claims.end());
   const auto taker = static_cast<int>(temporary - claims.begin());
   for (proto::TileClass& one : *wrong.mutable_memory(0)->mutable_layout()->mutable_classes()) {

@@ -64,8 +64,7 @@ std::int64_t transferred(const Program& program, const proto::Step& step, bool i
   return bytes;
 }
 
-void find_largest(const Program& program,
-                  const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+void find_largest(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                   proto::Transfer direction, std::int64_t& largest) {
   for (const proto::Step& step : steps) {
     find_largest(program, step.repeat().steps(), direction, largest);
@@ -199,10 +198,8 @@ TEST(IoTiles, LoadTheWeightsOfAPhaseWhileTheOneBeforeComputes) {
   EXPECT_GE(sum(transfers), sum(streaming(plain, Lane::kTiles)));
   EXPECT_LT(sum(waits), sum(streaming(plain, Lane::kTiles)));
   EXPECT_LT(train_time(io).length, train_time(plain).length);
-  // fc1's, for the forward pass: the longest that there is. Nothing else comes in during the phase
-  // before it.
-  const auto longest =
-      std::ranges::max_element(transfers, {}, [](const auto& t) { return t.second; });
+  // fc1's, for the forward pass: the longest that there is. Nothing else comes in during the phase before it.
+  const auto longest = std::ranges::max_element(transfers, {}, [](const auto& t) { return t.second; });
   EXPECT_GT(longest->second * 5, sum(transfers));
   EXPECT_FALSE(waits.contains(longest->first));
 }
@@ -223,8 +220,8 @@ TEST(IoTiles, AreAnEvenNumberThatLeavesTilesToCompute) {
   const proto::RunConfig job = config(1, 4);
   EXPECT_EQ(refusal(with_io_tiles(job, 128)), "");
   for (const std::uint32_t wrong : {2U, 30U, 33U, 194U}) {
-    EXPECT_EQ(refusal(with_io_tiles(job, wrong)), "device.io-tiles = " + std::to_string(wrong) +
-                                                      ": use an even number from 32 to 192, or 0");
+    EXPECT_EQ(refusal(with_io_tiles(job, wrong)),
+              "device.io-tiles = " + std::to_string(wrong) + ": use an even number from 32 to 192, or 0");
   }
   proto::RunConfig small = job;
   small.mutable_device()->set_tiles(16);

@@ -76,8 +76,7 @@ TEST(MemoryPlan, ABlockKeepsItsDistancesAndClaimsOnlyWhatLives) {
   //      |      |  | 2     |
   //    0 +------+  +-------+
   //      0 1 2 3 4 5 6 7 8
-  const std::vector<Claim> claims = {in_block(0, 3, 192, 0), in_block(2, 8, 64, 128),
-                                     live(5, 8, 128)};
+  const std::vector<Claim> claims = {in_block(0, 3, 192, 0), in_block(2, 8, 64, 128), live(5, 8, 128)};
 
   const MemoryPlan plan = plan_memory(claims);
 
@@ -119,8 +118,7 @@ TEST(VerifyPlan, RefusesAWrongPeakAndAnUnalignedOffset) {
 
 bool live_together(const Claim& a, const Claim& b) {
   return std::ranges::any_of(a.spans, [&b](const Span& x) {
-    return std::ranges::any_of(
-        b.spans, [&x](const Span& y) { return x.first <= y.last && y.first <= x.last; });
+    return std::ranges::any_of(b.spans, [&x](const Span& y) { return x.first <= y.last && y.first <= x.last; });
   });
 }
 
@@ -165,8 +163,7 @@ Bytes lowest_offset(const std::vector<Claim>& claims, const MemoryPlan& plan, st
                     const std::vector<std::size_t>& others) {
   const auto fits = [&](Bytes offset) {
     return std::ranges::none_of(others, [&](std::size_t other) {
-      return live_together(claims[i], claims[other]) &&
-             offset < plan.offsets[other] + claims[other].size &&
+      return live_together(claims[i], claims[other]) && offset < plan.offsets[other] + claims[other].size &&
              plan.offsets[other] < offset + claims[i].size;
     });
   };
@@ -206,8 +203,7 @@ TEST_P(MemoryPlanProperty, EqualInputsGiveEqualPlans) {
 TEST_P(MemoryPlanProperty, PeakIsNeverBelowTheBoundAndStaysCloseToIt) {
   EXPECT_GE(plan_.peak, plan_.lower_bound);
   // Measured, not proven: a jump here means the placement order got worse.
-  EXPECT_LE(static_cast<double>(plan_.peak.count()),
-            1.3 * static_cast<double>(plan_.lower_bound.count()));
+  EXPECT_LE(static_cast<double>(plan_.peak.count()), 1.3 * static_cast<double>(plan_.lower_bound.count()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MemoryPlanProperty, ::testing::Range(0U, 50U));

@@ -1,5 +1,5 @@
-/// Weights, optimiser state, accumulators and stashes in Streaming Memory or divided among the
-/// replicas: the same bits as with everything on the chip, and as many bytes as there should be.
+/// Weights, optimiser state, accumulators and stashes in Streaming Memory or divided among the replicas: the same bits
+/// as with everything on the chip, and as many bytes as there should be.
 
 #include <algorithm>
 #include <string>
@@ -128,18 +128,16 @@ TEST_P(Placed, JobsHaveTheBitsOfThoseOnTheChip) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Placed,
-                         Values(Kind{"sgd"}, Kind{"momentum", false, 1, 3},
-                                Kind{"momentum", false, 4, 2, 2}, Kind{"adam", false, 3, 2, 1, 0.5},
-                                Kind{"adamw", true, 2, 2}, Kind{"lamb", false, 4, 1, 1, 1.0},
-                                Kind{"lamb", true, 3, 2, 2, 1.0},
+                         Values(Kind{"sgd"}, Kind{"momentum", false, 1, 3}, Kind{"momentum", false, 4, 2, 2},
+                                Kind{"adam", false, 3, 2, 1, 0.5}, Kind{"adamw", true, 2, 2},
+                                Kind{"lamb", false, 4, 1, 1, 1.0}, Kind{"lamb", true, 3, 2, 2, 1.0},
                                 Kind{"adam", false, 4, 3, 2, 0, "every-micro-batch"},
                                 Kind{"momentum", true, 2, 3, 1, 0, "every-micro-batch"}),
                          [](const auto& test) {
                            const Kind& k = test.param;
                            std::string name = k.optimizer + (k.half ? "Half" : "") + "Replicas" +
-                                              std::to_string(k.replicas) + "Micro" +
-                                              std::to_string(k.accumulation) + "Ipus" +
-                                              std::to_string(k.ipus);
+                                              std::to_string(k.replicas) + "Micro" + std::to_string(k.accumulation) +
+                                              "Ipus" + std::to_string(k.ipus);
                            return name + (k.clip_norm > 0 ? "Clipped" : "") +
                                   (k.reduction == "mean" ? "" : "EveryMicroBatch");
                          });
@@ -224,8 +222,7 @@ std::size_t most_at_once_in_load(bool from_host) {
   for (std::uint32_t t = 0; t < job->graph.tensors().size(); ++t) {
     const Tensor& tensor = job->graph.tensors()[t];
     for (const Span& span : liveness.lives[t].spans) {
-      for (std::size_t step = span.first; tensor.residence && step <= span.last && step < steps;
-           ++step) {
+      for (std::size_t step = span.first; tensor.residence && step <= span.last && step < steps; ++step) {
         ++living[step];
       }
     }
@@ -260,11 +257,10 @@ TEST(Locations, SmallTensorsStayAndOverridesDecide) {
   const auto program = compile(*compile_options(job, dataset()));
   ASSERT_TRUE(program) << program.error().message;
   const std::vector<std::string> lines(program->locations().begin(), program->locations().end());
-  EXPECT_THAT(lines,
-              ::testing::IsSupersetOf({"fc1.weight: off-chip (memory.location ^fc1.weight$)",
-                                       "fc2.weight.momentum: off-chip (memory.optimizer-state)",
-                                       "fc2.bias.momentum: on-chip (fewer than 100 elements "
-                                       "(memory.off-chip-min-elements))"}));
+  EXPECT_THAT(lines, ::testing::IsSupersetOf({"fc1.weight: off-chip (memory.location ^fc1.weight$)",
+                                              "fc2.weight.momentum: off-chip (memory.optimizer-state)",
+                                              "fc2.bias.momentum: on-chip (fewer than 100 elements "
+                                              "(memory.off-chip-min-elements))"}));
 }
 
 std::vector<std::string> notes_of(const proto::RunConfig& job) {
@@ -279,11 +275,10 @@ TEST(Locations, SayWhichOverridesFindNothing) {
     one.set_tensors(name);
     one.set_storage("on-chip");
   }
-  EXPECT_THAT(notes_of(job),
-              ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
-                                       "state, accumulator or stash has such a name",
-                                       "weights: 8 tensors on the chip, since memory.location or "
-                                       "memory.off-chip-min-elements says so"}));
+  EXPECT_THAT(notes_of(job), ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
+                                                      "state, accumulator or stash has such a name",
+                                                      "weights: 8 tensors on the chip, since memory.location or "
+                                                      "memory.off-chip-min-elements says so"}));
 }
 
 TEST(Sharded, SaysSoWhereNothingIs) {
@@ -360,8 +355,7 @@ bool loads(const Operation& operation) {
 }
 
 TEST(Damage, AMissingStoreIsFound) {
-  EXPECT_THAT(verdict_on(off_chip_state(), [](Graph& g) { at_first(g, stores, remove); }),
-              HasSubstr("momentum"));
+  EXPECT_THAT(verdict_on(off_chip_state(), [](Graph& g) { at_first(g, stores, remove); }), HasSubstr("momentum"));
 }
 
 /// Its value would still be right: the tensor would be on the chip during the whole run.
@@ -453,14 +447,13 @@ TEST(Damage, AWrongShardIsFound) {
 }
 
 TEST(Damage, AShardOfWhatIsNotReducedIsFound) {
-  EXPECT_NE(
-      verdict_on(sharded_state(),
-                 [](Graph& g) {
-                   at_first(g, ReduceScatter::is, [](auto& operations, std::size_t i) {
-                     operations[i] = Shard{operations[i].inputs, operations[i].outputs}.operation();
-                   });
-                 }),
-      "");
+  EXPECT_NE(verdict_on(sharded_state(),
+                       [](Graph& g) {
+                         at_first(g, ReduceScatter::is, [](auto& operations, std::size_t i) {
+                           operations[i] = Shard{operations[i].inputs, operations[i].outputs}.operation();
+                         });
+                       }),
+            "");
 }
 
 bool updates(const Operation& operation) {
@@ -492,10 +485,9 @@ TEST(Damage, AShardOfAnotherShapeIsFound) {
   EXPECT_THAT(verdict_on(sharded_state(),
                          [](Graph& g) {
                            at_first(g, updates, [&g](auto& operations, std::size_t i) {
-                             const bool is_fc1 =
-                                 g.tensor(operations[i].inputs[0]).name == "fc1.weight.shard";
-                             operations[i].inputs[2] = g.find(is_fc1 ? "fc2.weight.momentum.shard"
-                                                                     : "fc1.weight.momentum.shard");
+                             const bool is_fc1 = g.tensor(operations[i].inputs[0]).name == "fc1.weight.shard";
+                             operations[i].inputs[2] =
+                                 g.find(is_fc1 ? "fc2.weight.momentum.shard" : "fc1.weight.momentum.shard");
                            });
                          }),
               HasSubstr("a shard of another shape"));
@@ -508,8 +500,7 @@ TEST(Damage, SumsOfOneShardAreFound) {
     const auto reduced = AllReduce::from(operation);
     return reduced && reduced->reduction == Reduction::kSum;
   };
-  EXPECT_THAT(verdict_on(job, [&](Graph& g) { at_first(g, sums, remove); }),
-              HasSubstr("not added up over the shards"));
+  EXPECT_THAT(verdict_on(job, [&](Graph& g) { at_first(g, sums, remove); }), HasSubstr("not added up over the shards"));
   job.mutable_topology()->set_num_replicas(4);
   job.mutable_memory()->set_sharding_group(2);
   EXPECT_THAT(verdict_on(job,

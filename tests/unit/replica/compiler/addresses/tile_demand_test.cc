@@ -85,9 +85,8 @@ TEST(TileDemand, OfAnAllReduceIsARingsPartOfItsLargestTensor) {
 
 /// Whether a claim lives at a step.
 bool lives_at(const proto::TileClaim& claim, std::uint32_t step) {
-  return std::ranges::any_of(claim.lives(), [step](const proto::Span& span) {
-    return span.first() <= step && step <= span.last();
-  });
+  return std::ranges::any_of(claim.lives(),
+                             [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
 }
 
 TEST(TileDemand, OfAnAllReduceInTheBackgroundLastsUntilItIsAwaited) {
@@ -114,8 +113,8 @@ TEST(TileDemand, OfAnAllReduceInTheBackgroundLastsUntilItIsAwaited) {
   }
 }
 
-/// BERT-Large's first layer on IPU 0 and its second one on IPU 1, sequences of 128 tokens, in half
-/// precision, activations kept.
+/// BERT-Large's first layer on IPU 0 and its second one on IPU 1, sequences of 128 tokens, in half precision,
+/// activations kept.
 proto::RunConfig two_layers_of_bert(std::uint32_t micro_batch) {
   proto::RunConfig job = testing::config(1, micro_batch);
   job.mutable_model()->set_name("bert-large");
@@ -149,10 +148,9 @@ proto::Dataset sequences() {
   return data;
 }
 
-// Seed 001, table 5.1: FIFO variables of BERT-Large are 2.0, 2.0, 1.5 and 1.5 MB with batches of 1,
-// and eight times that with batches of 8. It names neither tensors nor the sequence length: these
-// are what a layer keeps beside its feed-forward network's products and its attention's, for
-// sequences of 128 tokens in two places.
+// Seed 001, table 5.1: FIFO variables of BERT-Large are 2.0, 2.0, 1.5 and 1.5 MB with batches of 1, and eight times
+// that with batches of 8. It names neither tensors nor the sequence length: these are what a layer keeps beside its
+// feed-forward network's products and its attention's, for sequences of 128 tokens in two places.
 TEST(TileDemand, OfStashesOfBertLargeIsThatOfItsFifosInTheGuide) {
   constexpr std::int64_t kMebi = 1 << 20;
   const std::string layer = "bert.encoder.layer.0.";
@@ -173,8 +171,8 @@ TEST(TileDemand, OfStashesOfBertLargeIsThatOfItsFifosInTheGuide) {
   }
 }
 
-/// The gradient of a vocabulary's embedding, cut for so little memory that the smallest plan takes
-/// a block of the vocabulary at a time.
+/// The gradient of a vocabulary's embedding, cut for so little memory that the smallest plan takes a block of the
+/// vocabulary at a time.
 TEST(TileDemand, OfManySmallStepsCrowdsNoTile) {
   const Device device = *find_device("mk2");
   Product gradient;

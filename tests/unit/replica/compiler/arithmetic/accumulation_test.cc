@@ -1,5 +1,4 @@
-/// Kinds and precisions of gradient accumulation, reductions over replicas, and batch sizes,
-/// against closed forms.
+/// Kinds and precisions of gradient accumulation, reductions over replicas, and batch sizes, against closed forms.
 
 #include <cmath>
 #include <functional>
@@ -55,8 +54,7 @@ proto::RunConfig job_of(std::uint32_t replicas, std::uint32_t micro_batches) {
 
 /// How far the first step moves the weight of `constant_slope`, in gradients.
 double moved(const proto::RunConfig& job, double slope) {
-  const float w =
-      run(job, {}, testing::kToTheEnd, constant_slope(slope)).records[0].tensors.at("w")[0];
+  const float w = run(job, {}, testing::kToTheEnd, constant_slope(slope)).records[0].tensors.at("w")[0];
   return (1 - static_cast<double>(w)) / (kRate * slope);
 }
 
@@ -111,8 +109,7 @@ TEST(Accumulation, AsARunningMeanDoesNotOverflow) {
 }
 
 /// Weights of small-cnn after a step at `rate`.
-std::map<std::string, std::vector<float>> weights(const char* kind, const char* reduction,
-                                                  double rate) {
+std::map<std::string, std::vector<float>> weights(const char* kind, const char* reduction, double rate) {
   proto::RunConfig job = config(4, 2);
   job.mutable_training()->set_steps(2);
   testing::set_optimizer(job, "sgd");

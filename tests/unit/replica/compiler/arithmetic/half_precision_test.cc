@@ -35,8 +35,7 @@ using testing::set_optimizer;
 /// One use of an operator, on its own tensors.
 class Use {
  public:
-  Use(std::string kind, std::vector<TensorType> inputs, std::vector<TensorType> outputs,
-      Attributes attributes)
+  Use(std::string kind, std::vector<TensorType> inputs, std::vector<TensorType> outputs, Attributes attributes)
       : signature_{std::move(inputs), std::move(outputs), std::move(attributes)},
         kernel_(prepare_kernel(*find_operator(kind), signature_)) {
     for (const TensorType& type : signature_.inputs) {
@@ -53,9 +52,7 @@ class Use {
   }
 
   /// Makes output `k` an in-place update of input `i`.
-  void update_in_place(std::size_t k, std::size_t i) {
-    operands_.outputs[k] = inputs_[i].get()->bytes;
-  }
+  void update_in_place(std::size_t k, std::size_t i) { operands_.outputs[k] = inputs_[i].get()->bytes; }
 
   void run() { kernel_->run(operands_); }
 
@@ -80,8 +77,7 @@ class Use {
   };
   static std::unique_ptr<Lines> buffer(Bytes size) {
     const auto bytes = static_cast<std::size_t>(size.count()) + 64;
-    return std::make_unique<Lines>(
-        static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
+    return std::make_unique<Lines>(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
   }
   static void put(std::byte* to, DataType type, std::size_t e, float value) {
     if (type == DataType::kF16) {
@@ -182,8 +178,7 @@ TEST(HalfKernel, RoundsPartialSumsOfTheInputChannelsWhereAsked) {
   for (std::size_t i = 0; i < kIn; ++i) {
     // Large pieces nearly cancel, so that their rounding is visible.
     const double sign = i < kIn / 2 ? 1 : -1;
-    products.push_back(40 * sign * std::abs(static_cast<double>(x[i])) *
-                       std::abs(static_cast<double>(w[i])));
+    products.push_back(40 * sign * std::abs(static_cast<double>(x[i])) * std::abs(static_cast<double>(w[i])));
     sum += products.back();
   }
   const auto run = [&](const Attributes& attributes) {
@@ -241,8 +236,7 @@ TEST(HalfKernel, CutsTheChannelsOfImages) {
 }
 
 TEST(HalfKernel, UpdatesInPlace) {
-  Use use("sgd", {f16({3}), f16({3}), f32({})}, {f16({3})},
-          {{"scale", 0.5}, {"weight_decay", 0.0}});
+  Use use("sgd", {f16({3}), f16({3}), f32({})}, {f16({3})}, {{"scale", 0.5}, {"weight_decay", 0.0}});
   use.update_in_place(0, 0);
   use.set_input(0, {1, 2, -3});
   use.set_input(1, {0.5F, -1, 4});
@@ -312,8 +306,7 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
   // Momentum stays float: 6 of 8 bytes per weight remain, and half of the activations.
   EXPECT_LT(half->memory(0).images_peak(), whole->memory(0).images_peak() * 7 / 10);
-  EXPECT_LT(walk(*half, *find_function(*half, "train")).length,
-            walk(*whole, *find_function(*whole, "train")).length);
+  EXPECT_LT(walk(*half, *find_function(*half, "train")).length, walk(*whole, *find_function(*whole, "train")).length);
 }
 
 /// Data like that the model was published with.
@@ -348,8 +341,8 @@ std::set<TensorId> statistics_in(const Graph& graph) {
 }
 
 bool may_stay_float(const Tensor& tensor) {
-  return tensor.type.shape.empty() || tensor.role == Role::kOptimizerState ||
-         tensor.role == Role::kBuffer || tensor.role == Role::kMetric;
+  return tensor.type.shape.empty() || tensor.role == Role::kOptimizerState || tensor.role == Role::kBuffer ||
+         tensor.role == Role::kMetric;
 }
 
 /// The parameter is the model.
@@ -394,12 +387,11 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HalfModel, ::testing::ValuesIn(model_names()),
-                         [](const auto& name) {
-                           std::string text = name.param;
-                           std::ranges::replace(text, '-', '_');
-                           return text;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, HalfModel, ::testing::ValuesIn(model_names()), [](const auto& name) {
+  std::string text = name.param;
+  std::ranges::replace(text, '-', '_');
+  return text;
+});
 
 TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
   constexpr double kRate = 8;
@@ -499,21 +491,16 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   EXPECT_GT(moved(true), 2 * moved(false));
 }
 
-/// gpt2 on the made-up images' first bytes as tokens; `kept` is the value of its whole attention
-/// mask, if it has one.
+/// gpt2 on the made-up images' first bytes as tokens; `kept` is the value of its whole attention mask, if it has one.
 testing::Forward tiny_gpt2(std::optional<double> kept) {
   return [kept](Builder& builder, const std::vector<TensorId>& inputs, bool training) {
     const Attributes to_integers{{"to", std::string{"i32"}}};
     const std::int64_t B = builder.type(inputs[0]).shape[0];
-    const auto named = [&](const char* name) {
-      return (training ? "train/" : "evaluate/") + std::string{name};
-    };
+    const auto named = [&](const char* name) { return (training ? "train/" : "evaluate/") + std::string{name}; };
     const TensorId bytes = builder.add_one(
-        "reshape", {inputs[0]}, {{"shape", Shape{B, 784}}, {"layout", std::string{"row-major"}}},
-        named("bytes"));
+        "reshape", {inputs[0]}, {{"shape", Shape{B, 784}}, {"layout", std::string{"row-major"}}}, named("bytes"));
     const TensorId first = builder.add_one(
-        "slice", {bytes},
-        {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{6}}},
+        "slice", {bytes}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{6}}},
         named("first"));
     const TensorId tokens = builder.add_one("cast", {first}, to_integers, named("tokens"));
     ModelInputs given;
@@ -521,15 +508,13 @@ testing::Forward tiny_gpt2(std::optional<double> kept) {
     given.tensors = {tokens, tokens};
     given.training = training;
     if (kept) {
-      const TensorId mask =
-          builder.add_one("fill", {}, {{"shape", Shape{B, 6}}, {"value", *kept}}, named("mask"));
+      const TensorId mask = builder.add_one("fill", {}, {{"shape", Shape{B, 6}}, {"value", *kept}}, named("mask"));
       given.names.push_back("attention_mask");
       given.tensors.push_back(builder.add_one("cast", {mask}, to_integers, named("kept")));
     }
     const Model model = *find_model("gpt2");
-    given.sizes = *sizes_of(
-        model,
-        {{"layers", 2}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 256}, {"sequence-length", 6}});
+    given.sizes =
+        *sizes_of(model, {{"layers", 2}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 256}, {"sequence-length", 6}});
     return model.build(builder, given);
   };
 }
@@ -561,15 +546,12 @@ TEST(HalfPrecision, AutomaticLossScaleSkipsStepsThatOverflow) {
 
   const Outcome outcome =
       run(job, {}, testing::kToTheEnd,
-          [options = *compile_options(job, dataset())](
-              Builder& builder, const std::vector<TensorId>& inputs, bool t) {
+          [options = *compile_options(job, dataset())](Builder& builder, const std::vector<TensorId>& inputs, bool t) {
             ModelOutputs outputs = options.forward(builder, inputs, t);
             // 2^12 times 2^6 is beyond the largest half.
             outputs.loss = builder.add_one(
-                "mul",
-                {outputs.loss,
-                 builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 64.0}}, "large")},
-                {}, "large-loss");
+                "mul", {outputs.loss, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 64.0}}, "large")}, {},
+                "large-loss");
             return outputs;
           });
 
@@ -658,8 +640,7 @@ TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
 
   EXPECT_EQ(error.code, ErrorCode::kData);
   EXPECT_THAT(error.message, HasSubstr("infinity in element"));
-  EXPECT_THAT(error.message,
-              HasSubstr("produced by softmax_cross_entropy_gradient in step 1 on replica 0"));
+  EXPECT_THAT(error.message, HasSubstr("produced by softmax_cross_entropy_gradient in step 1 on replica 0"));
 }
 
 TEST(Finite, WeightsThatAnUpdateSpoiledAreNamedByWhoReadsThem) {

@@ -23,8 +23,8 @@ double frequency(std::int64_t pair) {
   return std::pow(10'000, -static_cast<double>(pair) / kPairs);
 }
 
-/// The angles of a rotary embedding (Su et al., "RoFormer", arXiv:2104.09864), position times
-/// frequency, in a half precision job: how far they are from those in float64.
+/// The angles of a rotary embedding (Su et al., "RoFormer", arXiv:2104.09864), position times frequency, in a half
+/// precision job: how far they are from those in float64.
 class RotaryAngles : public ::testing::Test {
  protected:
   RotaryAngles() { graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}}; }
@@ -100,14 +100,12 @@ TEST_F(RotaryAngles, AreOffByMoreThanATenthOtherwise) {
 /// A linear classifier whose logits are multiplied by `factors` f32[10].
 testing::Forward scaled_by(TensorId (*factors)(Builder&)) {
   return [factors](Builder& builder, const std::vector<TensorId>& in, bool /*training*/) {
-    const TensorId x =
-        layers::flatten(builder, "x",
-                        layers::normalize(builder, in[0], static_cast<double>(testing::kMean),
-                                          static_cast<double>(testing::kDeviation)));
-    const TensorId logits = builder.add_one(
-        "mul", {layers::linear(builder, "fc", x, 10), factors(builder)}, {}, "logits");
-    const auto outputs =
-        builder.add("softmax_cross_entropy", {logits, in[1]}, {}, {"loss", "correct", "count"});
+    const TensorId x = layers::flatten(builder, "x",
+                                       layers::normalize(builder, in[0], static_cast<double>(testing::kMean),
+                                                         static_cast<double>(testing::kDeviation)));
+    const TensorId logits =
+        builder.add_one("mul", {layers::linear(builder, "fc", x, 10), factors(builder)}, {}, "logits");
+    const auto outputs = builder.add("softmax_cross_entropy", {logits, in[1]}, {}, {"loss", "correct", "count"});
     return ModelOutputs{outputs[0], outputs[1], outputs[2], logits};
   };
 }

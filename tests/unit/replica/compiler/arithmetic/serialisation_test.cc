@@ -1,5 +1,5 @@
-/// Serialised dense layers and embeddings: the same numbers in slices, as a second implementation
-/// in double and differences of it say.
+/// Serialised dense layers and embeddings: the same numbers in slices, as a second implementation in double and
+/// differences of it say.
 
 #include <algorithm>
 #include <array>
@@ -32,8 +32,8 @@ TensorType f32(Shape shape) {
   return {DataType::kF32, std::move(shape), Layout::kRowMajor};
 }
 
-/// y = embedding(tokens) v^T projected by the tied table w with a bias; the loss is the sum of y^2.
-/// Without `tied` the projection has a table of its own, by input channels.
+/// y = embedding(tokens) v^T projected by the tied table w with a bias; the loss is the sum of y^2. Without `tied` the
+/// projection has a table of its own, by input channels.
 CompileOptions options_of(bool tied) {
   CompileOptions options;
   options.model = "tiny";
@@ -48,18 +48,14 @@ CompileOptions options_of(bool tied) {
     const TensorId w = parameter("w", {kVocabulary, kHidden});
     const TensorId v = parameter("v", {kHidden, kHidden});
     const TensorId b = parameter("b", {kVocabulary});
-    const TensorId e =
-        builder.add_one("gather", {w, inputs[0]}, {{"axis", std::int64_t{0}}}, "embedded");
-    const TensorId h =
-        builder.add_one("matmul", {e, v}, {{"transpose_b", std::int64_t{1}}}, "mixed");
-    const TensorId y =
-        tied ? builder.add_one("linear", {h, w, b}, {}, "head")
-             : builder.add_one("linear", {h, parameter("u", {kHidden, kVocabulary}), b},
-                               {{"input_major", std::int64_t{1}}}, "head");
+    const TensorId e = builder.add_one("gather", {w, inputs[0]}, {{"axis", std::int64_t{0}}}, "embedded");
+    const TensorId h = builder.add_one("matmul", {e, v}, {{"transpose_b", std::int64_t{1}}}, "mixed");
+    const TensorId y = tied ? builder.add_one("linear", {h, w, b}, {}, "head")
+                            : builder.add_one("linear", {h, parameter("u", {kHidden, kVocabulary}), b},
+                                              {{"input_major", std::int64_t{1}}}, "head");
     const TensorId z = builder.add_one("mul", {y, y}, {}, "squares");
     ModelOutputs outputs;
-    outputs.loss =
-        builder.add_one("sum_to", {z}, {{"shape", Shape{}}, {"layout", "row-major"}}, "loss");
+    outputs.loss = builder.add_one("sum_to", {z}, {{"shape", Shape{}}, {"layout", "row-major"}}, "loss");
     outputs.scored = false;
     return outputs;
   };
@@ -91,8 +87,7 @@ double loss_of(const Weights& p, bool tied) {
       for (std::int64_t i = 0; i < kHidden; ++i) {
         double h = 0;
         for (std::int64_t j = 0; j < kHidden; ++j) {
-          h += p.w[static_cast<std::size_t>(row * kHidden + j)] *
-               p.v[static_cast<std::size_t>(i * kHidden + j)];
+          h += p.w[static_cast<std::size_t>(row * kHidden + j)] * p.v[static_cast<std::size_t>(i * kHidden + j)];
         }
         y += h * (tied ? p.w[static_cast<std::size_t>(o * kHidden + i)]
                        : p.u[static_cast<std::size_t>(i * kVocabulary + o)]);
@@ -130,8 +125,7 @@ Computed compute(const CompileOptions& options) {
   const Graph& graph = computed.job.graph;
   GraphRunner runner(graph);
   const Weights given = weights();
-  for (const auto& [name, values] :
-       {std::pair{"w", given.w}, {"v", given.v}, {"b", given.b}, {"u", given.u}}) {
+  for (const auto& [name, values] : {std::pair{"w", given.w}, {"v", given.v}, {"b", given.b}, {"u", given.u}}) {
     if (graph.has(name)) {
       std::ranges::transform(values, runner.floats(graph.find(name)).begin(),
                              [](double x) { return static_cast<float>(x); });
@@ -154,18 +148,15 @@ Computed compute(const CompileOptions& options) {
 }
 
 std::int64_t count(const Job& job, std::string_view kind) {
-  return std::ranges::count(job.graph.at(job.training->micro_batch).operations, kind,
-                            &Operation::kind);
+  return std::ranges::count(job.graph.at(job.training->micro_batch).operations, kind, &Operation::kind);
 }
 
 void expect_right(const Computed& computed, bool tied) {
   EXPECT_NEAR(computed.loss, loss_of(weights(), tied), 1e-4);
-  for (const auto& [name, group] :
-       {std::pair{"w", &Weights::w}, {"v", &Weights::v}, {"b", &Weights::b}}) {
+  for (const auto& [name, group] : {std::pair{"w", &Weights::w}, {"v", &Weights::v}, {"b", &Weights::b}}) {
     const std::vector<double> wanted = slope(group, tied);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      EXPECT_NEAR(computed.gradients.at(name).at(i), wanted[i], 2e-4 * (1 + std::abs(wanted[i])))
-          << name << " " << i;
+      EXPECT_NEAR(computed.gradients.at(name).at(i), wanted[i], 2e-4 * (1 + std::abs(wanted[i]))) << name << " " << i;
     }
   }
 }

@@ -41,9 +41,8 @@ class Found {
   [[nodiscard]] std::optional<std::int64_t> distance(std::string_view a, std::string_view b) const {
     const std::optional<Alias>& at_a = aliases_.at(index_of(graph_.find(a)));
     const std::optional<Alias>& at_b = aliases_.at(index_of(graph_.find(b)));
-    return at_a && at_b && at_a->block == at_b->block
-               ? std::optional((at_b->offset - at_a->offset).count())
-               : std::nullopt;
+    return at_a && at_b && at_a->block == at_b->block ? std::optional((at_b->offset - at_a->offset).count())
+                                                      : std::nullopt;
   }
 
  private:
@@ -400,15 +399,14 @@ Ran run(const Graph& graph, bool in_place) {
   const auto world = LocalWorld::create({});
   EXPECT_TRUE(world);
   RandomHost host;
-  auto engine = Engine::create(*program, (*world)->communicator(ReplicaId{0}), host,
-                               {.poison_dead = true}, [](auto) {});
+  auto engine =
+      Engine::create(*program, (*world)->communicator(ReplicaId{0}), host, {.poison_dead = true}, [](auto) {});
   EXPECT_TRUE(engine) << engine.error().message;
   for (int time = 0; time < 2; ++time) {
     const Status status = (*engine)->run("train");
     EXPECT_TRUE(status) << status.error().message;
   }
-  EXPECT_EQ(static_cast<std::uint64_t>((*engine)->high_water()[0].count()),
-            program->memory(0).images_peak());
+  EXPECT_EQ(static_cast<std::uint64_t>((*engine)->high_water()[0].count()), program->memory(0).images_peak());
   return {host.what_it_read(), program->memory(0).lower_bound()};
 }
 
@@ -421,8 +419,7 @@ class RandomGraph {
       for (int i = 0; i < (place.region == 1 ? 30 : 4); ++i) {
         add(place);
       }
-      graph_.at(place).operations.push_back(
-          {"stream_out", {any(), any()}, {}, {{"stream", std::string{"o"}}}});
+      graph_.at(place).operations.push_back({"stream_out", {any(), any()}, {}, {{"stream", std::string{"o"}}}});
       if (place.region == 1) {
         made_.resize(before_);  // What a round leaves is not for what comes after it.
       }
@@ -439,8 +436,7 @@ class RandomGraph {
 
   [[nodiscard]] const Shape& shape(TensorId id) const { return graph_.tensor(id).type.shape; }
 
-  TensorId make(Place place, std::string kind, std::vector<TensorId> inputs,
-                Attributes attributes) {
+  TensorId make(Place place, std::string kind, std::vector<TensorId> inputs, Attributes attributes) {
     Operation operation{std::move(kind), std::move(inputs), {}, std::move(attributes)};
     const auto types = find_operator(operation.kind)->shape(signature_of(graph_, operation));
     EXPECT_TRUE(types) << types.error().message;
@@ -454,8 +450,8 @@ class RandomGraph {
 
   void stream_in(Place place) {
     const Shape shapes[] = {{4, 16}, {2, 32}, {64}, {8, 16}};
-    const TensorId id = graph_.add_tensor(
-        {fmt::format("t{}", count_++), {DataType::kF32, shapes[below(4)], {}}, Role::kStream});
+    const TensorId id =
+        graph_.add_tensor({fmt::format("t{}", count_++), {DataType::kF32, shapes[below(4)], {}}, Role::kStream});
     graph_.at(place).operations.push_back({"stream_in", {}, {id}, {{"stream", std::string{"s"}}}});
     made_.push_back(id);
   }
@@ -477,8 +473,7 @@ class RandomGraph {
       case 2:
       case 3: {
         std::vector<TensorId> alike;
-        std::ranges::copy_if(made_, std::back_inserter(alike),
-                             [&](TensorId id) { return shape(id) == shape(x); });
+        std::ranges::copy_if(made_, std::back_inserter(alike), [&](TensorId id) { return shape(id) == shape(x); });
         // No products: 30 of them would overflow.
         const char* kinds[] = {"add", "min", "sub", "max", "relu_gradient", "gelu_gradient"};
         make(place, kinds[below(6)], {x, alike[below(alike.size())]}, {});
@@ -495,8 +490,7 @@ class RandomGraph {
       }
       case 6: {
         const auto begin = static_cast<std::int64_t>(below(static_cast<std::size_t>(rows)));
-        make(place, "slice", {x},
-             {{"axis", std::int64_t{0}}, {"begin", begin}, {"count", rows - begin}});
+        make(place, "slice", {x}, {{"axis", std::int64_t{0}}, {"begin", begin}, {"count", rows - begin}});
         break;
       }
       case 7: {
@@ -512,8 +506,7 @@ class RandomGraph {
       }
       default:
         if (rows % 2 == 0) {
-          make(place, "split", {x},
-               {{"axis", std::int64_t{0}}, {"sizes", Shape{rows / 2, rows / 2}}});
+          make(place, "split", {x}, {{"axis", std::int64_t{0}}, {"sizes", Shape{rows / 2, rows / 2}}});
         }
     }
   }
@@ -553,8 +546,7 @@ std::string end_of(const std::string& operations) {
   EXPECT_EQ(program->memory(0).images_peak(), 64U) << "in place";
   const auto world = LocalWorld::create({});
   RandomHost host;
-  auto engine =
-      Engine::create(*program, (*world)->communicator(ReplicaId{0}), host, {}, [](auto) {});
+  auto engine = Engine::create(*program, (*world)->communicator(ReplicaId{0}), host, {}, [](auto) {});
   const Status status = (*engine)->run("train");
   return status ? "" : status.error().message;
 }

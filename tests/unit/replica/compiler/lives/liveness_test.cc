@@ -9,8 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Text in, text out: `name [first, last]`, with several such spans, or `name always`, one line per
-/// tensor.
+/// Text in, text out: `name [first, last]`, with several such spans, or `name always`, one line per tensor.
 std::string liveness_of(std::string_view text) {
   const auto graph = parse_graph(text);
   if (!graph) {

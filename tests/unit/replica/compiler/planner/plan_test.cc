@@ -55,13 +55,12 @@ void for_each_part(const Plan& plan, Visit visit) {
   }
 }
 
-/// How often each (group, image, output channel, output place, input channel, kernel place) of the
-/// viewed product is multiplied, by going through every tile and step.
+/// How often each (group, image, output channel, output place, input channel, kernel place) of the viewed product is
+/// multiplied, by going through every tile and step.
 std::vector<int> brute_force_counts(const Plan& plan) {
   const Product& p = plan.viewed.product;
-  const std::array<std::int64_t, 8> sizes = {
-      p.groups,          p.batch,          p.output_channels, p.field[0].output,
-      p.field[1].output, p.input_channels, p.field[0].kernel, p.field[1].kernel};
+  const std::array<std::int64_t, 8> sizes = {p.groups,          p.batch,          p.output_channels, p.field[0].output,
+                                             p.field[1].output, p.input_channels, p.field[0].kernel, p.field[1].kernel};
   std::int64_t total = 1;
   for (const std::int64_t size : sizes) {
     total *= size;
@@ -93,14 +92,13 @@ std::vector<int> brute_force_counts(const Plan& plan) {
   return counts;
 }
 
-/// The ranges of each dimension, in order. They depend on nothing but their own indices, which
-/// brute_force_counts() does not assume.
+/// The ranges of each dimension, in order. They depend on nothing but their own indices, which brute_force_counts()
+/// does not assume.
 void expect_exact_cover(const Plan& plan) {
   const Splits& s = plan.splits;
   const Product& p = plan.viewed.product;
-  const auto cover = [&plan](std::int64_t PartIndex::*part, std::int64_t parts,
-                             std::int64_t StepIndex::*step, std::int64_t steps,
-                             Range PartRanges::*range, std::int64_t size) {
+  const auto cover = [&plan](std::int64_t PartIndex::*part, std::int64_t parts, std::int64_t StepIndex::*step,
+                             std::int64_t steps, Range PartRanges::*range, std::int64_t size) {
     Ranges ranges;
     for (std::int64_t j = 0; j < steps; ++j) {
       for (std::int64_t k = 0; k < parts; ++k) {
@@ -113,19 +111,17 @@ void expect_exact_cover(const Plan& plan) {
     }
     return tiles_exactly(ranges, size);
   };
-  const auto parallel = [&](std::int64_t PartIndex::*part, std::int64_t parts,
-                            Range PartRanges::*range, std::int64_t size) {
-    return cover(part, parts, &StepIndex::input, 1, range, size);
-  };
+  const auto parallel = [&](std::int64_t PartIndex::*part, std::int64_t parts, Range PartRanges::*range,
+                            std::int64_t size) { return cover(part, parts, &StepIndex::input, 1, range, size); };
   ASSERT_TRUE(parallel(&PartIndex::group, s.groups, &PartRanges::groups, p.groups));
   ASSERT_TRUE(parallel(&PartIndex::kernel, s.kernel, &PartRanges::kernel_rows, p.field[0].kernel));
   ASSERT_TRUE(parallel(&PartIndex::batch, s.batch, &PartRanges::batch, p.batch));
   ASSERT_TRUE(parallel(&PartIndex::row, s.rows, &PartRanges::rows, p.field[0].output));
   ASSERT_TRUE(parallel(&PartIndex::column, s.columns, &PartRanges::columns, p.field[1].output));
-  ASSERT_TRUE(cover(&PartIndex::input, s.inputs, &StepIndex::input, s.serial_inputs,
-                    &PartRanges::inputs, p.input_channels));
-  ASSERT_TRUE(cover(&PartIndex::output, s.outputs, &StepIndex::output, s.serial_outputs,
-                    &PartRanges::outputs, p.output_channels));
+  ASSERT_TRUE(
+      cover(&PartIndex::input, s.inputs, &StepIndex::input, s.serial_inputs, &PartRanges::inputs, p.input_channels));
+  ASSERT_TRUE(cover(&PartIndex::output, s.outputs, &StepIndex::output, s.serial_outputs, &PartRanges::outputs,
+                    p.output_channels));
 }
 
 /// All plans of 10,000 random shapes. The parameter is the seed.
@@ -161,9 +157,8 @@ TEST(Plan, CoversSmallProductsExactlyOnceByBruteForce) {
     const Target target = target_of(few_tiles(12), product.arithmetic);
     for (const Plan& plan : find_plans(product, target)) {
       const std::vector<int> counts = brute_force_counts(plan);
-      ASSERT_EQ(std::ranges::count(counts, 1), static_cast<std::int64_t>(counts.size()))
-          << to_text(product) << "\n"
-          << to_line(plan);
+      ASSERT_EQ(std::ranges::count(counts, 1), static_cast<std::int64_t>(counts.size())) << to_text(product) << "\n"
+                                                                                         << to_line(plan);
     }
   }
 }
@@ -183,8 +178,7 @@ TEST(Plan, GivesEachPartATileOfItsOwn) {
 
 TEST(Plan, PutsNeighboursInOutputChannelsOnNeighbouringTiles) {
   Plan plan;
-  plan.splits = {
-      .groups = 2, .inputs = 3, .kernel = 1, .batch = 1, .rows = 5, .columns = 7, .outputs = 4};
+  plan.splits = {.groups = 2, .inputs = 3, .kernel = 1, .batch = 1, .rows = 5, .columns = 7, .outputs = 4};
 
   // ((group * 3 + input) * 5 + row) * 7 + column) * 4 + output.
   EXPECT_EQ(plan.tile_of({.group = 1, .input = 2, .row = 3, .column = 6, .output = 1}),
@@ -202,10 +196,9 @@ TEST(Plan, NoPartIsLargerThanTheLoadThatIsCharged) {
       std::int64_t sums = 0;
       std::int64_t weights = 0;
       for_each_part(plan, [&](const PartIndex&, const StepIndex&, const PartRanges& r) {
-        sums = std::max(sums, r.groups.size() * r.batch.size() * r.rows.size() * r.columns.size() *
-                                  r.outputs.size());
-        weights = std::max(weights, r.groups.size() * r.inputs.size() * r.outputs.size() *
-                                        r.kernel_rows.size() * plan.viewed.product.field[1].kernel);
+        sums = std::max(sums, r.groups.size() * r.batch.size() * r.rows.size() * r.columns.size() * r.outputs.size());
+        weights = std::max(weights, r.groups.size() * r.inputs.size() * r.outputs.size() * r.kernel_rows.size() *
+                                        plan.viewed.product.field[1].kernel);
       });
       ASSERT_LE(sums, load.sums) << to_line(plan);
       ASSERT_LE(weights, load.weight_elements) << to_line(plan);

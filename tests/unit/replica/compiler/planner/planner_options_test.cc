@@ -47,14 +47,13 @@ TEST(PlannerOptions, AreSixTenthsAndFloatWhereNobodySaysAnything) {
 
 // Each line's setting is narrower than those above it, in whatever order they are written.
 TEST(PlannerOptions, TheNarrowerWins) {
-  const std::vector<Proportion> broad_to_narrow = {
-      {.text = "a", .value = 1},
-      {.text = "b", .products = kMatmul, .value = 2},
-      {.text = "c", .ipu = 3, .value = 3},
-      {.text = "d", .products = kMatmul, .ipu = 3, .value = 4},
-      {.text = "e", .stage = 5, .value = 5},
-      {.text = "f", .products = kMatmul, .stage = 5, .value = 6},
-      {.text = "fc.$=7", .operators = "fc.$", .value = 7}};
+  const std::vector<Proportion> broad_to_narrow = {{.text = "a", .value = 1},
+                                                   {.text = "b", .products = kMatmul, .value = 2},
+                                                   {.text = "c", .ipu = 3, .value = 3},
+                                                   {.text = "d", .products = kMatmul, .ipu = 3, .value = 4},
+                                                   {.text = "e", .stage = 5, .value = 5},
+                                                   {.text = "f", .products = kMatmul, .stage = 5, .value = 6},
+                                                   {.text = "fc.$=7", .operators = "fc.$", .value = 7}};
   const PlacedProduct product{.kind = kMatmul, .ipu = 3, .stage = 5, .name = "fc1"};
 
   for (std::size_t count = 1; count <= broad_to_narrow.size(); ++count) {
@@ -74,25 +73,21 @@ TEST(PlannerOptions, TheNarrowerWins) {
   EXPECT_EQ(all.of({kConvolution, 3, 4, "fc12"}).permille, 3);
   EXPECT_EQ(all.of({kMatmul, 2, 4, "fc12"}).permille, 2);
   EXPECT_EQ(all.of({kConvolution, 2, 4, "fc12"}).permille, 1);
-  EXPECT_EQ(all.of({kConvolution, 2, 4, "fc12"}).permille_by,
-            "memory.available-memory-proportion = a");
+  EXPECT_EQ(all.of({kConvolution, 2, 4, "fc12"}).permille_by, "memory.available-memory-proportion = a");
 }
 
 TEST(PlannerOptions, OfEquallyNarrowSettingsTheLastWins) {
-  const PlannerOptions options{
-      .available_memory = {{.text = "conv=0.1", .operators = "conv", .value = 100},
-                           {.text = "v1=0.2", .operators = "v1", .value = 200}}};
+  const PlannerOptions options{.available_memory = {{.text = "conv=0.1", .operators = "conv", .value = 100},
+                                                    {.text = "v1=0.2", .operators = "v1", .value = 200}}};
   EXPECT_EQ(permille(options, {.name = "conv1"}), 200);
   EXPECT_EQ(permille(options, {.name = "conv2"}), 100);
 }
 
 TEST(PlannerOptions, APatternThatMatchesNothingIsRefused) {
-  const std::vector<PlacedProduct> products = {{kConvolution, 0, 0, "conv1"},
-                                               {kMatmul, 0, 0, "fc1"}};
+  const std::vector<PlacedProduct> products = {{kConvolution, 0, 0, "conv1"}, {kMatmul, 0, 0, "fc1"}};
   const auto error_of = [&](const std::string& pattern) {
     const auto notes =
-        settings_of({.partials = {{.text = pattern + "=half", .operators = pattern}}})
-            .notes_of_no_effect(products);
+        settings_of({.partials = {{.text = pattern + "=half", .operators = pattern}}}).notes_of_no_effect(products);
     return notes ? "no error" : notes.error().message;
   };
   EXPECT_EQ(error_of("con1"),
@@ -105,22 +100,19 @@ TEST(PlannerOptions, APatternThatMatchesNothingIsRefused) {
 }
 
 TEST(PlannerOptions, SettingsForNothingAreNoted) {
-  const std::vector<PlacedProduct> products = {{kConvolution, 0, 0, "conv1"},
-                                               {kConvolution, 1, 1, "b"}};
-  const PlannerOptions options{
-      .available_memory = {{.text = "matmuls=0.1", .products = kMatmul, .value = 100},
-                           {.text = "ipu1=0.2", .ipu = 1, .value = 200},
-                           {.text = "stage2=0.3", .stage = 2, .value = 300},
-                           everywhere(400)}};
+  const std::vector<PlacedProduct> products = {{kConvolution, 0, 0, "conv1"}, {kConvolution, 1, 1, "b"}};
+  const PlannerOptions options{.available_memory = {{.text = "matmuls=0.1", .products = kMatmul, .value = 100},
+                                                    {.text = "ipu1=0.2", .ipu = 1, .value = 200},
+                                                    {.text = "stage2=0.3", .stage = 2, .value = 300},
+                                                    everywhere(400)}};
 
   const auto notes = settings_of(options).notes_of_no_effect(products);
 
   ASSERT_TRUE(notes);
-  EXPECT_THAT(*notes,
-              ElementsAre("memory.available-memory-proportion = matmuls=0.1 has no effect: the "
-                          "model has no matmul",
-                          "memory.available-memory-proportion = stage2=0.3 has no effect: there is "
-                          "no convolution or matmul in stage 2; stages with one: 0, 1"));
+  EXPECT_THAT(*notes, ElementsAre("memory.available-memory-proportion = matmuls=0.1 has no effect: the "
+                                  "model has no matmul",
+                                  "memory.available-memory-proportion = stage2=0.3 has no effect: there is "
+                                  "no convolution or matmul in stage 2; stages with one: 0, 1"));
 }
 
 TEST(PlannerOptions, UnequalProportionsOnOneIpuAreNoted) {
@@ -173,8 +165,7 @@ TEST(PlannerOptions, GradientsAndEvaluationHaveThoseOfTheForwardPass) {
     ASSERT_TRUE(found.contains(name)) << name;
     EXPECT_EQ(found.at(name), Partials::kHalf) << name;
   }
-  for (const char* name :
-       {"conv1", "evaluate/fc1", "fc1.weight.gradient", "conv1.weight.gradient"}) {
+  for (const char* name : {"conv1", "evaluate/fc1", "fc1.weight.gradient", "conv1.weight.gradient"}) {
     ASSERT_TRUE(found.contains(name)) << name;
     EXPECT_EQ(found.at(name), Partials::kFloat) << name;
   }
@@ -205,8 +196,7 @@ TEST(PlannerOptions, AProportionChangesNoNumberFormatAndReachesEveryOperation) {
       }
     }
   }
-  // Two of either kind: forward in training and evaluation, and two gradients each, but for the
-  // images'.
+  // Two of either kind: forward in training and evaluation, and two gradients each, but for the images'.
   EXPECT_EQ(products[250], 8);
   EXPECT_EQ(products[600], 7);
 }

@@ -121,8 +121,7 @@ TEST(Planner, HalfPartialsNeverMakeAProductSlower) {
   const auto full = resnet_50(4, Arithmetic::kF16);
   const auto half = resnet_50(4, Arithmetic::kF16PartialsF16);
   for (std::size_t k = 0; k < full.size(); ++k) {
-    EXPECT_LE(planner.choose(half[k].product, 600).plan->cycles(),
-              planner.choose(full[k].product, 600).plan->cycles())
+    EXPECT_LE(planner.choose(half[k].product, 600).plan->cycles(), planner.choose(full[k].product, 600).plan->cycles())
         << to_text(full[k].product);
   }
 }
@@ -140,8 +139,8 @@ TEST(Planner, ChoosesAsInTheSeedsWorkedExample) {
   }
 }
 
-/// A separate planner of some 150 lines, which tries every split but flattens nothing and with
-/// which the formulas were calibrated against seed 003's table 2.1, rounds some cycles differently.
+/// A separate planner of some 150 lines, which tries every split but flattens nothing and with which the formulas were
+/// calibrated against seed 003's table 2.1, rounds some cycles differently.
 struct Calibrated {
   Product product;
   std::int64_t permille;
@@ -150,8 +149,8 @@ struct Calibrated {
 };
 
 TEST(Planner, AgreesWithTheCalibratedPlansOfTheSeedsExample) {
-  const auto conv = [](std::int64_t in, std::int64_t out, std::int64_t size, std::int64_t kernel,
-                       std::int64_t stride, std::int64_t groups) {
+  const auto conv = [](std::int64_t in, std::int64_t out, std::int64_t size, std::int64_t kernel, std::int64_t stride,
+                       std::int64_t groups) {
     return testing::convolution(20, in, out, size, kernel, stride, groups, Arithmetic::kF32);
   };
   const Product stem = conv(3, 64, 224, 7, 2, 1);
@@ -230,8 +229,7 @@ TEST(Planner, PlansOnAnyNumberOfTiles) {
 
 TEST(Planner, AProductOfOneNumberTakesOneTile) {
   Planner planner(chip("mk2"));
-  EXPECT_EQ(planner.choose(testing::matmul(1, 1, 1, 1, Arithmetic::kF32), 600).plan->splits,
-            Splits{});
+  EXPECT_EQ(planner.choose(testing::matmul(1, 1, 1, 1, Arithmetic::kF32), 600).plan->splits, Splits{});
 }
 
 TEST(Planner, FindsThePlansOfAProductOnce) {
@@ -274,9 +272,8 @@ TEST(Planner, GivesTheSamePlansEverywhere) {
   EXPECT_EQ(line(weight_gradient(half), 600),
             "expand columns, AMP 16x16, inputs 2 x kernel 56 x batch 2 x columns 3 x outputs 2 = "
             "1,344 tiles, 16,768 cycles, 34,816 B temporary");
-  EXPECT_EQ(
-      line(slic, 600),
-      "SLIC 1x4x4, groups 32 x batch 4 x rows 10 = 1,280 tiles, 5,708 cycles, 14,824 B temporary");
+  EXPECT_EQ(line(slic, 600),
+            "SLIC 1x4x4, groups 32 x batch 4 x rows 10 = 1,280 tiles, 5,708 cycles, 14,824 B temporary");
   EXPECT_EQ(line(dense, 600),
             "AMP 16x16, inputs 8 x batch 2 x outputs 86 = 1,376 tiles, 52,619 cycles, 102,400 B "
             "temporary");

@@ -11,13 +11,9 @@ namespace poprun::testing {
 
 /// A square convolution with padding that keeps the size but for the stride.
 inline Product convolution(std::int64_t batch, std::int64_t in, std::int64_t out, std::int64_t size,
-                           std::int64_t kernel, std::int64_t stride, std::int64_t groups,
-                           Arithmetic arithmetic) {
-  const FieldDimension d{.input = size,
-                         .kernel = kernel,
-                         .output = (size - 1) / stride + 1,
-                         .stride = stride,
-                         .padding = kernel / 2};
+                           std::int64_t kernel, std::int64_t stride, std::int64_t groups, Arithmetic arithmetic) {
+  const FieldDimension d{
+      .input = size, .kernel = kernel, .output = (size - 1) / stride + 1, .stride = stride, .padding = kernel / 2};
   return {.arithmetic = arithmetic,
           .groups = groups,
           .batch = batch,
@@ -26,8 +22,8 @@ inline Product convolution(std::int64_t batch, std::int64_t in, std::int64_t out
           .field = {d, d}};
 }
 
-inline Product matmul(std::int64_t groups, std::int64_t rows, std::int64_t inner,
-                      std::int64_t columns, Arithmetic arithmetic) {
+inline Product matmul(std::int64_t groups, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                      Arithmetic arithmetic) {
   return {.kind = ProductKind::kMatmul,
           .arithmetic = arithmetic,
           .groups = groups,
@@ -44,8 +40,8 @@ struct Layer {
 
 /// The forward products of a residual network of 50 layers with bottlenecks: torchvision's
 /// resnet50 (width 64, 1 group) or resnext50_32x4d (width 128, 32 groups), on images of 224 x 224.
-inline std::vector<Layer> residual_network_50(std::int64_t batch, std::int64_t width,
-                                              std::int64_t groups, Arithmetic arithmetic) {
+inline std::vector<Layer> residual_network_50(std::int64_t batch, std::int64_t width, std::int64_t groups,
+                                              Arithmetic arithmetic) {
   std::vector<Layer> layers;
   const auto add = [&layers](const Product& product) {
     const auto known = std::ranges::find(layers, product, &Layer::product);

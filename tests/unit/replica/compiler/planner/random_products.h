@@ -17,8 +17,8 @@ inline Device few_tiles(std::int64_t tiles) {
   return device;
 }
 
-/// A convolution, one of its gradients or a matmul, with every kind of stride, dilation, padding
-/// and grouping; sizes up to about `most`.
+/// A convolution, one of its gradients or a matmul, with every kind of stride, dilation, padding and grouping; sizes up
+/// to about `most`.
 inline Product random_product(std::mt19937& random, std::int64_t most) {
   const auto any = [&random](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));

@@ -36,9 +36,7 @@ std::map<Costs, Key> all_plans(const Product& product, const Target& target) {
   for (const ViewedProduct& viewed : views_of(product, target.block_inputs)) {
     const Product& p = viewed.product;
     for (const Vertex& vertex : vertices_for(p, target, product.arithmetic)) {
-      const auto blocks = [](std::int64_t size, std::int64_t block) {
-        return (size + block - 1) / block;
-      };
+      const auto blocks = [](std::int64_t size, std::int64_t block) { return (size + block - 1) / block; };
       const std::int64_t groups = blocks(p.groups, vertex.groups);
       const std::int64_t inputs = blocks(p.input_channels, vertex.inputs);
       const std::int64_t outputs = blocks(p.output_channels, vertex.outputs);
@@ -67,8 +65,7 @@ std::map<Costs, Key> all_plans(const Product& product, const Target& target) {
                         if (s.tiles() > target.tiles) {
                           continue;
                         }
-                        const Cost cost =
-                            cost_of(viewed, vertex, target, load_of(viewed, vertex, target, s));
+                        const Cost cost = cost_of(viewed, vertex, target, load_of(viewed, vertex, target, s));
                         const Costs costs{cost.cycles.total().count(), cost.bytes.total().count()};
                         const Key key{s.tiles(), s, way};
                         const auto [at, added] = best.emplace(costs, key);
@@ -118,11 +115,9 @@ TEST_P(SearchProperty, FindsWhatTryingEverySplitFinds) {
     const auto expected = unbeaten(all_plans(product, target));
     ASSERT_EQ(plans.size(), expected.size()) << to_text(product);
     for (std::size_t n = 0; n < plans.size(); ++n) {
-      EXPECT_EQ((Costs{plans[n].cycles().count(), plans[n].temporary_bytes().count()}),
-                expected[n].first)
+      EXPECT_EQ((Costs{plans[n].cycles().count(), plans[n].temporary_bytes().count()}), expected[n].first)
           << to_text(product);
-      EXPECT_EQ(plans[n].splits, std::get<1>(expected[n].second)) << to_text(product) << "\n"
-                                                                  << to_line(plans[n]);
+      EXPECT_EQ(plans[n].splits, std::get<1>(expected[n].second)) << to_text(product) << "\n" << to_line(plans[n]);
     }
   }
 }

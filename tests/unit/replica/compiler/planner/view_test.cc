@@ -28,31 +28,26 @@ struct Array {
     }
     values.resize(static_cast<std::size_t>(size));
   }
-  std::int64_t& operator()(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d,
-                           std::int64_t e) {
-    return values[static_cast<std::size_t>(
-        (((a * shape[1] + b) * shape[2] + c) * shape[3] + d) * shape[4] + e)];
+  std::int64_t& operator()(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d, std::int64_t e) {
+    return values[static_cast<std::size_t>((((a * shape[1] + b) * shape[2] + c) * shape[3] + d) * shape[4] + e)];
   }
 };
 
-/// Input [batch, group, channel, h, w], weights [group, out, in, r, s], output [batch, group, out,
-/// y, x] of a product.
+/// Input [batch, group, channel, h, w], weights [group, out, in, r, s], output [batch, group, out, y, x] of a product.
 struct Operands {
   Array input;
   Array weights;
 };
 
 Operands zeros(const Product& p) {
-  return {
-      Array({p.batch, p.groups, p.input_channels, p.field[0].input, p.field[1].input}),
-      Array({p.groups, p.output_channels, p.input_channels, p.field[0].kernel, p.field[1].kernel})};
+  return {Array({p.batch, p.groups, p.input_channels, p.field[0].input, p.field[1].input}),
+          Array({p.groups, p.output_channels, p.input_channels, p.field[0].kernel, p.field[1].kernel})};
 }
 
 /// Input element that output y and kernel element k of a dimension meet, or -1.
 std::int64_t met(const FieldDimension& d, std::int64_t y, std::int64_t k) {
   const std::int64_t place = y * d.stride + k * d.kernel_dilation - d.padding;
-  const bool exists =
-      place >= 0 && place % d.input_dilation == 0 && place / d.input_dilation < d.input;
+  const bool exists = place >= 0 && place % d.input_dilation == 0 && place / d.input_dilation < d.input;
   return exists ? place / d.input_dilation : -1;
 }
 
@@ -99,8 +94,7 @@ Array swapped_output(Array& out) {
   return swapped;
 }
 
-/// [a, b, c, d, e] -> [b, a, c, d, e]... as input [batch, group, ...] from weights [group, out,
-/// ...].
+/// [a, b, c, d, e] -> [b, a, c, d, e]... as input [batch, group, ...] from weights [group, out, ...].
 Array exchange_first_two(Array& in) {
   const auto& n = in.shape;
   Array out({n[1], n[0], n[2], n[3], n[4]});
@@ -177,8 +171,7 @@ Operands combined(const Product& from, Operands& o, std::int64_t join) {
       for (std::int64_t i = 0; i < n[2]; ++i) {
         for (std::int64_t r = 0; r < n[3]; ++r) {
           for (std::int64_t s = 0; s < n[4]; ++s) {
-            made.weights(g / join, g % join * n[1] + c, g % join * n[2] + i, r, s) =
-                o.weights(g, c, i, r, s);
+            made.weights(g / join, g % join * n[1] + c, g % join * n[2] + i, r, s) = o.weights(g, c, i, r, s);
           }
         }
       }
@@ -289,11 +282,9 @@ TEST(View, ExpandsAKernelIntoChannels) {
 TEST(View, SwapsMatmulsAndGradientsOfWeights) {
   const Product stem = testing::convolution(1, 3, 64, 224, 7, 2, 1, Arithmetic::kF32);
 
-  EXPECT_THAT(views_as_text(testing::matmul(1, 20, 2048, 1000, Arithmetic::kF32)),
-              ElementsAre("as given", "swap"));
-  EXPECT_THAT(views_as_text(weight_gradient(stem)),
-              ElementsAre("as given", "expand columns", "expand kernel", "swap",
-                          "swap, expand columns", "swap, expand kernel"));
+  EXPECT_THAT(views_as_text(testing::matmul(1, 20, 2048, 1000, Arithmetic::kF32)), ElementsAre("as given", "swap"));
+  EXPECT_THAT(views_as_text(weight_gradient(stem)), ElementsAre("as given", "expand columns", "expand kernel", "swap",
+                                                                "swap, expand columns", "swap, expand kernel"));
 }
 
 TEST(View, FlattensThePositionsOfPointwiseConvolutions) {
@@ -310,8 +301,7 @@ TEST(View, FlattensThePositionsOfPointwiseConvolutions) {
 }
 
 TEST(View, CombinesGroupsOfOneChannelUpToABlock) {
-  const Product depthwise =
-      testing::convolution(4, 32, 32, 14, 3, 1, 32, Arithmetic::kF16PartialsF16);
+  const Product depthwise = testing::convolution(4, 32, 32, 14, 3, 1, 32, Arithmetic::kF16PartialsF16);
   std::vector<std::int64_t> joins;
   for (const ViewedProduct& viewed : views_of(depthwise, 16)) {
     if (!viewed.view.swapped && viewed.view.expanded == std::array{false, false}) {

@@ -33,8 +33,7 @@ std::string verdict(const std::string& plain_text, const std::string& rewritten)
 }
 
 /// `text` with the first `from` behind `behind` replaced.
-std::string replaced(std::string text, std::string_view behind, std::string_view from,
-                     std::string_view to) {
+std::string replaced(std::string text, std::string_view behind, std::string_view from, std::string_view to) {
   const std::size_t begin = text.find(behind);
   EXPECT_NE(begin, std::string::npos) << behind;
   const std::size_t at = text.find(from, begin);
@@ -43,10 +42,8 @@ std::string replaced(std::string text, std::string_view behind, std::string_view
 }
 
 /// The verdict on a damaged pipeline of 7 micro-batches, the same as for 400.
-std::string verdict_on_damaged(std::string_view behind, std::string_view from,
-                               std::string_view to) {
-  EXPECT_FALSE(
-      verify_equivalence(parse(plain(400)), parse(replaced(pipelined(400), behind, from, to))));
+std::string verdict_on_damaged(std::string_view behind, std::string_view from, std::string_view to) {
+  EXPECT_FALSE(verify_equivalence(parse(plain(400)), parse(replaced(pipelined(400), behind, from, to))));
   return verdict(plain(7), replaced(pipelined(7), behind, from, to));
 }
 
@@ -90,10 +87,9 @@ TEST(Equivalence, AStaleWeightIsFoundInTheSecondStep) {
 }
 
 TEST(Equivalence, AWeightThatIsNeverCopiedIsFound) {
-  EXPECT_THAT(
-      verdict_on_damaged("variance = initialise", "w@1 = copy(w)", "variance = copy(variance)"),
-      HasSubstr("micro-batch 0 of forward.1: mul 'p' of stage 1 reads 'w@1', which nothing has "
-                "written"));
+  EXPECT_THAT(verdict_on_damaged("variance = initialise", "w@1 = copy(w)", "variance = copy(variance)"),
+              HasSubstr("micro-batch 0 of forward.1: mul 'p' of stage 1 reads 'w@1', which nothing has "
+                        "written"));
 }
 
 TEST(Equivalence, SwappedMicroBatchesAreFound) {
@@ -101,11 +97,10 @@ TEST(Equivalence, SwappedMicroBatchesAreFound) {
                                  "call() function=\"backward.1\" micro_batch=2"),
               HasSubstr("micro-batch 2 of backward.1: accumulate 'sum1' of stage 1 reads 'sum1', "
                         "which holds 'sum1' of micro-batch 0 instead of 'sum1' of micro-batch 1"));
-  EXPECT_THAT(
-      verdict_on_damaged("function train", "call() function=\"backward.0\" micro_batch=0",
-                         "call() function=\"backward.0\" micro_batch=1"),
-      HasSubstr("micro-batch 1 of backward.0: relu_gradient 'gd' reads 'gr@0', which holds 'gr' of "
-                "micro-batch 0 instead of 'gr' of micro-batch 1"));
+  EXPECT_THAT(verdict_on_damaged("function train", "call() function=\"backward.0\" micro_batch=0",
+                                 "call() function=\"backward.0\" micro_batch=1"),
+              HasSubstr("micro-batch 1 of backward.0: relu_gradient 'gd' reads 'gr@0', which holds 'gr' of "
+                        "micro-batch 0 instead of 'gr' of micro-batch 1"));
   EXPECT_THAT(verdict_on_damaged("function train", "call() function=\"forward.1\" micro_batch=1",
                                  "call() function=\"forward.1\" micro_batch=2"),
               HasSubstr("micro-batch 2 of forward.1: sub 'e' of stage 1 reads 'p', which holds 'p' "
@@ -128,24 +123,20 @@ TEST(Equivalence, AMissingStashIsFound) {
   EXPECT_THAT(verdict_on_damaged("function forward.0", "h.stash = stash(h)", "h = copy(h)"),
               HasSubstr("micro-batch 0 of backward.0: restore 'h.restored' reads entry 0 of "
                         "'h.stash', which nothing has written"));
-  EXPECT_THAT(verdict_on_damaged("function backward.0", "h.restored = restore(h.stash)",
-                                 "h.restored = copy(h)"),
+  EXPECT_THAT(verdict_on_damaged("function backward.0", "h.restored = restore(h.stash)", "h.restored = copy(h)"),
               HasSubstr("micro-batch 0 of backward.0: dropout 'd.again' reads 'h.restored', which "
                         "holds 'h' of micro-batch 2 instead of 'h' of micro-batch 0"));
 }
 
 TEST(Equivalence, AnAccumulationDroppedDoubledOrMovedIsFound) {
   const std::string accumulate = "sum1 = accumulate(sum1, gw1) mean=1";
-  EXPECT_THAT(
-      verdict_on_damaged("function backward.1", "@:1:backward " + accumulate, "sum1 = copy(sum1)"),
-      HasSubstr("train: accumulate 'sum1@0' reads 'sum1@0', which holds 'sum0' as fill makes it in "
-                "train (run 1) instead of 'sum1' of micro-batch 6"));
-  EXPECT_THAT(
-      verdict_on_damaged("function backward.1", accumulate, accumulate + "\n" + accumulate),
-      HasSubstr("micro-batch 0 of backward.1: accumulate 'sum1' reads 'sum1', which holds 'sum1' "
-                "of micro-batch 0 instead of 'sum0' as fill makes it in train (run 1)"));
-  EXPECT_THAT(verdict_on_damaged("repeat 1\n    call() function=\"forward.1\"",
-                                 "call() function=\"backward.0\"",
+  EXPECT_THAT(verdict_on_damaged("function backward.1", "@:1:backward " + accumulate, "sum1 = copy(sum1)"),
+              HasSubstr("train: accumulate 'sum1@0' reads 'sum1@0', which holds 'sum0' as fill makes it in "
+                        "train (run 1) instead of 'sum1' of micro-batch 6"));
+  EXPECT_THAT(verdict_on_damaged("function backward.1", accumulate, accumulate + "\n" + accumulate),
+              HasSubstr("micro-batch 0 of backward.1: accumulate 'sum1' reads 'sum1', which holds 'sum1' "
+                        "of micro-batch 0 instead of 'sum0' as fill makes it in train (run 1)"));
+  EXPECT_THAT(verdict_on_damaged("repeat 1\n    call() function=\"forward.1\"", "call() function=\"backward.0\"",
                                  "call() function=\"backward.0\" micro_batch=6\n"
                                  "call() function=\"backward.0\""),
               HasSubstr("micro-batch 6 of backward.0: relu_gradient 'gd' reads 'gr@0', which holds "
@@ -153,25 +144,21 @@ TEST(Equivalence, AnAccumulationDroppedDoubledOrMovedIsFound) {
 }
 
 TEST(Equivalence, StatisticsThatACloneUpdatesAgainAreFound) {
-  EXPECT_THAT(
-      verdict_on_damaged("function backward.0", "@:0:recomputed r.again = relu(d.again)",
-                         "r.again = relu(d.again)\nmean, variance = batch_norm_update(mean, "
-                         "variance, h.restored, d.again) elements=8 momentum=0.1"),
-      HasSubstr(
-          "micro-batch 0 of backward.0: batch_norm_update 'mean' reads 'mean', which holds "
-          "'mean' of micro-batch 2 instead of 'mean' as initialise makes it in load (run 0)"));
+  EXPECT_THAT(verdict_on_damaged("function backward.0", "@:0:recomputed r.again = relu(d.again)",
+                                 "r.again = relu(d.again)\nmean, variance = batch_norm_update(mean, "
+                                 "variance, h.restored, d.again) elements=8 momentum=0.1"),
+              HasSubstr("micro-batch 0 of backward.0: batch_norm_update 'mean' reads 'mean', which holds "
+                        "'mean' of micro-batch 2 instead of 'mean' as initialise makes it in load (run 0)"));
 }
 
 TEST(Equivalence, ACopyOfTheWrongTensorIsFound) {
-  EXPECT_THAT(
-      verdict_on_damaged("function train", "r@1, gr@0 = copy(r, gr)", "r@1, gr@0 = copy(h, gr)"),
-      HasSubstr("micro-batch 1 of forward.1: mul 'p' of stage 1 reads 'r@1', which holds "
-                "'h' of micro-batch 1 instead of 'r' of micro-batch 1"));
+  EXPECT_THAT(verdict_on_damaged("function train", "r@1, gr@0 = copy(r, gr)", "r@1, gr@0 = copy(h, gr)"),
+              HasSubstr("micro-batch 1 of forward.1: mul 'p' of stage 1 reads 'r@1', which holds "
+                        "'h' of micro-batch 1 instead of 'r' of micro-batch 1"));
 }
 
 TEST(Equivalence, TwoUpdatesAreFound) {
-  const std::string update =
-      "w, v = momentum(w, sum1@0, v, rate) momentum=0.9 nesterov=0 scale=1.0 weight_decay=0.0";
+  const std::string update = "w, v = momentum(w, sum1@0, v, rate) momentum=0.9 nesterov=0 scale=1.0 weight_decay=0.0";
   EXPECT_THAT(verdict_on_damaged("function train", update, update + "\n" + update),
               HasSubstr("'w' differs after train (run 1): train: momentum 'w' reads 'w', which "
                         "holds 'w' as momentum makes it in train (run 1) instead of 'w' as "
@@ -179,17 +166,15 @@ TEST(Equivalence, TwoUpdatesAreFound) {
 }
 
 TEST(Equivalence, LabelsOfAnotherBatchAreFound) {
-  EXPECT_THAT(verdict_on_damaged("function forward.1", "t = stream_in() fields=[1]",
-                                 "t = stream_in() fields=[0]"),
+  EXPECT_THAT(verdict_on_damaged("function forward.1", "t = stream_in() fields=[1]", "t = stream_in() fields=[0]"),
               HasSubstr("micro-batch 0 of forward.1: sub 'e' of stage 1 reads 't', which holds 'x' "
                         "of micro-batch 0 instead of 't' of micro-batch 0"));
 }
 
 TEST(Equivalence, OutputsOfEvaluationComeInOrder) {
-  EXPECT_THAT(
-      verdict_on_damaged("function evaluate.1", "ye = relu(he@1)", "ye = relu(he)"),
-      HasSubstr("record 0 of stream 'outputs' differs in evaluate (run 2): it holds 'ye' of "
-                "micro-batch 1 instead of 'ye' of micro-batch 0"));
+  EXPECT_THAT(verdict_on_damaged("function evaluate.1", "ye = relu(he@1)", "ye = relu(he)"),
+              HasSubstr("record 0 of stream 'outputs' differs in evaluate (run 2): it holds 'ye' of "
+                        "micro-batch 1 instead of 'ye' of micro-batch 0"));
 }
 
 TEST(Equivalence, ARandomOperationOutsideACallIsFound) {

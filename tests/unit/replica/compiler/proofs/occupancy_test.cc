@@ -79,9 +79,7 @@ TEST(Occupancy, APlanOfAPipelineKeepsEveryValue) {
 }
 
 TEST(Occupancy, ATensorThatAnotherOverwritesIsFound) {
-  EXPECT_THAT(verdict_on([](Program& program) {
-                move(program, "d", tensor(program, "h").placement().offset());
-              }),
+  EXPECT_THAT(verdict_on([](Program& program) { move(program, "d", tensor(program, "h").placement().offset()); }),
               HasSubstr("reads 'h', whose bytes 'd' took in step "));
   EXPECT_THAT(verdict_on([](Program& program) {
                 move(program, "h.stash", tensor(program, "x.stash").placement().offset() + 16);
@@ -90,15 +88,13 @@ TEST(Occupancy, ATensorThatAnotherOverwritesIsFound) {
 }
 
 TEST(Occupancy, AStepOutsideATensorsLifeIsFound) {
-  EXPECT_THAT(
-      verdict_on([](Program& program) { tensor(program, "gr@0").mutable_lives()->RemoveLast(); }),
-      HasSubstr("(relu_gradient 'gd') names 'gr@0', which is not planned to live there"));
+  EXPECT_THAT(verdict_on([](Program& program) { tensor(program, "gr@0").mutable_lives()->RemoveLast(); }),
+              HasSubstr("(relu_gradient 'gd') names 'gr@0', which is not planned to live there"));
 }
 
 TEST(Occupancy, TensorsOfTwoIpusInOneOperationAreFound) {
   const auto on_ipu = [](std::uint32_t ipu) {
-    return verdict_on(
-        [ipu](Program& program) { tensor(program, "h").mutable_placement()->set_ipu(ipu); });
+    return verdict_on([ipu](Program& program) { tensor(program, "h").mutable_placement()->set_ipu(ipu); });
   };
   EXPECT_THAT(on_ipu(1), HasSubstr("(mul 'h') names 'x' on IPU 0 and 'h' on IPU 1"));
   EXPECT_THAT(on_ipu(7), HasSubstr("'h' lies on IPU 7 of 2"));
@@ -140,8 +136,7 @@ TEST(Occupancy, AReleaseOfBytesThatAreInUseIsFound) {
   ASSERT_EQ(tensor(program, "x").placement().offset(), tensor(program, "b").placement().offset());
   program.mutable_functions(0)->mutable_steps(2)->add_releases(0);
 
-  EXPECT_EQ(verdict(program),
-            "memory: step 3 (relu 'c') reads 'b', which step 2 (relu 'b') has released");
+  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'b', which step 2 (relu 'b') has released");
 }
 
 TEST(Occupancy, AnOperandThatIsOverwrittenTooEarlyIsFound) {
@@ -150,8 +145,7 @@ TEST(Occupancy, AnOperandThatIsOverwrittenTooEarlyIsFound) {
   auto& lives = *program.mutable_tensors(1)->mutable_lives(0);
   lives.set_last(3);
 
-  EXPECT_EQ(verdict(program),
-            "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' took in step 2 (relu 'b')");
+  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' took in step 2 (relu 'b')");
 }
 
 TEST(Occupancy, AnOperatorThatMayNotRunInPlaceIsFound) {
@@ -196,8 +190,7 @@ TEST(Occupancy, AViewHoldsItsBytesTogetherWithWhatItShows) {
   EXPECT_EQ(verdict(program), "");
 
   program.mutable_functions(0)->mutable_steps(2)->add_releases(0);
-  EXPECT_EQ(verdict(program),
-            "memory: step 3 (relu 'a') reads 'v', which step 2 (gelu 'y') has released");
+  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'a') reads 'v', which step 2 (gelu 'y') has released");
 }
 
 TEST(Occupancy, AViewAtTheWrongPlaceIsFound) {

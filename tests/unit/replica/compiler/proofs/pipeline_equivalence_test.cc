@@ -1,5 +1,5 @@
-/// Jobs of built-in models, cut into pipelines: proven equal to their plain forms and planned,
-/// until a pipeline is damaged.
+/// Jobs of built-in models, cut into pipelines: proven equal to their plain forms and planned, until a pipeline is
+/// damaged.
 
 #include <algorithm>
 #include <chrono>
@@ -52,8 +52,7 @@ CompileOptions options_of(const JobSetup& setup) {
     shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
     options.inputs.push_back({tensor.name, {tensor.data, shape, {}}});
   }
-  options.forward = [model, setup](Builder& builder, const std::vector<TensorId>& tensors,
-                                   bool training) {
+  options.forward = [model, setup](Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs inputs;
     for (const SampleTensor& tensor : model.sample.tensors) {
       inputs.names.push_back(tensor.name);
@@ -110,8 +109,7 @@ std::string message_of(const Status& status) {
 void expect_proven(const JobSetup& setup) {
   const CompileOptions options = options_of(setup);
   const Job plain = plain_job(options);
-  for (const Schedule schedule :
-       {Schedule::kGrouped, Schedule::kInterleaved, Schedule::kSequential}) {
+  for (const Schedule schedule : {Schedule::kGrouped, Schedule::kInterleaved, Schedule::kSequential}) {
     SCOPED_TRACE(setup.model + " " + std::string{name_of(schedule)});
     Job job = plain;
     EXPECT_EQ(message_of(make_pipeline(job, schedule)), "");
@@ -174,19 +172,15 @@ TEST(PipelineEquivalence, HoldsForStagesThatShareIpus) {
 
 /// How long it takes is printed, for people to read.
 TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulation) {
-  CompileOptions options = options_of({.model = "bert-large",
-                                       .optimizer = "lamb",
-                                       .half = true,
-                                       .accumulation = 2048,
-                                       .stages = 4});
+  CompileOptions options =
+      options_of({.model = "bert-large", .optimizer = "lamb", .half = true, .accumulation = 2048, .stages = 4});
   options.evaluation_batches = 10'000;
   options.pipeline.layers_per_ipu = {3, 7, 7, 7};
   const Job plain = plain_job(options);
   Job job = plain;
   ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
   std::string verdict;
-  const double equivalence =
-      seconds_of([&] { verdict = message_of(verify_equivalence(plain.graph, job.graph)); });
+  const double equivalence = seconds_of([&] { verdict = message_of(verify_equivalence(plain.graph, job.graph)); });
   EXPECT_EQ(verdict, "");
 
   std::optional<Program> program;
@@ -195,15 +189,13 @@ TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulatio
   EXPECT_EQ(verdict, "");
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::cout << "equivalence " << equivalence << " s, memory " << memory << " s, all " << compilation
-            << " s, at most " << usage.ru_maxrss / 1024 << " MiB of this process\n";
+  std::cout << "equivalence " << equivalence << " s, memory " << memory << " s, all " << compilation << " s, at most "
+            << usage.ru_maxrss / 1024 << " MiB of this process\n";
 }
 
 /// The verdict on a small GPT-2 on two stages, damaged.
-std::string verdict_on(const std::function<void(Graph&)>& damage,
-                       Schedule schedule = Schedule::kGrouped) {
-  const CompileOptions options =
-      options_of({.model = "gpt2", .sizes = {{"layers", 2}, {"hidden", 64}, {"heads", 4}}});
+std::string verdict_on(const std::function<void(Graph&)>& damage, Schedule schedule = Schedule::kGrouped) {
+  const CompileOptions options = options_of({.model = "gpt2", .sizes = {{"layers", 2}, {"hidden", 64}, {"heads", 4}}});
   const Job plain = plain_job(options);
   Job job = plain;
   EXPECT_EQ(message_of(make_pipeline(job, schedule)), "");
@@ -213,29 +205,26 @@ std::string verdict_on(const std::function<void(Graph&)>& damage,
 
 /// The operations of a function, region by region.
 std::vector<Operation>& operations(Graph& graph, std::string_view function, std::size_t region) {
-  return std::ranges::find(graph.functions, function, &Function::name)
-      ->regions.at(region)
-      .operations;
+  return std::ranges::find(graph.functions, function, &Function::name)->regions.at(region).operations;
 }
 
 TEST(PipelineEquivalence, FindsATiedWeightThatIsNotCopiedBehindTheUpdate) {
-  EXPECT_THAT(
-      verdict_on([](Graph& graph) {
-        auto& regions = std::ranges::find(graph.functions, "train", &Function::name)->regions;
-        std::erase_if(regions.back().operations, [&](const Operation& operation) {
-          return Copy::is(operation) && graph.tensor(operation.inputs[0]).role == Role::kParameter;
-        });
-      }),
-      HasSubstr("'transformer.wte.weight' as initialise makes it in load (run 0)"));
+  EXPECT_THAT(verdict_on([](Graph& graph) {
+                auto& regions = std::ranges::find(graph.functions, "train", &Function::name)->regions;
+                std::erase_if(regions.back().operations, [&](const Operation& operation) {
+                  return Copy::is(operation) && graph.tensor(operation.inputs[0]).role == Role::kParameter;
+                });
+              }),
+              HasSubstr("'transformer.wte.weight' as initialise makes it in load (run 0)"));
 }
 
 TEST(PipelineEquivalence, FindsSwappedMicroBatches) {
-  EXPECT_THAT(verdict_on([](Graph& graph) {
-                auto& steady = operations(graph, "train", 2);
-                std::ranges::find(steady, Call::kKind, &Operation::kind)
-                    ->attributes.set("micro_batch", std::int64_t{1});
-              }),
-              HasSubstr("of micro-batch 2"));
+  EXPECT_THAT(
+      verdict_on([](Graph& graph) {
+        auto& steady = operations(graph, "train", 2);
+        std::ranges::find(steady, Call::kKind, &Operation::kind)->attributes.set("micro_batch", std::int64_t{1});
+      }),
+      HasSubstr("of micro-batch 2"));
 }
 
 TEST(PipelineEquivalence, FindsALostStashEntry) {
@@ -267,14 +256,14 @@ TEST(PipelineEquivalence, FindsWhatIsNotBroughtToTheIpuOfAPhase) {
 }
 
 TEST(PipelineEquivalence, FindsAPhaseThatReadsTheEntryOfAnotherMicroBatch) {
-  EXPECT_THAT(verdict_on(
-                  [](Graph& graph) {
-                    auto& phase = operations(graph, "train", 4);
-                    std::ranges::find(phase, Call::kKind, &Operation::kind)
-                        ->attributes.set("micro_batch", std::int64_t{1});
-                  },
-                  Schedule::kPhased),
-              HasSubstr("of micro-batch"));
+  EXPECT_THAT(
+      verdict_on(
+          [](Graph& graph) {
+            auto& phase = operations(graph, "train", 4);
+            std::ranges::find(phase, Call::kKind, &Operation::kind)->attributes.set("micro_batch", std::int64_t{1});
+          },
+          Schedule::kPhased),
+      HasSubstr("of micro-batch"));
 }
 
 TEST(PipelineEquivalence, FindsAnAccumulationThatIsDropped) {
@@ -288,8 +277,7 @@ TEST(PipelineEquivalence, FindsAnAccumulationThatIsDropped) {
 TEST(PipelineEquivalence, FindsDropoutWithANewKey) {
   EXPECT_THAT(verdict_on([](Graph& graph) {
                 auto& backward = operations(graph, "backward.0", 0);
-                std::ranges::find(backward, "dropout", &Operation::kind)
-                    ->attributes.set("key", std::string{"new"});
+                std::ranges::find(backward, "dropout", &Operation::kind)->attributes.set("key", std::string{"new"});
               }),
               HasSubstr("has key=\"new\""));
 }

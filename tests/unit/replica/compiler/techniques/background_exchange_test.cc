@@ -111,8 +111,8 @@ TEST(BackgroundExchange, HidesTheLinksTimeBehindCompute) {
 
   EXPECT_EQ(behind.background_cycles(), 0);
   EXPECT_EQ(behind.compute_cycles(), buckets.compute_cycles());
-  // A single bucket is ready only when backward is over, so its whole time is waited for, besides
-  // that of the metrics, which are then exchanged separately.
+  // A single bucket is ready only when backward is over, so its whole time is waited for, besides that of the metrics,
+  // which are then exchanged separately.
   EXPECT_GE(together.link_cycles(), together.background_cycles());
   EXPECT_LT(buckets.link_cycles(), together.link_cycles());
   EXPECT_GT(buckets.background_cycles(), 0);

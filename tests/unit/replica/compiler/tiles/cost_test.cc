@@ -67,8 +67,7 @@ class OneOperation {
   /// Bytes of temporary values on each tile while it runs.
   [[nodiscard]] std::vector<std::int64_t> temporaries() const {
     const Liveness liveness = compute_liveness(graph_);
-    const TileClaims claims =
-        demand_on_tiles({graph_, liveness, ProductPlans{}, Aliases{}, mappings_, device_}, 0);
+    const TileClaims claims = demand_on_tiles({graph_, liveness, ProductPlans{}, Aliases{}, mappings_, device_}, 0);
     std::vector<std::int64_t> bytes(4);
     for (const TileClaim& claim : claims.claims()) {
       if (claim.category == Category::kTemporary) {
@@ -78,9 +77,7 @@ class OneOperation {
     return bytes;
   }
 
-  [[nodiscard]] const Operation& operation() const {
-    return graph_.functions[0].regions[0].operations[0];
-  }
+  [[nodiscard]] const Operation& operation() const { return graph_.functions[0].regions[0].operations[0]; }
 
  private:
   Graph graph_;
@@ -105,8 +102,8 @@ TEST(Cost, AnElementwiseOperatorTakesAsLongAsTheFullestTile) {
 TEST(Cost, AnOperandThatLiesElsewhereIsReceivedByTheTilesOfTheResult) {
   OneOperation add("c = add(a, b)");
   add.lay("a", kUneven).lay("c", kUneven);
-  // Tile 0 reads two and writes one number for each of its 180 elements: 2,160 B at 8 B a cycle. It
-  // receives 180 numbers of b: 720 B at 4 B a cycle, in the exchange phase that there is anyway.
+  // Tile 0 reads two and writes one number for each of its 180 elements: 2,160 B at 8 B a cycle. It receives 180
+  // numbers of b: 720 B at 4 B a cycle, in the exchange phase that there is anyway.
   EXPECT_EQ(add.time().compute, Cycles{270});
   EXPECT_EQ(add.time().exchange, Cycles{180});
   EXPECT_EQ(add.time().sync, four_tiles().sync_cycles);
@@ -135,8 +132,8 @@ TEST(Cost, WhatIsReceivedIsHeldMeanwhile) {
 TEST(Cost, AReductionWorksWhereItsOperandLies) {
   OneOperation sum(R"(s = sum_to(a) shape=[6] layout="row-major")");
   sum.lay("a", kUneven);
-  // All that is read, 960 B, and the 24 B that are written, as if each tile had as much as tile 0
-  // with its 180 of 240 elements: three times 984 B / 4, in 93 cycles.
+  // All that is read, 960 B, and the 24 B that are written, as if each tile had as much as tile 0 with its 180 of 240
+  // elements: three times 984 B / 4, in 93 cycles.
   EXPECT_EQ(sum.time().compute, Cycles{93});
   // The result arrives on one tile: 24 B. What the operator says that it exchanges is 18 B a tile.
   EXPECT_EQ(sum.time().exchange, Cycles{6});

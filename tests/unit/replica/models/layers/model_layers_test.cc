@@ -12,8 +12,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 /// Appends the model's forward pass on its sample.
-void build(const Model& model, const std::map<std::string, std::int64_t>& sizes, bool training,
-           Graph& graph, Place place) {
+void build(const Model& model, const std::map<std::string, std::int64_t>& sizes, bool training, Graph& graph,
+           Place place) {
   const std::string prefix = training ? "" : "evaluate/";
   Builder builder(graph, place, prefix);
   ModelInputs inputs;
@@ -25,8 +25,7 @@ void build(const Model& model, const std::map<std::string, std::int64_t>& sizes,
     Shape shape{1};
     shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
     inputs.names.push_back(tensor.name);
-    inputs.tensors.push_back(
-        graph.add_tensor({prefix + tensor.name, {tensor.data, shape, {}}, Role::kStream}));
+    inputs.tensors.push_back(graph.add_tensor({prefix + tensor.name, {tensor.data, shape, {}}, Role::kStream}));
   }
   model.build(builder, inputs);
   ASSERT_TRUE(builder.status()) << model.name << ": " << builder.status().error().message;
@@ -39,8 +38,7 @@ Graph built(const Model& model, const std::map<std::string, std::int64_t>& sizes
   return graph;
 }
 
-std::vector<std::string> layers(const std::string& model,
-                                const std::map<std::string, std::int64_t>& sizes = {}) {
+std::vector<std::string> layers(const std::string& model, const std::map<std::string, std::int64_t>& sizes = {}) {
   std::vector<std::string> names;
   for (const Layer& layer : built(*find_model(model), sizes).layers) {
     names.push_back(layer.name + (layer.counted ? "" : " uncounted"));
@@ -49,20 +47,17 @@ std::vector<std::string> layers(const std::string& model,
 }
 
 TEST(ModelLayers, AreEncoderLayersBetweenEmbeddingsAndHeads) {
-  EXPECT_THAT(layers("bert-base", {{"layers", 2}}),
-              ElementsAre("bert.embeddings uncounted", "bert.encoder.layer.0",
-                          "bert.encoder.layer.1", "cls uncounted"));
+  EXPECT_THAT(layers("bert-base", {{"layers", 2}}), ElementsAre("bert.embeddings uncounted", "bert.encoder.layer.0",
+                                                                "bert.encoder.layer.1", "cls uncounted"));
   EXPECT_THAT(layers("gpt2", {{"layers", 2}}),
-              ElementsAre("transformer.wte uncounted", "transformer.h.0", "transformer.h.1",
-                          "lm_head uncounted"));
+              ElementsAre("transformer.wte uncounted", "transformer.h.0", "transformer.h.1", "lm_head uncounted"));
 }
 
 TEST(ModelLayers, AreConvolutionsResidualBlocksAndDenseLayers) {
   EXPECT_THAT(layers("small-cnn"), ElementsAre("conv1", "conv2", "fc1", "fc2"));
   EXPECT_THAT(layers("mlp", {{"layers", 3}}), ElementsAre("fc1", "fc2", "fc3", "fc4"));
-  EXPECT_THAT(layers("resnet18"),
-              ElementsAre("conv1", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0",
-                          "layer3.1", "layer4.0", "layer4.1", "fc"));
+  EXPECT_THAT(layers("resnet18"), ElementsAre("conv1", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0",
+                                              "layer3.1", "layer4.0", "layer4.1", "fc"));
   EXPECT_EQ(layers("resnet50").size(), 18U);
   EXPECT_EQ(layers("resnet101").size(), 35U);
 }
@@ -73,8 +68,7 @@ std::vector<std::string> faults(const Graph& graph, Place place) {
   std::int32_t last = 0;
   for (const Operation& operation : graph.at(place).operations) {
     if (operation.origin.layer < last) {
-      found.push_back(operation.outputs.empty() ? operation.kind
-                                                : graph.tensor(operation.outputs[0]).name);
+      found.push_back(operation.outputs.empty() ? operation.kind : graph.tensor(operation.outputs[0]).name);
     }
     last = operation.origin.layer;
   }
@@ -96,8 +90,7 @@ TEST(ModelLayers, AreTheSameOnesInEvaluation) {
     build(model, {}, /*training=*/false, graph, {2, 0});
     EXPECT_EQ(graph.layers, of_training) << model.name;
     EXPECT_THAT(faults(graph, {2, 0}), IsEmpty()) << model.name;
-    EXPECT_EQ(graph.at({2, 0}).operations.back().origin.layer,
-              static_cast<std::int32_t>(of_training.size()) - 1)
+    EXPECT_EQ(graph.at({2, 0}).operations.back().origin.layer, static_cast<std::int32_t>(of_training.size()) - 1)
         << model.name;
   }
 }

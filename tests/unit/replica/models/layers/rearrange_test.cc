@@ -1,5 +1,5 @@
-/// Blocks and tiles, running sums, triangles, casts: forward against the definition or hand-made
-/// values, gradients against central differences.
+/// Blocks and tiles, running sums, triangles, casts: forward against the definition or hand-made values, gradients
+/// against central differences.
 
 #include <cstring>
 
@@ -29,29 +29,27 @@ void count_up(std::span<float> values) {
 }
 
 /// The element (n, c, h, w) of an image in memory.
-float element(const TensorType& type, std::span<const float> values, std::int64_t n, std::int64_t c,
-              std::int64_t h, std::int64_t w) {
+float element(const TensorType& type, std::span<const float> values, std::int64_t n, std::int64_t c, std::int64_t h,
+              std::int64_t w) {
   const Shape& d = type.shape;
-  const std::int64_t at = type.layout == Layout::kChannelsLast
-                              ? ((n * d[2] + h) * d[3] + w) * d[1] + c
-                              : ((n * d[1] + c) * d[2] + h) * d[3] + w;
+  const std::int64_t at = type.layout == Layout::kChannelsLast ? ((n * d[2] + h) * d[3] + w) * d[1] + c
+                                                               : ((n * d[1] + c) * d[2] + h) * d[3] + w;
   return values[static_cast<std::size_t>(at)];
 }
 
 /// The parameter is the layout.
 class Blocks : public ::testing::TestWithParam<Layout> {
  protected:
-  /// Compares the blocks of a deep image x with those of a wide one y; `channel` maps channel c and
-  /// pixel (i, j) of a block to a channel of x.
+  /// Compares the blocks of a deep image x with those of a wide one y; `channel` maps channel c and pixel (i, j) of a
+  /// block to a channel of x.
   template <typename Channel>
-  static void expect_blocks(const TensorType& deep, std::span<const float> x,
-                            const TensorType& wide, std::span<const float> y, Channel channel) {
+  static void expect_blocks(const TensorType& deep, std::span<const float> x, const TensorType& wide,
+                            std::span<const float> y, Channel channel) {
     for (std::int64_t c = 0; c < wide.shape[1]; ++c) {
       for (std::int64_t h = 0; h < wide.shape[2]; ++h) {
         for (std::int64_t w = 0; w < wide.shape[3]; ++w) {
           for (std::int64_t n = 0; n < wide.shape[0]; ++n) {
-            EXPECT_EQ(element(wide, y, n, c, h, w),
-                      element(deep, x, n, channel(c, h % 2, w % 2), h / 2, w / 2));
+            EXPECT_EQ(element(wide, y, n, c, h, w), element(deep, x, n, channel(c, h % 2, w % 2), h / 2, w / 2));
           }
         }
       }
@@ -72,8 +70,7 @@ TEST_P(Blocks, DepthGoesToSpaceInEitherOrder) {
     blocks.run_forward(runner);
     expect_blocks(x, runner.floats(blocks.input(0)), y, runner.floats(blocks.y()),
                   [&](std::int64_t c, std::int64_t i, std::int64_t j) {
-                    return order == DepthOrder::kBlockFirst ? (i * 2 + j) * 3 + c
-                                                            : c * 4 + i * 2 + j;
+                    return order == DepthOrder::kBlockFirst ? (i * 2 + j) * 3 + c : c * 4 + i * 2 + j;
                   });
     blocks.expect_gradients(runner, 0.5F, 1e-4);
   }
@@ -94,8 +91,7 @@ TEST_P(Blocks, SpaceGoesToDepth) {
   blocks.expect_gradients(runner, 0.5F, 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Blocks,
-                         ::testing::Values(Layout::kRowMajor, Layout::kChannelsLast));
+INSTANTIATE_TEST_SUITE_P(Layouts, Blocks, ::testing::Values(Layout::kRowMajor, Layout::kChannelsLast));
 
 /// Sets every element to its logical place: 1000 n + 100 c + 10 h + w.
 void number(const TensorType& type, std::span<float> values) {
@@ -104,8 +100,7 @@ void number(const TensorType& type, std::span<float> values) {
     const std::int64_t w = k / d[1] % d[3];
     const std::int64_t h = k / d[1] / d[3] % d[2];
     const std::int64_t n = k / d[1] / d[3] / d[2];
-    values[static_cast<std::size_t>(k)] =
-        static_cast<float>(1000 * n + 100 * (k % d[1]) + 10 * h + w);
+    values[static_cast<std::size_t>(k)] = static_cast<float>(1000 * n + 100 * (k % d[1]) + 10 * h + w);
   }
 }
 
@@ -114,10 +109,7 @@ TEST(ImagePieces, AreCutAlongAnyAxis) {
     Shape shape = {2, 2, 2, 2};
     shape[static_cast<std::size_t>(axis)] = 4;
     Probe probe("slice", {image(shape)},
-                {{"axis", axis},
-                 {"begin", std::int64_t{3}},
-                 {"count", std::int64_t{2}},
-                 {"step", std::int64_t{-2}}},
+                {{"axis", axis}, {"begin", std::int64_t{3}}, {"count", std::int64_t{2}}, {"step", std::int64_t{-2}}},
                 1);
     GraphRunner runner(probe.graph());
     probe.randomise(runner, 1.0F, 106);
@@ -128,22 +120,19 @@ TEST(ImagePieces, AreCutAlongAnyAxis) {
     ASSERT_EQ(probe.type(y), image({2, 2, 2, 2}));
     for (std::int64_t k = 0; k < 16; ++k) {
       Shape place = {k / 8, k / 4 % 2, k / 2 % 2, k % 2};
-      const float found =
-          element(probe.type(y), runner.floats(y), place[0], place[1], place[2], place[3]);
+      const float found = element(probe.type(y), runner.floats(y), place[0], place[1], place[2], place[3]);
       std::int64_t& cut = place[static_cast<std::size_t>(axis)];
       cut = 3 - 2 * cut;
-      EXPECT_EQ(found,
-                static_cast<float>(1000 * place[0] + 100 * place[1] + 10 * place[2] + place[3]));
+      EXPECT_EQ(found, static_cast<float>(1000 * place[0] + 100 * place[1] + 10 * place[2] + place[3]));
     }
     probe.expect_gradients(runner, 0.5F, 1e-3);
   }
 }
 
 TEST(ImagePieces, LieSideBySideInTheChannels) {
-  Composition concat({image({2, 1, 1, 2}), image({2, 2, 1, 2})},
-                     [](Builder& builder, const std::vector<TensorId>& x) {
-                       return builder.add_one("concat", x, {{"axis", std::int64_t{1}}}, "y");
-                     });
+  Composition concat({image({2, 1, 1, 2}), image({2, 2, 1, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
+    return builder.add_one("concat", x, {{"axis", std::int64_t{1}}}, "y");
+  });
   GraphRunner runner(concat.graph());
   concat.randomise(runner, 1.0F, 107);
   std::ranges::copy(std::vector{1.0F, 2.0F, 3.0F, 4.0F}, runner.floats(concat.input(0)).begin());
@@ -156,8 +145,7 @@ TEST(ImagePieces, LieSideBySideInTheChannels) {
 // The first of two pieces reaches y; the other's gradient is zero, in an image's layout.
 TEST(ImagePieces, WithoutUseHaveZeroGradients) {
   Composition split({image({1, 3, 1, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
-    return builder.add("split", {x[0]}, {{"axis", std::int64_t{1}}, {"sizes", Shape{2, 1}}},
-                       {"y", "z"})[0];
+    return builder.add("split", {x[0]}, {{"axis", std::int64_t{1}}, {"sizes", Shape{2, 1}}}, {"y", "z"})[0];
   });
   GraphRunner runner(split.graph());
   split.randomise(runner, 1.0F, 108);
@@ -203,18 +191,16 @@ struct CumSumCase {
 };
 
 TEST(CumSum, RunsEitherWayAlongAnyAxis) {
-  const std::vector<CumSumCase> cases = {
-      {1, 0, 0, {0, 1, 3, 3, 7, 12}}, {1, 1, 0, {0, 0, 1, 0, 3, 7}}, {1, 0, 1, {3, 3, 2, 12, 9, 5}},
-      {1, 1, 1, {3, 2, 0, 9, 5, 0}},  {0, 0, 0, {0, 1, 2, 3, 5, 7}}, {0, 1, 1, {3, 4, 5, 0, 0, 0}}};
+  const std::vector<CumSumCase> cases = {{1, 0, 0, {0, 1, 3, 3, 7, 12}}, {1, 1, 0, {0, 0, 1, 0, 3, 7}},
+                                         {1, 0, 1, {3, 3, 2, 12, 9, 5}}, {1, 1, 1, {3, 2, 0, 9, 5, 0}},
+                                         {0, 0, 0, {0, 1, 2, 3, 5, 7}},  {0, 1, 1, {3, 4, 5, 0, 0, 0}}};
   for (const CumSumCase& c : cases) {
-    Probe probe("cum_sum", {f32({2, 3})},
-                {{"axis", c.axis}, {"exclusive", c.exclusive}, {"reverse", c.reverse}}, 1);
+    Probe probe("cum_sum", {f32({2, 3})}, {{"axis", c.axis}, {"exclusive", c.exclusive}, {"reverse", c.reverse}}, 1);
     GraphRunner runner(probe.graph());
     probe.randomise(runner, 1.0F, 104);
     count_up(runner.floats(probe.operation().inputs[0]));
     runner.run(probe.operation());
-    EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-                ::testing::ElementsAreArray(c.expected));
+    EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAreArray(c.expected));
     probe.expect_gradients(runner, 0.5F, 1e-4);
   }
 }
@@ -245,13 +231,11 @@ TEST(Trilu, KeepsOneSideOfADiagonal) {
 
 /// The result of one operation on values of one type, as values of another.
 template <typename To, typename From>
-std::vector<To> run(const std::string& kind, DataType data, const Attributes& attributes,
-                    const std::vector<From>& x) {
+std::vector<To> run(const std::string& kind, DataType data, const Attributes& attributes, const std::vector<From>& x) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
   Builder builder(graph, {0, 0}, "");
-  const TensorId input =
-      graph.add_tensor({"x", {data, {static_cast<std::int64_t>(x.size())}, {}}, Role::kActivation});
+  const TensorId input = graph.add_tensor({"x", {data, {static_cast<std::int64_t>(x.size())}, {}}, Role::kActivation});
   const TensorId output = builder.add_one(kind, {input}, attributes, "y");
   EXPECT_TRUE(builder.status());
   GraphRunner runner(graph);
@@ -267,19 +251,15 @@ TEST(Cast, CutsOffFractionsAndStaysWithinTheType) {
   const std::vector<float> x = {-2.7F, 2.7F, 3e10F, -3e10F, std::nanf("")};
   EXPECT_THAT((run<std::int32_t>("cast", DataType::kF32, {{to, std::string{"i32"}}}, x)),
               ElementsAre(-2, 2, 2147483647, -2147483647 - 1, 0));
-  EXPECT_THAT((run<std::uint8_t>("cast", DataType::kF32, {{to, std::string{"u8"}}}, x)),
-              ElementsAre(0, 2, 255, 0, 0));
-  EXPECT_THAT((run<float>("cast", DataType::kI32, {{to, std::string{"f32"}}},
-                          std::vector<std::int32_t>{-7, 16777216})),
+  EXPECT_THAT((run<std::uint8_t>("cast", DataType::kF32, {{to, std::string{"u8"}}}, x)), ElementsAre(0, 2, 255, 0, 0));
+  EXPECT_THAT((run<float>("cast", DataType::kI32, {{to, std::string{"f32"}}}, std::vector<std::int32_t>{-7, 16777216})),
               ElementsAre(-7.0F, 16777216.0F));
-  EXPECT_THAT((run<float>("cast", DataType::kU8, {{to, std::string{"f32"}}},
-                          std::vector<std::uint8_t>{0, 255})),
+  EXPECT_THAT((run<float>("cast", DataType::kU8, {{to, std::string{"f32"}}}, std::vector<std::uint8_t>{0, 255})),
               ElementsAre(0.0F, 255.0F));
 }
 
 TEST(OneHot, CountsNegativeIndicesFromTheEndAndIgnoresThoseOutside) {
-  EXPECT_THAT((run<float>("one_hot", DataType::kI32,
-                          {{"depth", std::int64_t{3}}, {"on", 2.0}, {"off", -1.0}},
+  EXPECT_THAT((run<float>("one_hot", DataType::kI32, {{"depth", std::int64_t{3}}, {"on", 2.0}, {"off", -1.0}},
                           std::vector<std::int32_t>{1, -1, 3, -4})),
               ElementsAre(-1, 2, -1, -1, -1, 2, -1, -1, -1, -1, -1, -1));
 }

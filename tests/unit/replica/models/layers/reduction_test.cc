@@ -1,5 +1,4 @@
-/// Reductions over axes: forward against the definition in double, gradients against central
-/// differences.
+/// Reductions over axes: forward against the definition in double, gradients against central differences.
 
 #include <cmath>
 #include <cstring>
@@ -64,8 +63,7 @@ void for_each_index(const Shape& shape, Visit visit) {
   }
 }
 
-/// The elements of x that contribute to each element of the result, by the result's memory
-/// position.
+/// The elements of x that contribute to each element of the result, by the result's memory position.
 std::vector<std::vector<double>> groups(const Case& c, std::span<const float> x) {
   TensorType y = c.x;
   for (const std::int64_t axis : c.axes) {
@@ -116,10 +114,9 @@ double reduced(Reduction how, const std::vector<double>& all) {
   return 0;
 }
 
-constexpr std::array kAll = {Reduction::kSum,      Reduction::kMean,      Reduction::kMax,
-                             Reduction::kMin,      Reduction::kProd,      Reduction::kL1,
-                             Reduction::kL2,       Reduction::kSumSquare, Reduction::kLogSum,
-                             Reduction::kLogSumExp};
+constexpr std::array kAll = {Reduction::kSum,    Reduction::kMean,     Reduction::kMax, Reduction::kMin,
+                             Reduction::kProd,   Reduction::kL1,       Reduction::kL2,  Reduction::kSumSquare,
+                             Reduction::kLogSum, Reduction::kLogSumExp};
 
 /// The parameter is the case.
 class Reduce : public ::testing::TestWithParam<Case> {
@@ -171,19 +168,16 @@ TEST_P(Reduce, GradientAgreesWithDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
-                         ::testing::Values(Case{f32({3, 4}), {1}}, Case{f32({3, 4}), {0}},
-                                           Case{f32({2, 3, 2}), {2, 0}}, Case{f32({7}), {0}},
-                                           Case{f32({2, 3, 2}), {0, 1, 2}},
-                                           Case{f32({1, 2, 1, 3}), {1}},
-                                           Case{image({1, 3, 2, 2}), {2, 3}},
+                         ::testing::Values(Case{f32({3, 4}), {1}}, Case{f32({3, 4}), {0}}, Case{f32({2, 3, 2}), {2, 0}},
+                                           Case{f32({7}), {0}}, Case{f32({2, 3, 2}), {0, 1, 2}},
+                                           Case{f32({1, 2, 1, 3}), {1}}, Case{image({1, 3, 2, 2}), {2, 3}},
                                            Case{image({2, 3, 1, 2}), {1}}));
 
 TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
   // Over rows, along rows, and both; float32 sums lose most with equal terms.
   constexpr std::int64_t kMany = 3'000'000;
-  for (const auto& [shape, axes] : {std::pair{Shape{kMany, 2}, Shape{0}},
-                                    {Shape{2, kMany}, Shape{1}},
-                                    {Shape{kMany, 2}, Shape{0, 1}}}) {
+  for (const auto& [shape, axes] :
+       {std::pair{Shape{kMany, 2}, Shape{0}}, {Shape{2, kMany}, Shape{1}}, {Shape{kMany, 2}, Shape{0, 1}}}) {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
     Builder builder(graph, {1, 0}, "");
@@ -194,8 +188,7 @@ TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
 
     runner.run(builder.operations());
 
-    const double terms =
-        static_cast<double>(2 * kMany) / static_cast<double>(runner.floats(y).size());
+    const double terms = static_cast<double>(2 * kMany) / static_cast<double>(runner.floats(y).size());
     EXPECT_FLOAT_EQ(runner.floats(y)[0], static_cast<float>(terms * static_cast<double>(0.1F)));
   }
 }
@@ -216,8 +209,7 @@ TEST(Reductions, MeansInHalfPrecisionExistWhereSumsWouldBeInfinite) {
 
   std::vector<Half> means(2);
   std::memcpy(means.data(), runner.bytes(y), 2 * sizeof(Half));
-  EXPECT_THAT(means, ElementsAre(to_half(static_cast<float>((998.0 * 100 + 10000) / 999)),
-                                 to_half(100.0F)));
+  EXPECT_THAT(means, ElementsAre(to_half(static_cast<float>((998.0 * 100 + 10000) / 999)), to_half(100.0F)));
 }
 
 TEST(ReduceDimensions, AreKeptOrDropped) {
@@ -243,12 +235,10 @@ TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
   layers::reduce(builder, "mean", Reduction::kMean, x, {0, 2}, true);
 
   ASSERT_FALSE(builder.status());
-  EXPECT_EQ(builder.status().error().message,
-            "mean: a reduction needs axes from 0 to 1; it got 0,2 of f32[3,7]");
+  EXPECT_EQ(builder.status().error().message, "mean: a reduction needs axes from 0 to 1; it got 0,2 of f32[3,7]");
 }
 
-// The first step fails and returns an arbitrary tensor, here of a lower rank, which later steps
-// must not look at.
+// The first step fails and returns an arbitrary tensor, here of a lower rank, which later steps must not look at.
 TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
@@ -287,22 +277,19 @@ TEST(ReduceMax, KeepsNaN) {
   for (const std::string kind : {"reduce_max", "reduce_min"}) {
     Probe probe(kind, {f32({3})}, {{"axes", Shape{0}}}, 1);
     GraphRunner runner(probe.graph());
-    std::ranges::copy(std::vector{1.0F, std::nanf(""), 2.0F},
-                      runner.floats(probe.operation().inputs[0]).begin());
+    std::ranges::copy(std::vector{1.0F, std::nanf(""), 2.0F}, runner.floats(probe.operation().inputs[0]).begin());
     runner.run(probe.operation());
     EXPECT_TRUE(std::isnan(runner.floats(probe.operation().outputs[0])[0])) << kind;
   }
 }
 
-std::vector<std::int32_t> position_of(const std::string& kind, const Shape& shape,
-                                      std::int64_t axis, bool last,
+std::vector<std::int32_t> position_of(const std::string& kind, const Shape& shape, std::int64_t axis, bool last,
                                       const std::vector<float>& values) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
   Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32(shape), Role::kActivation});
-  const TensorId y =
-      builder.add_one(kind, {x}, {{"axis", axis}, {"last", std::int64_t{last}}}, "y");
+  const TensorId y = builder.add_one(kind, {x}, {{"axis", axis}, {"last", std::int64_t{last}}}, "y");
   GraphRunner runner(graph);
   std::ranges::copy(values, runner.floats(x).begin());
   runner.run(builder.operations());
@@ -333,14 +320,13 @@ struct ExpandCase {
 
 TEST(Expand, RepeatsAndSumToIsItsGradient) {
   const Layout nhwc = Layout::kChannelsLast;
-  const std::vector<ExpandCase> cases = {
-      {f32({2, 1}), f32({2, 3}), {0, 0, 0, 1, 1, 1}},
-      {f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}},
-      {f32({}), f32({2, 2}), {0, 0, 0, 0}},
-      {f32({2, 1, 2}), f32({2, 2, 2}), {0, 1, 0, 1, 2, 3, 2, 3}},
-      // Two channels over two pixels: planes on the left, pixels on the right.
-      {f32({2, 1, 1}), f32({1, 2, 1, 2}, nhwc), {0, 1, 0, 1}},
-      {f32({1, 2, 1, 2}), f32({1, 2, 1, 2}, nhwc), {0, 2, 1, 3}}};
+  const std::vector<ExpandCase> cases = {{f32({2, 1}), f32({2, 3}), {0, 0, 0, 1, 1, 1}},
+                                         {f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}},
+                                         {f32({}), f32({2, 2}), {0, 0, 0, 0}},
+                                         {f32({2, 1, 2}), f32({2, 2, 2}), {0, 1, 0, 1, 2, 3, 2, 3}},
+                                         // Two channels over two pixels: planes on the left, pixels on the right.
+                                         {f32({2, 1, 1}), f32({1, 2, 1, 2}, nhwc), {0, 1, 0, 1}},
+                                         {f32({1, 2, 1, 2}), f32({1, 2, 1, 2}, nhwc), {0, 2, 1, 3}}};
   for (const ExpandCase& c : cases) {
     const Attributes attributes{{"shape", c.y.shape},
                                 {"layout", std::string{c.y.layout == nhwc ? "nhwc" : "row-major"}}};
@@ -352,8 +338,7 @@ TEST(Expand, RepeatsAndSumToIsItsGradient) {
       x[i] = static_cast<float>(i);
     }
     runner.run(probe.operation());
-    EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-                ::testing::ElementsAreArray(c.expected));
+    EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAreArray(c.expected));
     probe.expect_gradients(runner, 0.5F, 1e-5);
   }
 }
@@ -361,8 +346,7 @@ TEST(Expand, RepeatsAndSumToIsItsGradient) {
 TEST(SumTo, HasAGradient) {
   for (const double scale : {1.0, 0.3}) {
     Probe probe("sum_to", {f32({2, 3})},
-                {{"shape", Shape{2, 1}}, {"layout", std::string{"row-major"}}, {"scale", scale}},
-                1);
+                {{"shape", Shape{2, 1}}, {"layout", std::string{"row-major"}}, {"scale", scale}}, 1);
     GraphRunner runner(probe.graph());
     probe.randomise(runner, 1.0F, 56);
     probe.expect_gradients(runner, 0.5F, 1e-5);
@@ -372,17 +356,12 @@ TEST(SumTo, HasAGradient) {
 TEST(CumulativeSum, DoesNotDrift) {
   constexpr std::int64_t kCount = 1 << 20;
   Graph graph;
-  const TensorId x =
-      graph.add_tensor({"x", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
-  const TensorId y =
-      graph.add_tensor({"y", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
+  const TensorId x = graph.add_tensor({"x", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
+  const TensorId y = graph.add_tensor({"y", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
   GraphRunner runner(graph);
   std::ranges::fill(runner.floats(x), 0.1F);
   runner.run(
-      {"cum_sum",
-       {x},
-       {y},
-       {{"axis", std::int64_t{0}}, {"exclusive", std::int64_t{0}}, {"reverse", std::int64_t{0}}}});
+      {"cum_sum", {x}, {y}, {{"axis", std::int64_t{0}}, {"exclusive", std::int64_t{0}}, {"reverse", std::int64_t{0}}}});
   EXPECT_EQ(runner.floats(y)[kCount - 1], 0.1F * kCount) << "a power of two times 0.1";
 }
 

@@ -19,8 +19,7 @@ using testing::OnnxBuilder;
 constexpr const char* kDomain = "mine";
 
 /// A function of domain "mine", without nodes.
-::onnx::FunctionProto& function(OnnxBuilder& b, const std::string& name,
-                                const std::vector<std::string>& inputs,
+::onnx::FunctionProto& function(OnnxBuilder& b, const std::string& name, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& outputs) {
   auto& added = *b.model.add_functions();
   added.set_name(name);
@@ -37,8 +36,7 @@ constexpr const char* kDomain = "mine";
   return added;
 }
 
-::onnx::NodeProto& node(::onnx::FunctionProto& function, const std::string& op,
-                        const std::vector<std::string>& inputs,
+::onnx::NodeProto& node(::onnx::FunctionProto& function, const std::string& op, const std::vector<std::string>& inputs,
                         const std::vector<std::string>& outputs, const std::string& domain = "") {
   auto& added = *function.add_node();
   added.set_op_type(op);
@@ -63,8 +61,7 @@ OnnxBuilder model() {
   return b;
 }
 
-::onnx::NodeProto& call(OnnxBuilder& b, const std::string& name,
-                        const std::vector<std::string>& inputs,
+::onnx::NodeProto& call(OnnxBuilder& b, const std::string& name, const std::vector<std::string>& inputs,
                         const std::vector<std::string>& outputs) {
   auto& node = b.node(name, inputs, outputs);
   node.set_domain(kDomain);
@@ -149,8 +146,7 @@ TEST(OnnxFunctions, BranchesOfAnIfAreExpandedToo) {
   OnnxBuilder b = model();
   auto& pick = function(b, "Pick", {"a", "c"}, {"b"});
   auto& branches = node(pick, "If", {"c"}, {"b"});
-  for (const auto& [name, op] :
-       {std::pair{"then_branch", "Neg"}, std::pair{"else_branch", "Abs"}}) {
+  for (const auto& [name, op] : {std::pair{"then_branch", "Neg"}, std::pair{"else_branch", "Abs"}}) {
     auto& attribute = *branches.add_attribute();
     attribute.set_name(name);
     attribute.set_type(::onnx::AttributeProto::GRAPH);
@@ -208,8 +204,8 @@ TEST(OnnxFunctions, CallsThatMultiplyAndMakeNoNodesAreRefusedToo) {
 }
 
 TEST(OnnxFunctions, WhatLaterVersionsOfOnnxGiveAFunctionIsNotDropped) {
-  for (const auto& [number, what] : {std::pair{11, "defaults of attributes"},
-                                     std::pair{12, "accepted"}, std::pair{13, "an overload"}}) {
+  for (const auto& [number, what] :
+       {std::pair{11, "defaults of attributes"}, std::pair{12, "accepted"}, std::pair{13, "an overload"}}) {
     OnnxBuilder b = model();
     auto& later = function(b, "Later", {"a"}, {"b"});
     node(later, "Neg", {"a"}, {"b"});
@@ -223,8 +219,7 @@ TEST(OnnxFunctions, TooManyInputsAreRefusedByTheFunctionsName) {
   OnnxBuilder b = model();
   node(function(b, "One", {"a"}, {"b"}), "Neg", {"a"}, {"b"});
   call(b, "One", {"x", "x"}, {"y"});
-  EXPECT_EQ(refusal(b),
-            "function 'One' has 1 input and 1 output, but a call has 2 inputs and 1 output");
+  EXPECT_EQ(refusal(b), "function 'One' has 1 input and 1 output, but a call has 2 inputs and 1 output");
 }
 
 TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {

@@ -28,8 +28,7 @@ std::vector<std::string> names(const Graph& graph) {
 std::vector<std::string> operations(const Graph& graph, Place place) {
   std::vector<std::string> parts;
   for (const Operation& operation : graph.at(place).operations) {
-    parts.push_back(graph.tensor(operation.outputs.at(0)).name + ":" +
-                    std::to_string(operation.origin.layer));
+    parts.push_back(graph.tensor(operation.outputs.at(0)).name + ":" + std::to_string(operation.origin.layer));
   }
   return parts;
 }
@@ -48,17 +47,15 @@ Graph built(const std::string& bytes, const Shape& item) {
     Shape shape{1};
     shape.insert(shape.end(), item.begin(), item.end());
     inputs.names = {"images", "labels"};
-    inputs.tensors = {
-        graph.add_tensor({prefix + "images", {DataType::kF32, shape, {}}, Role::kStream}),
-        graph.add_tensor({prefix + "labels", {DataType::kI32, {1}, {}}, Role::kStream})};
+    inputs.tensors = {graph.add_tensor({prefix + "images", {DataType::kF32, shape, {}}, Role::kStream}),
+                      graph.add_tensor({prefix + "labels", {DataType::kI32, {1}, {}}, Role::kStream})};
     (*model)->build(builder, inputs);
     EXPECT_TRUE(builder.status()) << builder.status().error().message;
   }
   return graph;
 }
 
-void add_dense(OnnxBuilder& file, const std::string& name, const std::string& x,
-               const std::string& y) {
+void add_dense(OnnxBuilder& file, const std::string& name, const std::string& x, const std::string& y) {
   file.weight(name + ".weight", {8, 8}, std::vector<float>(64, 0.5F));
   file.node("MatMul", {x, name + ".weight"}, {y}).set_name("/" + name + "/MatMul");
 }
@@ -86,10 +83,9 @@ TEST(OnnxLayers, AreTheSameInTrainingAndEvaluation) {
   const Graph graph = built(residual(), {8});
   EXPECT_THAT(operations(graph, {1, 0}),
               ElementsAre("a:0", "ra:0", "b:1", "rb:1", "c:1", "sum:1", "d:2", "y:3", "loss:3"));
-  EXPECT_THAT(
-      operations(graph, {2, 0}),
-      ElementsAre("evaluate/a:0", "evaluate/ra:0", "evaluate/b:1", "evaluate/rb:1", "evaluate/c:1",
-                  "evaluate/sum:1", "evaluate/d:2", "evaluate/y:3", "evaluate/loss:3"));
+  EXPECT_THAT(operations(graph, {2, 0}),
+              ElementsAre("evaluate/a:0", "evaluate/ra:0", "evaluate/b:1", "evaluate/rb:1", "evaluate/c:1",
+                          "evaluate/sum:1", "evaluate/d:2", "evaluate/y:3", "evaluate/loss:3"));
 }
 
 TEST(OnnxLayers, AreCalledByWhatTheyWriteWhereNodesShareNoFolder) {
@@ -114,9 +110,8 @@ TEST(OnnxLayers, AreWhatAPersonWouldCountInRealNetworks) {
     GTEST_SKIP() << "no ONNX networks";
   }
   const Shape image = {3, 224, 224};
-  // 16 convolutions and 3 dense layers; a stem, 16 residual blocks and a classifier; a stem of 3
-  // convolutions, 9 inception modules and a classifier; 8 pairs of squeeze and expand between two
-  // convolutions.
+  // 16 convolutions and 3 dense layers; a stem, 16 residual blocks and a classifier; a stem of 3 convolutions, 9
+  // inception modules and a classifier; 8 pairs of squeeze and expand between two convolutions.
   EXPECT_EQ(names(built(network("vgg19"), image)).size(), 19U);
   EXPECT_EQ(names(built(network("resnet50"), image)).size(), 18U);
   EXPECT_EQ(names(built(network("inception_v1"), image)).size(), 13U);

@@ -106,9 +106,8 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
 
 /// The output of one node on integers x [2,3] and `more`, after `set` has completed the node.
-Constant of_integers(const std::string& op, const OnnxBuilder& more,
-                     const std::vector<std::string>& inputs, const Shape& shape,
-                     const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
+Constant of_integers(const std::string& op, const OnnxBuilder& more, const std::vector<std::string>& inputs,
+                     const Shape& shape, const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
   OnnxBuilder b = more;
   b.input("x", {2, 3}, kInt64).output("y", shape, kInt64);
   auto& node = b.node(op, inputs, {"y"});
@@ -122,26 +121,17 @@ Constant of_integers(const std::string& op, const OnnxBuilder& more,
 TEST(Onnx, IntegersAreMovedMultipliedAndCompared) {
   const auto axis_1 = [](::onnx::NodeProto& node) { OnnxBuilder::set_integer(node, "axis", 1); };
   OnnxBuilder b(16);
-  b.integers("at", {2}, {-1, 0})
-      .integers("each", {2, 1}, {2, 1})
-      .integers("pads", {4}, {0, 1, 0, 0});
-  b.integers("matrix", {3, 1}, {1, 2, 3})
-      .integers("three", {}, {3})
-      .integers("powers", {3}, {2, 0, 3});
+  b.integers("at", {2}, {-1, 0}).integers("each", {2, 1}, {2, 1}).integers("pads", {4}, {0, 1, 0, 0});
+  b.integers("matrix", {3, 1}, {1, 2, 3}).integers("three", {}, {3}).integers("powers", {3}, {2, 0, 3});
   b.integers("corners", {2, 2}, {1, 2, 0, 0});
-  EXPECT_THAT(of_integers("Gather", b, {"x", "at"}, {2, 2}, axis_1).all_integers(),
-              ElementsAre(2, 5, -1, 5));
-  EXPECT_THAT(of_integers("GatherElements", b, {"x", "each"}, {2, 1}, axis_1).all_integers(),
-              ElementsAre(2, 0));
+  EXPECT_THAT(of_integers("Gather", b, {"x", "at"}, {2, 2}, axis_1).all_integers(), ElementsAre(2, 5, -1, 5));
+  EXPECT_THAT(of_integers("GatherElements", b, {"x", "each"}, {2, 1}, axis_1).all_integers(), ElementsAre(2, 0));
   EXPECT_THAT(of_integers("GatherND", b, {"x", "corners"}, {2}).all_integers(), ElementsAre(-1, 5));
-  EXPECT_THAT(of_integers("Pad", b, {"x", "pads"}, {2, 4}).all_integers(),
-              ElementsAre(0, 5, -7, 2, 0, 5, 0, -1));
+  EXPECT_THAT(of_integers("Pad", b, {"x", "pads"}, {2, 4}).all_integers(), ElementsAre(0, 5, -7, 2, 0, 5, 0, -1));
   EXPECT_THAT(of_integers("MatMul", b, {"x", "matrix"}, {2, 1}).all_integers(), ElementsAre(-3, 2));
   EXPECT_THAT(of_integers("ArgMax", b, {"x"}, {1, 3}).all_integers(), ElementsAre(0, 1, 0));
-  EXPECT_THAT(of_integers("Mod", b, {"x", "three"}, {2, 3}).all_integers(),
-              ElementsAre(2, 2, 2, 2, 0, 2));
-  EXPECT_THAT(of_integers("Pow", b, {"x", "powers"}, {2, 3}).all_integers(),
-              ElementsAre(25, 1, 8, 25, 1, -1));
+  EXPECT_THAT(of_integers("Mod", b, {"x", "three"}, {2, 3}).all_integers(), ElementsAre(2, 2, 2, 2, 0, 2));
+  EXPECT_THAT(of_integers("Pow", b, {"x", "powers"}, {2, 3}).all_integers(), ElementsAre(25, 1, 8, 25, 1, -1));
 }
 
 TEST(Onnx, ARemainderHasTheSignThatFmodSays) {
@@ -226,9 +216,7 @@ OnnxBuilder indexed(const std::string& op, const std::vector<std::int64_t>& shap
     b.weight("u", op == "ScatterND" ? std::vector<std::int64_t>{1, 5} : shape,
              std::vector<float>(op == "ScatterND" ? 5 : 2, 1.0F));
   }
-  b.node(op,
-         scatters ? std::vector<std::string>{"x", "i", "u"} : std::vector<std::string>{"x", "i"},
-         {"y"})
+  b.node(op, scatters ? std::vector<std::string>{"x", "i", "u"} : std::vector<std::string>{"x", "i"}, {"y"})
       .set_name("node");
   return b;
 }
@@ -264,8 +252,8 @@ TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
   OnnxBuilder b;
   b.input("x", {4, 5}).input("i", {3}, ::onnx::TensorProto::INT64).output("y", {3, 5});
   b.node("Gather", {"x", "i"}, {"y"});
-  const std::string why = refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}),
-                                      Constant::of_integers({0, 3, 7}, {3})});
+  const std::string why =
+      refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}), Constant::of_integers({0, 3, 7}, {3})});
   EXPECT_THAT(why, HasSubstr("index 7 in element 2 of 'i' i32[3] is out of range for gather 'y', "
                              "which takes -4 to 3 of 'x' f32[4,5]"));
 }
@@ -329,8 +317,8 @@ struct Built {
   std::shared_ptr<onnx_import::JobModel> model;
 };
 
-Built build(const OnnxBuilder& b, const std::string& loss, TensorType x,
-            const std::string& trained = "", const std::string& frozen = "") {
+Built build(const OnnxBuilder& b, const std::string& loss, TensorType x, const std::string& trained = "",
+            const std::string& frozen = "") {
   Built built;
   built.model = *onnx_import::JobModel::parse("test.onnx", b.bytes(), loss, trained);
   built.graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
@@ -338,8 +326,7 @@ Built build(const OnnxBuilder& b, const std::string& loss, TensorType x,
   ModelInputs inputs;
   inputs.names = {"features", "labels"};
   const std::int64_t N = x.shape[0];
-  inputs.tensors =
-      builder.stream_in("train", inputs.names, {std::move(x), TensorType{DataType::kI32, {N}, {}}});
+  inputs.tensors = builder.stream_in("train", inputs.names, {std::move(x), TensorType{DataType::kI32, {N}, {}}});
   inputs.classes = 2;
   inputs.frozen = frozen;
   built.model->build(builder, inputs);
@@ -392,8 +379,8 @@ struct Told {
   std::string note = {};
 };
 
-Told told(OnnxBuilder b, const std::string& op_loss = "mean-squared-error",
-          const std::string& trained = "", const std::string& frozen = "") {
+Told told(OnnxBuilder b, const std::string& op_loss = "mean-squared-error", const std::string& trained = "",
+          const std::string& frozen = "") {
   const Built built = build(b, op_loss, kBatch, trained, frozen);
   EXPECT_TRUE(built.status) << (built.status ? "" : built.status.error().message);
   Told told;
@@ -405,16 +392,14 @@ Told told(OnnxBuilder b, const std::string& op_loss = "mean-squared-error",
   return told;
 }
 
-constexpr std::string_view kChange =
-    "; to change that: training.frozen = REGEX, model.trained-constants = REGEX";
+constexpr std::string_view kChange = "; to change that: training.frozen = REGEX, model.trained-constants = REGEX";
 
 std::string not_trained(const std::string& what) {
   return fmt::format("model.onnx test.onnx: not trained: {}{}", what, kChange);
 }
 
 std::string number_trained(const std::string& name) {
-  return fmt::format("model.onnx test.onnx: trained, as single numbers that may be weights: '{}'{}",
-                     name, kChange);
+  return fmt::format("model.onnx test.onnx: trained, as single numbers that may be weights: '{}'{}", name, kChange);
 }
 
 TEST(OnnxJob, InitialisersAreTrainedAndConstantNodesAreNot) {
@@ -473,8 +458,7 @@ TEST(OnnxJob, SingleNumbersWithoutDimensionsAreWeightsWhereTheirNameSaysSo) {
     EXPECT_EQ(built.model->notes().size(), 1U);
     const bool trained = std::ranges::count(trained_of(built), name) == 1;
     EXPECT_EQ(built.model->notes().at(0),
-              trained ? number_trained(name)
-                      : not_trained(fmt::format("'{}' (a number without dimensions)", name)));
+              trained ? number_trained(name) : not_trained(fmt::format("'{}' (a number without dimensions)", name)));
     return trained;
   };
   EXPECT_TRUE(stored("pytorch", "logit_scale"));
@@ -512,10 +496,9 @@ TEST(OnnxJob, WhereAllWeightsAreConstantNodesTheseAreTrained) {
   const Built built = build(b, "mean-squared-error", kBatch);
 
   EXPECT_THAT(trained_of(built), UnorderedElementsAre("w", "b"));
-  EXPECT_THAT(built.model->notes(),
-              ElementsAre(fmt::format("model.onnx test.onnx: trained: tensors in Constant nodes, "
-                                      "since no initialiser holds weights{}",
-                                      kChange)));
+  EXPECT_THAT(built.model->notes(), ElementsAre(fmt::format("model.onnx test.onnx: trained: tensors in Constant nodes, "
+                                                            "since no initialiser holds weights{}",
+                                                            kChange)));
 }
 
 TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
@@ -529,8 +512,7 @@ TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
   EXPECT_EQ(reason({3, 3}, {0, 1, 1, 0, 0, 1, 0, 0, 0}), "a mask");
   EXPECT_EQ(reason({1, 2, 2}, {0, -100, -100, 0}), "a mask");
   EXPECT_EQ(reason({1}, {-1e4F}), "a mask");
-  EXPECT_EQ(reason({2, 1, 1, 2}, {0.25F, 0.75F, 0.25F, 0.75F}),
-            "the same filter for every channel");
+  EXPECT_EQ(reason({2, 1, 1, 2}, {0.25F, 0.75F, 0.25F, 0.75F}), "the same filter for every channel");
   std::vector<float> sines;
   std::vector<float> frequencies;
   for (int p = 0; p < 6; ++p) {
@@ -566,8 +548,7 @@ TEST(OnnxJob, WeightsThatPyTorchStoredOnceBecauseTheyAreEqualTrainApart) {
   b.node("Mul", {"x", "norm1.weight"}, {"h"});
   b.node("Mul", {"h", "norm2.weight"}, {"y"});
 
-  EXPECT_THAT(trained_of(build(b, "mean-squared-error", kBatch)),
-              UnorderedElementsAre("norm1.weight", "norm2.weight"));
+  EXPECT_THAT(trained_of(build(b, "mean-squared-error", kBatch)), UnorderedElementsAre("norm1.weight", "norm2.weight"));
 }
 
 TEST(OnnxJob, ConstantsToTrainThatTheFileLacksAreRefused) {
@@ -601,8 +582,7 @@ TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
 
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(built.status.error().message,
-              HasSubstr("the model takes 'x' [N,2], but the dataset gives [N,5]"));
+  EXPECT_THAT(built.status.error().message, HasSubstr("the model takes 'x' [N,2], but the dataset gives [N,5]"));
 }
 
 std::string refused(const OnnxBuilder& b, const std::string& loss, TensorType x) {
@@ -615,24 +595,13 @@ TEST(OnnxJob, ABatchThatIsNotTheFirstAxisIsRefused) {
     OnnxBuilder b(17);
     b.input("x", {5, 5, 6}).output("y", {-1, 6});
     for (int d = 0; d < 3; ++d) {
-      auto& dim = *b.graph()
-                       .mutable_input(0)
-                       ->mutable_type()
-                       ->mutable_tensor_type()
-                       ->mutable_shape()
-                       ->mutable_dim(d);
+      auto& dim = *b.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(d);
       const std::string& text = dims.at(static_cast<std::size_t>(d));
-      text.find_first_not_of("0123456789") == std::string::npos && !text.empty()
-          ? dim.set_dim_value(std::stoi(text))
-          : dim.set_dim_param(text);
+      text.find_first_not_of("0123456789") == std::string::npos && !text.empty() ? dim.set_dim_value(std::stoi(text))
+                                                                                 : dim.set_dim_param(text);
     }
-    b.graph()
-        .mutable_output(0)
-        ->mutable_type()
-        ->mutable_tensor_type()
-        ->mutable_shape()
-        ->mutable_dim(0)
-        ->set_dim_param(out);
+    b.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param(
+        out);
     b.weight("w", {6, 6}, std::vector<float>(36, 0.5F));
     b.node("MatMul", {"x", "w"}, {"h"});
     OnnxBuilder::set_integers(b.node("ReduceMean", {"h"}, {"y"}), "axes", {1});
@@ -650,8 +619,7 @@ TEST(OnnxJob, ABatchThatIsNotTheFirstAxisIsRefused) {
 }
 
 /// What is said about a Softmax over `axis`, and what follows it, on logits of that shape.
-std::string said_of_softmax(std::int64_t axis, const std::string& behind, const Shape& shape,
-                            std::int64_t opset = 13) {
+std::string said_of_softmax(std::int64_t axis, const std::string& behind, const Shape& shape, std::int64_t opset = 13) {
   OnnxBuilder b(opset);
   Shape open = shape;
   open[0] = -1;
@@ -716,11 +684,11 @@ TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
   b.node("Reshape", {"h", "back"}, {"c"});
   OnnxBuilder::set_integers(b.node("ReduceMean", {"c"}, {"y"}), "axes", {1});
   OnnxBuilder::set_integer(*b.graph().mutable_node(3), "keepdims", 0);
-  EXPECT_THAT(refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
-              AllOf(HasSubstr("Reshape 'a': "),
-                    HasSubstr("; the file was written for batches of 2, and these have 4: set "
-                              "data.micro-batch-size = 2, or export the model with a dynamic axis "
-                              "for the batch")));
+  EXPECT_THAT(
+      refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
+      AllOf(HasSubstr("Reshape 'a': "), HasSubstr("; the file was written for batches of 2, and these have 4: set "
+                                                  "data.micro-batch-size = 2, or export the model with a dynamic axis "
+                                                  "for the batch")));
   EXPECT_EQ(refused(b, "cross-entropy", {DataType::kF32, {2, 4, 6}, {}}), "accepted");
 }
 
@@ -754,8 +722,7 @@ TEST(OnnxJob, AFirstOutputOfOneNumberIsRefusedWithTheOthers) {
 
 TEST(OnnxJob, Bfloat16IsComputedInFloat32) {
   OnnxBuilder b;
-  b.input("x", {-1, 2}, ::onnx::TensorProto::BFLOAT16)
-      .output("y", {-1, 2}, ::onnx::TensorProto::BFLOAT16);
+  b.input("x", {-1, 2}, ::onnx::TensorProto::BFLOAT16).output("y", {-1, 2}, ::onnx::TensorProto::BFLOAT16);
   auto& w = *b.graph().add_initializer();
   w.set_name("w");
   w.set_data_type(::onnx::TensorProto::BFLOAT16);

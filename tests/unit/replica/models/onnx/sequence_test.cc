@@ -1,5 +1,5 @@
-/// ONNX's convolution and pooling of sequences [N,C,L]: forward against the definition, gradients
-/// against central differences.
+/// ONNX's convolution and pooling of sequences [N,C,L]: forward against the definition, gradients against central
+/// differences.
 
 #include <algorithm>
 #include <limits>
@@ -76,8 +76,8 @@ std::size_t at(std::int64_t i) {
 }
 
 /// y[n, o, i] as the sum that defines it.
-double convolved(const ConvCase& c, std::span<const float> x, std::span<const float> w,
-                 std::int64_t n, std::int64_t o, std::int64_t i) {
+double convolved(const ConvCase& c, std::span<const float> x, std::span<const float> w, std::int64_t n, std::int64_t o,
+                 std::int64_t i) {
   const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
   double sum = 0;
   for (std::int64_t channel = 0; channel < c.w[1]; ++channel) {
@@ -123,13 +123,11 @@ TEST_P(Conv1d, ForwardAgreesWithTheDefinition) {
   const auto y = runner.floats(composition.y());
   for (std::int64_t k = 0; k < static_cast<std::int64_t>(y.size()); ++k) {
     const std::int64_t o = k / out[2] % out[1];
-    const double bias =
-        c.bias ? static_cast<double>(runner.floats(composition.input(2))[at(o)]) : 0.0;
-    EXPECT_NEAR(
-        y[at(k)],
-        bias + convolved(c, runner.floats(composition.input(0)),
-                         runner.floats(composition.input(1)), k / out[2] / out[1], o, k % out[2]),
-        1e-5);
+    const double bias = c.bias ? static_cast<double>(runner.floats(composition.input(2))[at(o)]) : 0.0;
+    EXPECT_NEAR(y[at(k)],
+                bias + convolved(c, runner.floats(composition.input(0)), runner.floats(composition.input(1)),
+                                 k / out[2] / out[1], o, k % out[2]),
+                1e-5);
   }
 }
 
@@ -147,10 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{.x = {1, 4, 10}, .w = {5, 4, 3}, .window = {.stride = 2}, .bias = false},
         ConvCase{.x = {1, 4, 10}, .w = {5, 4, 3}, .window = {.dilation = 2}},
         ConvCase{.x = {2, 2, 6}, .w = {3, 2, 4}, .window = {.pad_begin = 2, .pad_end = 1}},
-        ConvCase{.x = {1, 4, 8},
-                 .w = {6, 2, 3},
-                 .window = {.stride = 2, .pad_begin = 1, .pad_end = 1},
-                 .groups = 2},
+        ConvCase{.x = {1, 4, 8}, .w = {6, 2, 3}, .window = {.stride = 2, .pad_begin = 1, .pad_end = 1}, .groups = 2},
         ConvCase{.x = {2, 5, 6}, .w = {5, 1, 3}, .window = {.pad_begin = 1}, .groups = 5},
         ConvCase{.x = {1, 3, 5}, .w = {2, 3, 1}, .bias = false}));
 
@@ -162,8 +157,7 @@ struct PoolCase {
 };
 
 /// Maximum and mean of window i of row `row`.
-std::pair<double, double> pooled(const PoolCase& c, std::span<const float> x, std::int64_t row,
-                                 std::int64_t i) {
+std::pair<double, double> pooled(const PoolCase& c, std::span<const float> x, std::int64_t row, std::int64_t i) {
   double largest = -std::numeric_limits<double>::infinity();
   double sum = 0;
   double count = 0;
@@ -226,14 +220,13 @@ TEST_P(Pool1d, GradientAgreesWithDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Pool1d,
-    ::testing::Values(
-        PoolCase{.x = {2, 3, 8}, .size = 2, .window = {.stride = 2}, .L = 4},
-        PoolCase{.x = {1, 4, 10}, .size = 4, .window = {.stride = 4}, .L = 2},
-        PoolCase{.x = {1, 2, 7},
-                 .size = 3,
-                 .window = {.stride = 2, .pad_begin = 1, .pad_end = 1, .count_pad = true},
-                 .L = 4},
-        PoolCase{.x = {1, 2, 8}, .size = 3, .window = {.stride = 2, .ceil = true}, .L = 4}));
+    ::testing::Values(PoolCase{.x = {2, 3, 8}, .size = 2, .window = {.stride = 2}, .L = 4},
+                      PoolCase{.x = {1, 4, 10}, .size = 4, .window = {.stride = 4}, .L = 2},
+                      PoolCase{.x = {1, 2, 7},
+                               .size = 3,
+                               .window = {.stride = 2, .pad_begin = 1, .pad_end = 1, .count_pad = true},
+                               .L = 4},
+                      PoolCase{.x = {1, 2, 8}, .size = 3, .window = {.stride = 2, .ceil = true}, .L = 4}));
 
 }  // namespace
 }  // namespace poprun

@@ -66,8 +66,7 @@ TEST_F(Model, NeedNotKnowWhatTheCompilerCallsItsTensors) {
   Builder compiler(graph_, {1, 0}, "");
   const TensorId first = compiler.add_one("relu", {x_}, {}, "x");
   const TensorId second = compiler.add_one("relu", {x_}, {}, "x");
-  const std::vector<TensorId> streamed =
-      compiler.stream_in("control", {"x"}, {TensorType{DataType::kF32, {}, {}}});
+  const std::vector<TensorId> streamed = compiler.stream_in("control", {"x"}, {TensorType{DataType::kF32, {}, {}}});
 
   EXPECT_TRUE(compiler.status());
   EXPECT_EQ(graph_.tensor(first).name, "x.1");

@@ -36,15 +36,12 @@ Shape broadcast_shape_of(const Arrays& in) {
 Definition each2(const Function2& f) {
   return [f](const Arrays& in, const Attributes& /*a*/) {
     Array y(broadcast_shape_of(in));
-    for_each_index(y.shape, [&](const Shape& index) {
-      y(index) = f(in[0].broadcast(index), in[1].broadcast(index));
-    });
+    for_each_index(y.shape, [&](const Shape& index) { y(index) = f(in[0].broadcast(index), in[1].broadcast(index)); });
     return Arrays{y};
   };
 }
 
-/// A function of one element, the range in which it is tested, and whether its values or slopes
-/// cancel.
+/// A function of one element, the range in which it is tested, and whether its values or slopes cancel.
 struct Row {
   std::string kind;
   Function of;
@@ -58,8 +55,7 @@ struct Row {
 void add_function(std::vector<Case>& all, const Row& row, const Shape& shape) {
   const Definition definition = each(row.of);
   const Error error{.relative = 0x1p-18, .terms = row.terms};
-  const Input x =
-      shape.size() == 4 ? half_image(shape, row.low, row.high) : half(shape, row.low, row.high);
+  const Input x = shape.size() == 4 ? half_image(shape, row.low, row.high) : half(shape, row.low, row.high);
   const Input dy = shape.size() == 4 ? half_image(shape) : half(shape);
   all.push_back({row.kind, {x}, row.attributes, definition, error});
   all.push_back({row.kind + "_gradient", {x, dy}, row.attributes, gradient_of(definition), error});
@@ -95,11 +91,7 @@ std::vector<Row> functions() {
       {"acosh", [](double x) { return std::acosh(x); }, 1.1, 4},
       {"atanh", [](double x) { return std::atanh(x); }, -0.95, 0.95},
       {"softsign", [](double x) { return x / (1 + std::abs(x)); }},
-      {"clip",
-       [](double x) { return std::clamp(x, -1.25, 2.5); },
-       -4,
-       4,
-       {{"min", -1.25}, {"max", 2.5}}},
+      {"clip", [](double x) { return std::clamp(x, -1.25, 2.5); }, -4, 4, {{"min", -1.25}, {"max", 2.5}}},
       {"hard_sigmoid",
        [](double x) { return std::clamp(0.25 * x + 0.5, 0.0, 1.0); },
        -4,
@@ -107,11 +99,7 @@ std::vector<Row> functions() {
        {{"alpha", 0.25}, {"beta", 0.5}}},
       {"hard_swish", [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }},
       {"thresholded_relu", [](double x) { return x > 0.75 ? x : 0.0; }, -4, 4, {{"alpha", 0.75}}},
-      {"celu",
-       [](double x) { return x > 0 ? x : 1.5 * std::expm1(x / 1.5); },
-       -4,
-       4,
-       {{"alpha", 1.5}}},
+      {"celu", [](double x) { return x > 0 ? x : 1.5 * std::expm1(x / 1.5); }, -4, 4, {{"alpha", 1.5}}},
       {"shrink",
        [](double x) { return x < -1  ? x + 0.25
                              : x > 1 ? x - 0.25
@@ -121,9 +109,7 @@ std::vector<Row> functions() {
        {{"bias", 0.25}, {"lambd", 1.0}}},
       {"gelu", [](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); }, -4, 4, {}, 4},
       {"gelu_tanh",
-       [](double x) {
-         return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-       },
+       [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); },
        -4,
        4,
        {},
@@ -136,25 +122,15 @@ std::vector<Row> functions() {
       {"mish", [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, -4, 4, {}, 4},
       {"abs", [](double x) { return std::abs(x); }},
       {"leaky_relu", [](double x) { return x > 0 ? x : 0.125 * x; }, -4, 4, {{"alpha", 0.125}}},
-      {"elu",
-       [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); },
-       -4,
-       4,
-       {{"alpha", 0.75}},
-       4},
-      {"selu",
-       [=](double x) { return kSelu * (x > 0 ? x : kSeluAlpha * std::expm1(x)); },
-       -4,
-       4,
-       {},
-       4},
+      {"elu", [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); }, -4, 4, {{"alpha", 0.75}}, 4},
+      {"selu", [=](double x) { return kSelu * (x > 0 ? x : kSeluAlpha * std::expm1(x)); }, -4, 4, {}, 4},
       {"softplus", [](double x) { return std::log1p(std::exp(x)); }, -12, 12},
   };
 }
 
 /// Adds a function of two operands with every kind of broadcasting and mixture of layouts.
-void add_binary(std::vector<Case>& all, const std::string& kind, const Function2& f,
-                const Scales& scales, double low = -2, double high = 2) {
+void add_binary(std::vector<Case>& all, const std::string& kind, const Function2& f, const Scales& scales,
+                double low = -2, double high = 2) {
   const auto add = [&](const Input& a, const Input& b) {
     all.push_back({kind, {a, b}, {}, each2(f), {.relative = 0x1p-20, .terms = 1}, scales});
   };
@@ -182,8 +158,8 @@ void add_binaries(std::vector<Case>& all) {
       all, "mul", [](double a, double b) { return a * b; }, kAll);
   add_binary(
       all, "div", [](double a, double b) { return a / b; }, kAll);
-  const auto with_partials = [&](const std::string& kind, const Function2& f, double low,
-                                 double high, const Scales& scales) {
+  const auto with_partials = [&](const std::string& kind, const Function2& f, double low, double high,
+                                 const Scales& scales) {
     add_binary(all, kind, f, scales, low, high);
     add_binary(all, kind + "_by_0", derivative(f, 0), kUsual, low, high);
     add_binary(all, kind + "_by_1", derivative(f, 1), kUsual, low, high);
@@ -201,17 +177,15 @@ void add_binaries(std::vector<Case>& all) {
   with_partials(
       "pow", [](double a, double b) { return std::pow(a, b); }, 0.125, 3, kUsual);
   // 300 squared is infinite; squares are computed separately.
-  all.push_back(
-      {"pow", {half({9}, -300, 300), given(half({}), {2})}, {}, each2([](double a, double b) {
-         return std::pow(a, b);
-       })});
+  all.push_back({"pow", {half({9}, -300, 300), given(half({}), {2})}, {}, each2([](double a, double b) {
+                   return std::pow(a, b);
+                 })});
 }
 
 Array choose(const Arrays& in) {
   Array y(broadcast_shape_of(in));
-  for_each_index(y.shape, [&](const Shape& index) {
-    y(index) = in[in[0].broadcast(index) != 0 ? 1 : 2].broadcast(index);
-  });
+  for_each_index(y.shape,
+                 [&](const Shape& index) { y(index) = in[in[0].broadcast(index) != 0 ? 1 : 2].broadcast(index); });
   return y;
 }
 
@@ -229,12 +203,8 @@ void add_choices(std::vector<Case>& all) {
   const Input mask = given(half({5}), {0, 1, 0, 0x1p-24, -0.0});
   for (const std::vector<Input>& inputs :
        {std::vector{mask, half({3, 5}), half({3, 1})}, std::vector{mask, half({5}), half({5})}}) {
-    all.push_back({"where",
-                   inputs,
-                   {},
-                   [](const Arrays& in, const Attributes&) { return Arrays{choose(in)}; },
-                   kExact,
-                   kAll});
+    all.push_back(
+        {"where", inputs, {}, [](const Arrays& in, const Attributes&) { return Arrays{choose(in)}; }, kExact, kAll});
   }
 }
 
@@ -247,12 +217,11 @@ void add_conversions(std::vector<Case>& all) {
   const Attributes to_bytes{{"to", std::string{"u8"}}};
   const Attributes to_reals{{"to", std::string{"f32"}}};
   const double inf = std::numeric_limits<double>::infinity();
-  all.push_back(
-      {"cast",
-       {given(half({5}), {-2.75, 65504, 0.5, inf, std::nan("")})},
-       to_integers,
-       each([=](double x) { return std::isnan(x) ? 0 : std::min(std::trunc(x), 2147483647.0); }),
-       kExact});
+  all.push_back({"cast",
+                 {given(half({5}), {-2.75, 65504, 0.5, inf, std::nan("")})},
+                 to_integers,
+                 each([=](double x) { return std::isnan(x) ? 0 : std::min(std::trunc(x), 2147483647.0); }),
+                 kExact});
   all.push_back({"cast",
                  {given(half({4}), {-2.75, 300, 17.5, 255})},
                  to_bytes,

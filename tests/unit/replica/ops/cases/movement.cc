@@ -34,8 +34,7 @@ void add_shapes(std::vector<Case>& all) {
     return Attributes{{"shape", std::move(shape)}, {"layout", std::string{layout}}};
   };
   all.push_back({"reshape", {half({3, 14})}, to({2, 3, 7}, "row-major"), reshaped, kExact, kAll});
-  all.push_back(
-      {"reshape", {half_image({2, 3, 5, 3})}, to({2, 45}, "row-major"), reshaped, kExact});
+  all.push_back({"reshape", {half_image({2, 3, 5, 3})}, to({2, 45}, "row-major"), reshaped, kExact});
   all.push_back({"reshape", {half({2, 45})}, to({2, 3, 5, 3}, "nhwc"), reshaped, kExact});
   all.push_back({"expand", {half({3, 1})}, to({2, 3, 7}, "row-major"), expanded, kExact, kAll});
   all.push_back({"expand", {half_image({1, 3, 1, 1})}, to({2, 3, 5, 3}, "nhwc"), expanded, kExact});
@@ -51,10 +50,8 @@ void add_shapes(std::vector<Case>& all) {
 }
 
 void add_pieces(std::vector<Case>& all) {
-  const Attributes steps{{"axis", std::int64_t{1}},
-                         {"begin", std::int64_t{5}},
-                         {"count", std::int64_t{3}},
-                         {"step", std::int64_t{-2}}};
+  const Attributes steps{
+      {"axis", std::int64_t{1}}, {"begin", std::int64_t{5}}, {"count", std::int64_t{3}}, {"step", std::int64_t{-2}}};
   const auto back = [](const Shape& i) {
     Shape from = i;
     from[1] = 5 - 2 * i[1];
@@ -74,9 +71,7 @@ void add_pieces(std::vector<Case>& all) {
                  },
                  kExact,
                  kAll});
-  const auto part = [](std::int64_t begin) {
-    return [begin](const Shape& i) { return Shape{i[0], i[1] + begin}; };
-  };
+  const auto part = [](std::int64_t begin) { return [begin](const Shape& i) { return Shape{i[0], i[1] + begin}; }; };
   all.push_back({"split",
                  {half({3, 9})},
                  {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 5, 3}}},
@@ -86,26 +81,23 @@ void add_pieces(std::vector<Case>& all) {
                  },
                  kExact,
                  kAll});
-  all.push_back(
-      {"insert",
-       {half({3, 9}), half({3, 5})},
-       {{"axis", std::int64_t{1}}, {"begin", std::int64_t{3}}},
-       [](const Arrays& in, const Attributes&) {
-         Array y = in[0];
-         for_each_index(in[1].shape, [&](const Shape& i) { y({i[0], i[1] + 3}) = in[1](i); });
-         return Arrays{y};
-       },
-       kExact,
-       kAll});
+  all.push_back({"insert",
+                 {half({3, 9}), half({3, 5})},
+                 {{"axis", std::int64_t{1}}, {"begin", std::int64_t{3}}},
+                 [](const Arrays& in, const Attributes&) {
+                   Array y = in[0];
+                   for_each_index(in[1].shape, [&](const Shape& i) { y({i[0], i[1] + 3}) = in[1](i); });
+                   return Arrays{y};
+                 },
+                 kExact,
+                 kAll});
   all.push_back({"concat",
                  {half({3, 1}), half({3, 5}), half({3, 3})},
                  {{"axis", std::int64_t{1}}},
                  [](const Arrays& in, const Attributes&) {
                    Array y({3, 9});
                    for_each_index(y.shape, [&](const Shape& i) {
-                     y(i) = i[1] < 1   ? in[0](i)
-                            : i[1] < 6 ? in[1]({i[0], i[1] - 1})
-                                       : in[2]({i[0], i[1] - 6});
+                     y(i) = i[1] < 1 ? in[0](i) : i[1] < 6 ? in[1]({i[0], i[1] - 1}) : in[2]({i[0], i[1] - 6});
                    });
                    return Arrays{y};
                  },
@@ -143,8 +135,7 @@ Arrays padded(const Arrays& in, const Attributes& a) {
 
 void add_padding(std::vector<Case>& all) {
   for (const char* mode : {"constant", "reflect", "edge"}) {
-    Attributes a{
-        {"begin", Shape{2, -1}}, {"end", Shape{0, 3}}, {"mode", std::string{mode}}, {"value", 0.5}};
+    Attributes a{{"begin", Shape{2, -1}}, {"end", Shape{0, 3}}, {"mode", std::string{mode}}, {"value", 0.5}};
     all.push_back({"pad", {half({3, 4})}, a, padded, kExact, kAll});
     a.set("input_shape", Shape{3, 4});
     all.push_back({"pad_gradient",
@@ -158,8 +149,7 @@ void add_padding(std::vector<Case>& all) {
   }
 }
 
-/// Resolves an index as the operators do: a negative one counts from the end. False if out of
-/// range.
+/// Resolves an index as the operators do: a negative one counts from the end. False if out of range.
 bool resolve(double index, std::int64_t size, std::int64_t& to) {
   to = static_cast<std::int64_t>(index) + (index < 0 ? size : 0);
   return to >= 0 && to < size;
@@ -203,18 +193,17 @@ void add_gathers(std::vector<Case>& all) {
   of_piece.set("input_shape", Shape{2, 2, 3});
   of_piece.set("begin", std::int64_t{3});
   of_piece.set("whole", std::int64_t{5});
-  all.push_back(
-      {"gather_gradient",
-       {half({2, 4, 3}), rows},
-       of_piece,
-       [](const Arrays& in, const Attributes&) {
-         const Array whole = gathered_gradient(in);
-         Array dx({2, 2, 3});
-         for_each_index(dx.shape, [&](const Shape& i) { dx(i) = whole({i[0], i[1] + 3, i[2]}); });
-         return Arrays{dx};
-       },
-       sums,
-       kAll});
+  all.push_back({"gather_gradient",
+                 {half({2, 4, 3}), rows},
+                 of_piece,
+                 [](const Arrays& in, const Attributes&) {
+                   const Array whole = gathered_gradient(in);
+                   Array dx({2, 2, 3});
+                   for_each_index(dx.shape, [&](const Shape& i) { dx(i) = whole({i[0], i[1] + 3, i[2]}); });
+                   return Arrays{dx};
+                 },
+                 sums,
+                 kAll});
   all.push_back({"gather_gradient",
                  {half({2, 4, 3}), rows, half({2, 5, 3})},
                  of_gradient,
@@ -229,8 +218,8 @@ void add_gathers(std::vector<Case>& all) {
                  kAll});
 }
 
-/// Call visit(element of x, index of updates) for every place: each_element for scatter_elements on
-/// axis 0 of a matrix, each_row for scatter_nd with two coordinates and rows of x after them.
+/// Call visit(element of x, index of updates) for every place: each_element for scatter_elements on axis 0 of a matrix,
+/// each_row for scatter_nd with two coordinates and rows of x after them.
 void each_element(const Arrays& in, const std::function<void(const Shape&, const Shape&)>& visit) {
   for_each_index(in[1].shape, [&](const Shape& i) {
     std::int64_t row = 0;
@@ -243,8 +232,7 @@ void each_row(const Arrays& in, const std::function<void(const Shape&, const Sha
   for_each_index({in[1].shape[0], in[0].shape[2]}, [&](const Shape& i) {
     std::int64_t first = 0;
     std::int64_t second = 0;
-    if (resolve(in[1]({i[0], 0}), in[0].shape[0], first) &&
-        resolve(in[1]({i[0], 1}), in[0].shape[1], second)) {
+    if (resolve(in[1]({i[0], 0}), in[0].shape[0], first) && resolve(in[1]({i[0], 1}), in[0].shape[1], second)) {
       visit({first, second, i[1]}, i);
     }
   });
@@ -253,9 +241,8 @@ void each_row(const Arrays& in, const std::function<void(const Shape&, const Sha
 using EachPlace = void (*)(const Arrays&, const std::function<void(const Shape&, const Shape&)>&);
 
 /// If places repeat, the last update stays, and it is undefined which one has the gradient.
-void add_places(std::vector<Case>& all, const std::string& suffix, const Input& x,
-                const Input& places, bool repeat, const Shape& y_shape, EachPlace each_place,
-                Attributes a) {
+void add_places(std::vector<Case>& all, const std::string& suffix, const Input& x, const Input& places, bool repeat,
+                const Shape& y_shape, EachPlace each_place, Attributes a) {
   all.push_back({"gather_" + suffix,
                  {x, places},
                  a,
@@ -273,9 +260,8 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
                    a,
                    [=](const Arrays& in, const Attributes&) {
                      Array y = in[0];
-                     each_place(in, [&](const Shape& to, const Shape& from) {
-                       y(to) = in[2](from) + (adds ? y(to) : 0);
-                     });
+                     each_place(in,
+                                [&](const Shape& to, const Shape& from) { y(to) = in[2](from) + (adds ? y(to) : 0); });
                      return Arrays{y};
                    },
                    adds ? Error{.relative = 0x1p-22, .terms = 4} : kExact,
@@ -285,8 +271,7 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
 }
 
 /// Masks: zero, or a number that halves can represent, so low that scores under it do not count.
-Definition mask_of(const Shape& shape,
-                   const std::function<bool(const Arrays&, const Shape&)>& seen) {
+Definition mask_of(const Shape& shape, const std::function<bool(const Arrays&, const Shape&)>& seen) {
   return [=](const Arrays& in, const Attributes&) {
     Array y(shape);
     for_each_index(shape, [&](const Shape& i) { y(i) = seen(in, i) ? 0 : -16384; });
@@ -338,8 +323,7 @@ Arrays resized(const Arrays& in, const Attributes& a) {
   for_each_index(shape, [&](const Shape& index) {
     const double scale = static_cast<double>(shape[1]) / static_cast<double>(A);
     const auto i = static_cast<double>(index[1]);
-    const double place =
-        a.text("coordinates") == "asymmetric" ? i / scale : (i + 0.5) / scale - 0.5;
+    const double place = a.text("coordinates") == "asymmetric" ? i / scale : (i + 0.5) / scale - 0.5;
     const auto read = [&](double p) {
       Shape from = index;
       from[1] = std::clamp<std::int64_t>(static_cast<std::int64_t>(p), 0, A - 1);
@@ -395,10 +379,10 @@ std::vector<Case> movement_cases() {
   add_gathers(all);
   for (const bool repeat : {false, true}) {
     const double first = repeat ? 0 : 1;
-    add_places(all, "elements", half({4, 3}), indices({5, 2}, {first, 3, -1, 1, 0, 9, 2, 2, 5, -4}),
-               repeat, {5, 2}, each_element, {{"axis", std::int64_t{0}}});
-    add_places(all, "nd", half({4, 3, 5}), indices({3, 2}, {first, 2, -1, 1, 0, 2}), repeat, {3, 5},
-               each_row, {{"batch_dims", std::int64_t{0}}});
+    add_places(all, "elements", half({4, 3}), indices({5, 2}, {first, 3, -1, 1, 0, 9, 2, 2, 5, -4}), repeat, {5, 2},
+               each_element, {{"axis", std::int64_t{0}}});
+    add_places(all, "nd", half({4, 3, 5}), indices({3, 2}, {first, 2, -1, 1, 0, 2}), repeat, {3, 5}, each_row,
+               {{"batch_dims", std::int64_t{0}}});
   }
   add_masks(all);
   add_triangles(all);

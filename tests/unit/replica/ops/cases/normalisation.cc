@@ -16,8 +16,7 @@ struct Moments {
 
   Moments(const Array& x, const Shape& groups, const std::function<Shape(const Shape&)>& group_of)
       : mean(groups), variance(groups) {
-    const double share =
-        static_cast<double>(mean.values.size()) / static_cast<double>(x.values.size());
+    const double share = static_cast<double>(mean.values.size()) / static_cast<double>(x.values.size());
     for_each_index(x.shape, [&](const Shape& i) { mean(group_of(i)) += x(i) * share; });
     for_each_index(x.shape, [&](const Shape& i) {
       const double apart = x(i) - mean(group_of(i));
@@ -31,8 +30,7 @@ Shape channel_of(const Shape& index) {
 }
 
 /// (x - mean) / sqrt(variance + eps) * w + b, channel by channel.
-Array normalised(const Array& x, const Array& mean, const Array& variance, const Array& w,
-                 const Array& b, double eps) {
+Array normalised(const Array& x, const Array& mean, const Array& variance, const Array& w, const Array& b, double eps) {
   Array y(x.shape);
   for_each_index(x.shape, [&](const Shape& i) {
     const Shape c = channel_of(i);
@@ -49,16 +47,15 @@ Arrays batch_norm_inference(const Arrays& in, const Attributes& a) {
   return {normalised(in[0], in[3], in[4], in[1], in[2], a.real("eps"))};
 }
 
-/// The forward pass's statistics of exactly these inputs. The definitions of gradients see the
-/// inputs as stored, with statistics in float32, so they compute their own.
+/// The forward pass's statistics of exactly these inputs. The definitions of gradients see the inputs as stored, with
+/// statistics in float32, so they compute their own.
 Definition batch_norm_gradient(bool training) {
   return [training](const Arrays& in, const Attributes& a) {
     const Array b(in[1].shape);
     Arrays gradients;
     for (std::size_t by = 0; by < 3; ++by) {
       const Arrays at = training ? Arrays{in[0], in[1], b} : Arrays{in[0], in[1], b, in[2], in[3]};
-      gradients.push_back(
-          slope(training ? batch_norm_training : batch_norm_inference, at, a, by, in[4]));
+      gradients.push_back(slope(training ? batch_norm_training : batch_norm_inference, at, a, by, in[4]));
     }
     return gradients;
   };
@@ -74,12 +71,8 @@ void add_batch_norm(std::vector<Case>& all) {
   const Error error{0x1p-21, 4};
   for (const Input& x : {half_image({2, 5, 3, 3}), half({43, 5})}) {
     all.push_back({"batch_norm_training", {x, w, b}, a, batch_norm_training, error, kUsual});
-    all.push_back({"batch_norm_inference",
-                   {x, w, b, single({5}), single({5}, 0.1, 2)},
-                   a,
-                   batch_norm_inference,
-                   error,
-                   kUsual});
+    all.push_back(
+        {"batch_norm_inference", {x, w, b, single({5}), single({5}, 0.1, 2)}, a, batch_norm_inference, error, kUsual});
     all.push_back({"batch_norm_inference_gradient",
                    {x, w, single({5}), single({5}, 0.1, 2), x},
                    a,
@@ -88,11 +81,7 @@ void add_batch_norm(std::vector<Case>& all) {
                    kUsual});
   }
   // Rows far from zero, representable in half: needs a variance of differences, not of squares.
-  all.push_back({"batch_norm_training",
-                 {half({43, 5}, 900, 1100), w, b},
-                 a,
-                 batch_norm_training,
-                 {0x1p-18, 16}});
+  all.push_back({"batch_norm_training", {half({43, 5}, 900, 1100), w, b}, a, batch_norm_training, {0x1p-18, 16}});
   const Array rows = [] {
     Array x({3, 2});
     x.values = kRows;
@@ -121,8 +110,7 @@ Arrays fold_batch_norm(const Arrays& in, const Attributes& a) {
 
 void add_fold_batch_norm(std::vector<Case>& all) {
   const Attributes a{{"eps", 1e-3}};
-  std::vector<Input> inputs = {half({5, 3, 2, 2}), half({5}), half({5}, 0.5, 2), single({5}),
-                               single({5}, 0.1, 2)};
+  std::vector<Input> inputs = {half({5, 3, 2, 2}), half({5}), half({5}, 0.5, 2), single({5}), single({5}, 0.1, 2)};
   for (int count = 0; count < 2; ++count) {
     all.push_back({"fold_batch_norm", inputs, a, fold_batch_norm, {}, kUsual, {0, 1}});
     inputs.push_back(half({5}));
@@ -140,22 +128,15 @@ Arrays layer_norm(const Arrays& in, const Attributes& a) {
   Array y(x.shape);
   for_each_index(rows.shape, [&](const Shape& i) {
     y.values[static_cast<std::size_t>(i[0] * C + i[1])] =
-        (rows(i) - m.mean({i[0]})) / std::sqrt(m.variance({i[0]}) + a.real("epsilon")) *
-            in[1]({i[1]}) +
-        in[2]({i[1]});
+        (rows(i) - m.mean({i[0]})) / std::sqrt(m.variance({i[0]}) + a.real("epsilon")) * in[1]({i[1]}) + in[2]({i[1]});
   });
   return {y, m.mean, m.variance};
 }
 
 void add_layer_norm(std::vector<Case>& all) {
   const Attributes a{{"epsilon", 1e-5}};
-  all.push_back(
-      {"layer_norm", {half({2, 3, 43}), half({43}), half({43})}, a, layer_norm, {0x1p-21, 8}});
-  all.push_back({"layer_norm",
-                 {half({3, 7}, 900, 1100), half({7}), half({7})},
-                 a,
-                 layer_norm,
-                 {0x1p-18, 32}});
+  all.push_back({"layer_norm", {half({2, 3, 43}), half({43}), half({43})}, a, layer_norm, {0x1p-21, 8}});
+  all.push_back({"layer_norm", {half({3, 7}, 900, 1100), half({7}), half({7})}, a, layer_norm, {0x1p-18, 32}});
   Array rows({2, 3});
   rows.values = kRows;
   const Moments m(rows, {2}, [](const Shape& i) { return Shape{i[0]}; });
@@ -165,8 +146,7 @@ void add_layer_norm(std::vector<Case>& all) {
                  a,
                  [](const Arrays& in, const Attributes& b) {
                    const Arrays at = {in[0], in[1], Array({3})};
-                   return Arrays{slope(layer_norm, at, b, 0, in[4]),
-                                 slope(layer_norm, at, b, 1, in[4]),
+                   return Arrays{slope(layer_norm, at, b, 0, in[4]), slope(layer_norm, at, b, 1, in[4]),
                                  slope(layer_norm, at, b, 2, in[4])};
                  },
                  {0x1p-20, 16}});
@@ -257,17 +237,10 @@ void add_softmax(std::vector<Case>& all) {
   const Input x = half({2, 3, 43}, -8, 8);
   all.push_back({"softmax", {x}, {}, softmax, {0x1p-18, 1}});
   all.push_back({"log_softmax", {x}, {}, log_softmax, {0x1p-18, 4}});
-  all.push_back({"softmax_gradient",
-                 {half({2, 43}, 0, 0.05), half({2, 43})},
-                 {},
-                 softmax_gradient,
-                 {0x1p-20, 43},
-                 kUsual});
-  all.push_back({"log_softmax_gradient",
-                 {half({2, 43}, -8, -2), half({2, 43})},
-                 {},
-                 log_softmax_gradient,
-                 {0x1p-18, 43}});
+  all.push_back(
+      {"softmax_gradient", {half({2, 43}, 0, 0.05), half({2, 43})}, {}, softmax_gradient, {0x1p-20, 43}, kUsual});
+  all.push_back(
+      {"log_softmax_gradient", {half({2, 43}, -8, -2), half({2, 43})}, {}, log_softmax_gradient, {0x1p-18, 43}});
   const Input logits = half({5, 19}, -8, 8);
   const Input labels = indices({5}, {0, 18, -1, 7, 19});
   all.push_back({"softmax_cross_entropy", {logits, labels}, {}, cross_entropy, {0x1p-20, 1}});

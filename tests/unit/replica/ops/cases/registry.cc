@@ -12,9 +12,7 @@ namespace poprun::testing {
 const std::vector<Case>& all_cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> cases;
-    const auto take = [&cases](std::vector<Case> family) {
-      std::ranges::move(family, std::back_inserter(cases));
-    };
+    const auto take = [&cases](std::vector<Case> family) { std::ranges::move(family, std::back_inserter(cases)); };
 #define POPRUN_FAMILY(stem) take(stem##_cases());
 #include "tests/unit/replica/ops/cases/families.inc"
 #undef POPRUN_FAMILY

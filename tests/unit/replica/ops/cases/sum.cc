@@ -53,25 +53,14 @@ Arrays linear_weight_gradient(const Arrays& in, const Attributes& a) {
 void add_linear(std::vector<Case>& all) {
   for (const bool input_major : {false, true}) {
     Attributes a{{"input_major", std::int64_t{input_major}}};
-    const auto w = [=](std::int64_t I, std::int64_t O) {
-      return half(input_major ? Shape{I, O} : Shape{O, I});
-    };
+    const auto w = [=](std::int64_t I, std::int64_t O) { return half(input_major ? Shape{I, O} : Shape{O, I}); };
     all.push_back({"linear", {half({3, 99}), w(99, 5), half({5})}, a, linear, {0x1p-22, 99}, kAll});
     all.push_back({"linear", {half({2, 3, 7}), w(7, 11)}, a, linear, {0x1p-22, 7}, kAll});
-    all.push_back({"linear_input_gradient",
-                   {half({3, 37}), w(5, 37)},
-                   a,
-                   linear_input_gradient,
-                   {0x1p-22, 37},
-                   kAll});
+    all.push_back({"linear_input_gradient", {half({3, 37}), w(5, 37)}, a, linear_input_gradient, {0x1p-22, 37}, kAll});
     for (const std::int64_t bias : {0, 1}) {
       a.set("bias", bias);
-      all.push_back({"linear_weight_gradient",
-                     {half({67, 7}), half({67, 5})},
-                     a,
-                     linear_weight_gradient,
-                     {0x1p-22, 67},
-                     kAll});
+      all.push_back(
+          {"linear_weight_gradient", {half({67, 7}), half({67, 5})}, a, linear_weight_gradient, {0x1p-22, 67}, kAll});
     }
   }
 }
@@ -85,13 +74,12 @@ Arrays matmul(const Arrays& in, const Attributes& at) {
   const std::int64_t K = in[0].shape[rank_a - (swaps_a ? 2 : 1)];
   Shape shape(std::max(rank_a, rank_b), 1);
   for (std::size_t d = 2; d < shape.size(); ++d) {
-    shape[shape.size() - 1 - d] = std::max(d < rank_a ? in[0].shape[rank_a - 1 - d] : 1,
-                                           d < rank_b ? in[1].shape[rank_b - 1 - d] : 1);
+    shape[shape.size() - 1 - d] =
+        std::max(d < rank_a ? in[0].shape[rank_a - 1 - d] : 1, d < rank_b ? in[1].shape[rank_b - 1 - d] : 1);
   }
   shape[shape.size() - 2] = in[0].shape[rank_a - (swaps_a ? 1 : 2)];
   shape[shape.size() - 1] = in[1].shape[rank_b - (swaps_b ? 2 : 1)];
-  const auto element = [](const Array& x, Shape index, std::int64_t row, std::int64_t column,
-                          bool swaps) {
+  const auto element = [](const Array& x, Shape index, std::int64_t row, std::int64_t column, bool swaps) {
     index[index.size() - 2] = swaps ? column : row;
     index[index.size() - 1] = swaps ? row : column;
     return x.broadcast(index);
@@ -99,8 +87,8 @@ Arrays matmul(const Arrays& in, const Attributes& at) {
   Array y(shape);
   for_each_index(shape, [&](const Shape& index) {
     for (std::int64_t k = 0; k < K; ++k) {
-      y(index) += element(in[0], index, index[index.size() - 2], k, swaps_a) *
-                  element(in[1], index, k, index.back(), swaps_b);
+      y(index) +=
+          element(in[0], index, index[index.size() - 2], k, swaps_a) * element(in[1], index, k, index.back(), swaps_b);
     }
     y(index) *= at.has("scale") ? at.real("scale") : 1;
   });
@@ -138,8 +126,7 @@ Arrays summed(const Arrays& in, const Attributes& a) {
 }
 
 /// Reduces, for each element of y, all elements of x that contribute to it.
-Arrays reduced(const Arrays& in, const Attributes& a,
-               const std::function<double(double, double)>& f, double start) {
+Arrays reduced(const Arrays& in, const Attributes& a, const std::function<double(double, double)>& f, double start) {
   Shape shape = in[0].shape;
   for (const std::int64_t axis : a.integers("axes")) {
     shape[static_cast<std::size_t>(axis)] = 1;
@@ -182,34 +169,28 @@ void add_sums(std::vector<Case>& all) {
   all.push_back({"sum_to", {half({3, 43})}, to({3, 1}, "row-major"), summed, {0x1p-22, 43}, kAll});
   all.push_back({"sum_to", {half({7, 5})}, to({5}, "row-major"), summed, {0x1p-22, 7}, kAll});
   all.push_back({"sum_to", {half({7, 37})}, to({}, "row-major"), summed, {0x1p-22, 259}, kAll});
-  all.push_back({"sum_to",
-                 {half_image({2, 3, 5, 3})},
-                 to({1, 3, 1, 1}, "nhwc"),
-                 summed,
-                 {0x1p-22, 30},
-                 kAll});
+  all.push_back({"sum_to", {half_image({2, 3, 5, 3})}, to({1, 3, 1, 1}, "nhwc"), summed, {0x1p-22, 30}, kAll});
   Attributes mean = to({3, 1}, "row-major");
   mean.set("scale", 1.0 / 43);
   all.push_back({"sum_to", {half({3, 43})}, mean, summed, {0x1p-22, 43}, kAll});
   for (const bool exclusive : {false, true}) {
     for (const bool reverse : {false, true}) {
-      all.push_back({"cum_sum",
-                     {half({2, 9, 3})},
-                     {{"axis", std::int64_t{1}},
-                      {"exclusive", std::int64_t{exclusive}},
-                      {"reverse", std::int64_t{reverse}}},
-                     [=](const Arrays& in, const Attributes&) {
-                       Array y(in[0].shape);
-                       for_each_index(y.shape, [&](const Shape& i) {
-                         for (Shape j = {i[0], 0, i[2]}; j[1] < 9; ++j[1]) {
-                           const bool before = reverse ? j[1] > i[1] : j[1] < i[1];
-                           y(i) += before || (!exclusive && i[1] == j[1]) ? in[0](j) : 0;
-                         }
-                       });
-                       return Arrays{y};
-                     },
-                     {0x1p-22, 9},
-                     kAll});
+      all.push_back(
+          {"cum_sum",
+           {half({2, 9, 3})},
+           {{"axis", std::int64_t{1}}, {"exclusive", std::int64_t{exclusive}}, {"reverse", std::int64_t{reverse}}},
+           [=](const Arrays& in, const Attributes&) {
+             Array y(in[0].shape);
+             for_each_index(y.shape, [&](const Shape& i) {
+               for (Shape j = {i[0], 0, i[2]}; j[1] < 9; ++j[1]) {
+                 const bool before = reverse ? j[1] > i[1] : j[1] < i[1];
+                 y(i) += before || (!exclusive && i[1] == j[1]) ? in[0](j) : 0;
+               }
+             });
+             return Arrays{y};
+           },
+           {0x1p-22, 9},
+           kAll});
     }
   }
 }
@@ -227,35 +208,31 @@ void add_reductions(std::vector<Case>& all) {
   all.push_back({"reduce_prod", {half({3, 2, 5}, 0.5, 4)}, axes, product, {0x1p-19, 1}});
   const Attributes last{{"axes", Shape{1}}};
   // y as stored in half, bit by bit.
-  all.push_back(
-      {"reduce_extreme_gradient",
-       {given(half({2, 3}), {1, 3, 3, -2, -4, -2}), given(half({2, 1}), {3, -2}), half({2, 1})},
-       {},
-       [](const Arrays& in, const Attributes&) {
-         Array dx({2, 3});
-         dx({0, 1}) = in[2]({0, 0});
-         dx({1, 0}) = in[2]({1, 0});
-         return Arrays{dx};
-       },
-       kExact,
-       kAll});
+  all.push_back({"reduce_extreme_gradient",
+                 {given(half({2, 3}), {1, 3, 3, -2, -4, -2}), given(half({2, 1}), {3, -2}), half({2, 1})},
+                 {},
+                 [](const Arrays& in, const Attributes&) {
+                   Array dx({2, 3});
+                   dx({0, 1}) = in[2]({0, 0});
+                   dx({1, 0}) = in[2]({1, 0});
+                   return Arrays{dx};
+                 },
+                 kExact,
+                 kAll});
   all.push_back({"reduce_prod_gradient",
                  {half({3, 5}, 0.5, 4), half({3, 1})},
                  {},
-                 [=](const Arrays& in, const Attributes&) {
-                   return Arrays{slope(product, {in[0]}, last, 0, in[1])};
-                 },
+                 [=](const Arrays& in, const Attributes&) { return Arrays{slope(product, {in[0]}, last, 0, in[1])}; },
                  {0x1p-19, 1}});
   for (const std::int64_t l : {0, 1}) {
     const Attributes a{{"axis", std::int64_t{1}}, {"last", l}};
     const Input x = given(half({2, 4}), {1, 5, 5, 2, -3, -7, 0, -7});
     for (const bool max : {true, false}) {
-      all.push_back(
-          {max ? "arg_max" : "arg_min",
-           {x},
-           a,
-           [max](const Arrays& in, const Attributes& b) { return argument(in, b, max ? 1 : -1); },
-           kExact});
+      all.push_back({max ? "arg_max" : "arg_min",
+                     {x},
+                     a,
+                     [max](const Arrays& in, const Attributes& b) { return argument(in, b, max ? 1 : -1); },
+                     kExact});
     }
   }
 }

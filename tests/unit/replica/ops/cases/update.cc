@@ -5,8 +5,7 @@
 
 #include "tests/unit/replica/ops/case.h"
 
-/// Operators that update in place, with half weights or float32 master weights, and the factors of
-/// a step's gradients.
+/// Operators that update in place, with half weights or float32 master weights, and the factors of a step's gradients.
 namespace poprun::testing {
 namespace {
 
@@ -17,13 +16,11 @@ struct AdamMoments {
   double v;
 };
 
-/// An update rule on one element: maps w, g and the states to their new values. `by` has the
-/// scalars.
-using Rule = std::function<std::vector<double>(
-    double w, double g, const std::vector<double>& states, const std::vector<double>& scalars)>;
+/// An update rule on one element: maps w, g and the states to their new values. `by` has the scalars.
+using Rule = std::function<std::vector<double>(double w, double g, const std::vector<double>& states,
+                                               const std::vector<double>& scalars)>;
 
-/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of -1 changes
-/// nothing.
+/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of -1 changes nothing.
 Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   return [=](const Arrays& in, const Attributes& a) {
     Arrays out = {in[0]};
@@ -40,8 +37,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
       for (std::size_t s = 0; s < states; ++s) {
         own.push_back(in[2 + s].values[i]);
       }
-      const auto updated =
-          rule(in[0].values[i], in[1].values[i] * a.real("scale") * factor, own, by);
+      const auto updated = rule(in[0].values[i], in[1].values[i] * a.real("scale") * factor, own, by);
       for (std::size_t k = 0; k < out.size(); ++k) {
         out[k].values[i] = updated[k];
       }
@@ -52,8 +48,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
 
 /// Adds a rule with half weights and with master weights, without a factor, with one, and with -1.
 void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
-              const std::vector<Input>& states, const std::vector<Input>& scalars,
-              const Definition& definition) {
+              const std::vector<Input>& states, const std::vector<Input>& scalars, const Definition& definition) {
   std::vector<std::size_t> in_place = {0};
   for (std::size_t s = 0; s < states.size(); ++s) {
     in_place.push_back(2 + s);
@@ -67,13 +62,7 @@ void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes&
     for (const double factor : {0.25, -1.0}) {
       std::vector<Input> with_factor = inputs;
       with_factor.push_back(scalar(factor));
-      all.push_back({kind,
-                     with_factor,
-                     attributes,
-                     definition,
-                     factor < 0 ? kExact : error,
-                     {1, 0x1p-13},
-                     in_place});
+      all.push_back({kind, with_factor, attributes, definition, factor < 0 ? kExact : error, {1, 0x1p-13}, in_place});
     }
   }
 }
@@ -82,10 +71,10 @@ void add_descent(std::vector<Case>& all) {
   const Attributes a{{"scale", 0.5}, {"weight_decay", 0.125}};
   const Input rate = scalar(0.1);
   using Numbers = std::vector<double>;
-  add_rule(all, "sgd", a, {}, {rate},
-           each([](double w, double g, const Numbers&,
-                   const Numbers& by) { return Numbers{w - by[0] * (g + 0.125 * w)}; },
-                0, 1));
+  add_rule(
+      all, "sgd", a, {}, {rate},
+      each([](double w, double g, const Numbers&, const Numbers& by) { return Numbers{w - by[0] * (g + 0.125 * w)}; },
+           0, 1));
   for (const bool nesterov : {false, true}) {
     Attributes b = a;
     b.set("momentum", 0.9);
@@ -117,11 +106,8 @@ double direction(const AdamMoments& now) {
 }
 
 void add_adam(std::vector<Case>& all) {
-  const Attributes a{{"scale", 0.5},
-                     {"weight_decay", kDecay},
-                     {"beta1", kBeta1},
-                     {"beta2", kBeta2},
-                     {"epsilon", kEpsilon}};
+  const Attributes a{
+      {"scale", 0.5}, {"weight_decay", kDecay}, {"beta1", kBeta1}, {"beta2", kBeta2}, {"epsilon", kEpsilon}};
   const std::vector<Input> states = {single({kCount}), single({kCount}, 0.01, 0.5)};
   const std::vector<Input> scalars = {scalar(0.1), scalar(kStep)};
   using Numbers = std::vector<double>;
@@ -190,10 +176,9 @@ Arrays lamb_moments(const Arrays& in, const Attributes& a) {
     m = a.real("beta1") * m + (1 - a.real("beta1")) * g;
     v = a.real("beta2") * v + (1 - a.real("beta2")) * g * g;
     const double step = in[4].values[0];
-    const double U =
-        m / (1 - std::pow(a.real("beta1"), step)) /
-            (std::sqrt(v / (1 - std::pow(a.real("beta2"), step))) + a.real("epsilon")) +
-        a.real("weight_decay") * in[0].values[i];
+    const double U = m / (1 - std::pow(a.real("beta1"), step)) /
+                         (std::sqrt(v / (1 - std::pow(a.real("beta2"), step))) + a.real("epsilon")) +
+                     a.real("weight_decay") * in[0].values[i];
     w2 += in[0].values[i] * in[0].values[i];
     u2 += U * U;
   }
@@ -223,12 +208,10 @@ Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
 
 void add_lamb(std::vector<Case>& all) {
   // Sums of squares compare exactly, so every U has to be one: G / (|G| + 1), plus w / 8.
-  const Attributes exact{
-      {"scale", 0.5}, {"weight_decay", 0.125}, {"beta1", 0.5}, {"beta2", 0.75}, {"epsilon", 1.0}};
+  const Attributes exact{{"scale", 0.5}, {"weight_decay", 0.125}, {"beta1", 0.5}, {"beta2", 0.75}, {"epsilon", 1.0}};
   for (const Input& w : {half({4}), single({4})}) {
     const std::vector<Input> inputs = {given(w, {1, -0.5, 0, 2}), given(half({4}), {2, -6, 14, 0}),
-                                       given(single({4}), {0, 0, 0, 0}),
-                                       given(single({4}), {0, 0, 0, 0}), scalar(1)};
+                                       given(single({4}), {0, 0, 0, 0}), given(single({4}), {0, 0, 0, 0}), scalar(1)};
     all.push_back({"lamb_moments", inputs, exact, lamb_moments, kExact, kUsual, {2, 3}});
     for (const double factor : {1.0, -1.0}) {
       std::vector<Input> with_factor = inputs;
@@ -236,11 +219,8 @@ void add_lamb(std::vector<Case>& all) {
       all.push_back({"lamb_moments", with_factor, exact, lamb_moments, kExact, kUsual, {2, 3}});
     }
   }
-  const Attributes a{{"scale", 0.5},
-                     {"weight_decay", kDecay},
-                     {"beta1", kBeta1},
-                     {"beta2", kBeta2},
-                     {"epsilon", kEpsilon}};
+  const Attributes a{
+      {"scale", 0.5}, {"weight_decay", kDecay}, {"beta1", kBeta1}, {"beta2", kBeta2}, {"epsilon", kEpsilon}};
   for (const auto& squares : {limbs_of_both(2.25, 4), limbs_of_both(0, 4), limbs_of_both(4, 0)}) {
     const std::vector<Input> inputs = {
         half({kCount}), single({kCount}), single({kCount}, 0.01, 0.5), indices({2, 42}, squares),
@@ -289,15 +269,10 @@ void add_factors(std::vector<Case>& all) {
   const Definition by_loss_scale = [](const Arrays& in, const Attributes&) {
     const double scale = in.back().values[0];
     const double norm = 0.5 * norm_of(in, 1) / scale;
-    return Arrays{
-        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : -1.0)};
+    return Arrays{Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : -1.0)};
   };
   for (const auto& limbs : {limbs_of(2.25), limbs_of(1e6), limbs_of(2.25, 1), limbs_of(1, 0, 3)}) {
-    all.push_back({"loss_scale_factor",
-                   {sum(limbs_of(30)), sum(limbs), scalar(64)},
-                   a,
-                   by_loss_scale,
-                   {0x1p-22, 1}});
+    all.push_back({"loss_scale_factor", {sum(limbs_of(30)), sum(limbs), scalar(64)}, a, by_loss_scale, {0x1p-22, 1}});
   }
 }
 
@@ -331,13 +306,8 @@ std::vector<Case> update_cases() {
     }
     return Arrays{y};
   };
-  all.push_back({"accumulate",
-                 {half({43}), half({43})},
-                 {{"mean", std::int64_t{1}}},
-                 mean,
-                 {0x1p-22, 1},
-                 {1, 0x1p-13},
-                 {0}});
+  all.push_back(
+      {"accumulate", {half({43}), half({43})}, {{"mean", std::int64_t{1}}}, mean, {0x1p-22, 1}, {1, 0x1p-13}, {0}});
   all.push_back({"accumulate",
                  {given(half({2}), {65504, -65504}), given(half({2}), {65504, 65504})},
                  {{"mean", std::int64_t{1}}},
@@ -347,8 +317,7 @@ std::vector<Case> update_cases() {
                  {0}});
   const Definition value = [](const Arrays& in, const Attributes&) { return Arrays{in[1]}; };
   all.push_back({"assign", {half({43}), single({43})}, {}, value, kExact, kUsual, {0}});
-  all.push_back(
-      {"assign", {half({43}), single({43}, -1e-6, 1e-6)}, {}, value, kExact, kUsual, {0}});
+  all.push_back({"assign", {half({43}), single({43}, -1e-6, 1e-6)}, {}, value, kExact, kUsual, {0}});
   all.push_back({"assign", {half({43}), single({43}, -7e4, 7e4)}, {}, value, kExact, kUsual, {0}});
   all.push_back({"assign", {single({43}), half({43})}, {}, value, kExact, kAll, {0}});
   return all;

@@ -29,8 +29,7 @@ Arrays convolved(const Arrays& in, const Attributes& a) {
       const std::int64_t h = i[2] * stride[0] - pad[0] + t[1] * dilation[0];
       const std::int64_t v = i[3] * stride[1] - pad[1] + t[2] * dilation[1];
       if (h >= 0 && h < x[2] && v >= 0 && v < x[3]) {
-        sum +=
-            in[0]({i[0], i[1] / per_group * w[1] + t[0], h, v}) * in[1]({i[1], t[0], t[1], t[2]});
+        sum += in[0]({i[0], i[1] / per_group * w[1] + t[0], h, v}) * in[1]({i[1], t[0], t[1], t[2]});
       }
     });
     y(i) = sum;
@@ -47,8 +46,7 @@ Arrays convolved_by_input(const Arrays& in, const Attributes& a) {
 Arrays convolved_by_weight(const Arrays& in, const Attributes& a) {
   const auto& kernel = a.integers("kernel");
   const std::int64_t O = in[1].shape[1];
-  const Arrays at = {in[0], Array({O, in[0].shape[1] / a.integer("groups"), kernel[0], kernel[1]}),
-                     Array({O})};
+  const Arrays at = {in[0], Array({O, in[0].shape[1] / a.integer("groups"), kernel[0], kernel[1]}), Array({O})};
   Arrays gradients = {slope(convolved, at, a, 1, in[1])};
   if (a.integer("bias") != 0) {
     gradients.push_back(slope(convolved, at, a, 2, in[1]));
@@ -68,16 +66,14 @@ struct Convolution {
 
 /// Adds the three passes of one convolution, with and without bias.
 void add_convolution(std::vector<Case>& all, const Convolution& c) {
-  const Attributes a{
-      {"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
+  const Attributes a{{"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
   const Array y = convolved({Array(c.x), Array(c.w)}, a)[0];
   const auto channels = static_cast<double>(c.w[1] * c.w[2] * c.w[3]);
   const Input image = half_image(c.x);
   const Input w = half(c.w);
   const Input dy = half_image(y.shape);
   all.push_back({"conv2d", {image, w}, a, convolved, {0x1p-22, channels}, c.scales});
-  all.push_back(
-      {"conv2d", {image, w, half({c.w[0]})}, a, convolved, {0x1p-22, channels}, c.scales});
+  all.push_back({"conv2d", {image, w, half({c.w[0]})}, a, convolved, {0x1p-22, channels}, c.scales});
   Attributes by_input = a;
   by_input.set("input_shape", c.x);
   all.push_back({"conv2d_input_gradient",
@@ -110,9 +106,8 @@ void add_convolutions(std::vector<Case>& all) {
 }
 
 /// Calls visit(index of y, values in the window, number of its places in the padded image).
-void for_each_window(
-    const Array& x, const Shape& y, const Attributes& a,
-    const std::function<void(const Shape&, const std::vector<double>&, int)>& visit) {
+void for_each_window(const Array& x, const Shape& y, const Attributes& a,
+                     const std::function<void(const Shape&, const std::vector<double>&, int)>& visit) {
   const auto& window = a.integers("window");
   const auto& stride = a.integers("stride");
   const auto& pad = a.integers("pad");
@@ -136,18 +131,17 @@ void for_each_window(
 Definition pooled(const Shape& y_shape, bool max) {
   return [=](const Arrays& in, const Attributes& a) {
     Array y(y_shape);
-    for_each_window(in[0], y_shape, a,
-                    [&](const Shape& i, const std::vector<double>& values, int padded) {
-                      double sum = 0;
-                      double largest = -std::numeric_limits<double>::infinity();
-                      for (const double value : values) {
-                        sum += value;
-                        largest = std::max(largest, value);
-                      }
-                      const bool counts_pad = !max && a.integer("count_pad") != 0;
-                      const double count = counts_pad ? padded : static_cast<double>(values.size());
-                      y(i) = max ? largest : sum / count;
-                    });
+    for_each_window(in[0], y_shape, a, [&](const Shape& i, const std::vector<double>& values, int padded) {
+      double sum = 0;
+      double largest = -std::numeric_limits<double>::infinity();
+      for (const double value : values) {
+        sum += value;
+        largest = std::max(largest, value);
+      }
+      const bool counts_pad = !max && a.integer("count_pad") != 0;
+      const double count = counts_pad ? padded : static_cast<double>(values.size());
+      y(i) = max ? largest : sum / count;
+    });
     return Arrays{y};
   };
 }
@@ -173,8 +167,8 @@ void add_pooling(std::vector<Case>& all, const Pooling& p, bool max) {
       image.values[i] = (static_cast<double>(i * 97 % 211) - 104.5) / 64;
     }
     all.push_back({"maxpool2d_gradient",
-                   {given(half_image(x), image.values),
-                    given(half_image(p.y), definition({image}, a)[0].values), half_image(p.y)},
+                   {given(half_image(x), image.values), given(half_image(p.y), definition({image}, a)[0].values),
+                    half_image(p.y)},
                    a,
                    [definition](const Arrays& in, const Attributes& b) {
                      return Arrays{slope(definition, {in[0]}, b, 0, in[2])};

@@ -18,14 +18,12 @@ using testing::image;
 using testing::Probe;
 
 template <typename T>
-std::vector<float> compare(const std::string& kind, DataType data, const std::vector<T>& a,
-                           const std::vector<T>& b) {
+std::vector<float> compare(const std::string& kind, DataType data, const std::vector<T>& a, const std::vector<T>& b) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
   Builder builder(graph, {0, 0}, "");
   const auto tensor = [&](const std::string& name, const std::vector<T>& values) {
-    return graph.add_tensor(
-        {name, {data, {static_cast<std::int64_t>(values.size())}, {}}, Role::kActivation});
+    return graph.add_tensor({name, {data, {static_cast<std::int64_t>(values.size())}, {}}, Role::kActivation});
   };
   const TensorId left = tensor("a", a);
   const TensorId right = tensor("b", b);
@@ -71,9 +69,7 @@ struct WhereCase {
 
 class Where : public ::testing::TestWithParam<WhereCase> {
  protected:
-  Where()
-      : probe_("where", {GetParam().mask, GetParam().a, GetParam().b}, {}, 1),
-        runner_(probe_.graph()) {
+  Where() : probe_("where", {GetParam().mask, GetParam().a, GetParam().b}, {}, 1), runner_(probe_.graph()) {
     probe_.randomise(runner_, 1.0F, 81);
     std::ranges::copy(GetParam().mask_values, runner_.floats(inputs()[0]).begin());
     for (const std::size_t input : {1U, 2U}) {
@@ -91,8 +87,7 @@ class Where : public ::testing::TestWithParam<WhereCase> {
 
 TEST_P(Where, ChoosesByTheMask) {
   runner_.run(probe_.operation());
-  EXPECT_THAT(runner_.floats(probe_.operation().outputs[0]),
-              ::testing::ElementsAreArray(GetParam().expected));
+  EXPECT_THAT(runner_.floats(probe_.operation().outputs[0]), ::testing::ElementsAreArray(GetParam().expected));
 }
 
 TEST_P(Where, GradientAgreesWithDifferences) {
@@ -101,12 +96,11 @@ TEST_P(Where, GradientAgreesWithDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Where,
-    ::testing::Values(
-        WhereCase{f32({4}), f32({4}), f32({4}), {1, 0, 0, 1}, {1, -2, -3, 4}},
-        WhereCase{f32({2, 1}), f32({2}), f32({}), {1, 0}, {1, 2, -1, -1}},
-        WhereCase{f32({2}), f32({2, 2}), f32({2, 1}), {0, 2}, {-1, 2, -2, 4}},
-        // Two channels over two pixels, pixel by pixel on the left, plane by plane on the right.
-        WhereCase{f32({2, 1, 1}), image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {1, 0}, {1, -3, 3, -4}}));
+    ::testing::Values(WhereCase{f32({4}), f32({4}), f32({4}), {1, 0, 0, 1}, {1, -2, -3, 4}},
+                      WhereCase{f32({2, 1}), f32({2}), f32({}), {1, 0}, {1, 2, -1, -1}},
+                      WhereCase{f32({2}), f32({2, 2}), f32({2, 1}), {0, 2}, {-1, 2, -2, 4}},
+                      // Two channels over two pixels, pixel by pixel on the left, plane by plane on the right.
+                      WhereCase{f32({2, 1, 1}), image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {1, 0}, {1, -3, 3, -4}}));
 
 }  // namespace
 }  // namespace poprun

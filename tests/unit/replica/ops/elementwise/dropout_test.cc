@@ -43,8 +43,7 @@ TEST(Dropout, KeepsTheMeanAtRatesNearOne) {
     double kept = 0;
     constexpr int kDraws = 200;
     for (int step = 0; step < kDraws; ++step) {
-      for (const float value :
-           drop(rate, "a", {.seed = 3, .step = static_cast<std::uint32_t>(step)})) {
+      for (const float value : drop(rate, "a", {.seed = 3, .step = static_cast<std::uint32_t>(step)})) {
         sum += static_cast<double>(value);
         kept += value == 0 ? 0 : 1;
       }

@@ -1,5 +1,4 @@
-/// Elementwise operators: forward against the formula in double, gradients against central
-/// differences.
+/// Elementwise operators: forward against the formula in double, gradients against central differences.
 
 #include <cmath>
 
@@ -76,18 +75,16 @@ TEST_P(Binary, GradientAgreesWithDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Binary,
-    ::testing::Values(
-        BinaryCase{f32({2, 3}), f32({2, 3}), {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}},
-        BinaryCase{f32({2, 3}), f32({}), {0, 1, 2, 3, 4, 5}, {0, 0, 0, 0, 0, 0}},
-        BinaryCase{f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 4, 5}},
-        BinaryCase{f32({2, 1}), f32({1, 3}), {0, 0, 0, 1, 1, 1}, {0, 1, 2, 0, 1, 2}},
-        BinaryCase{f32({2, 1, 2}), f32({2, 1}), {0, 1, 0, 1, 2, 3, 2, 3}, {0, 0, 1, 1, 0, 0, 1, 1}},
-        // Two channels, two pixels: stored pixel by pixel on the left, plane by plane on the right.
-        BinaryCase{image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {0, 1, 2, 3}, {0, 2, 1, 3}},
-        BinaryCase{image({1, 2, 1, 2}), f32({2, 1, 1}), {0, 1, 2, 3}, {0, 1, 0, 1}}));
+    ::testing::Values(BinaryCase{f32({2, 3}), f32({2, 3}), {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}},
+                      BinaryCase{f32({2, 3}), f32({}), {0, 1, 2, 3, 4, 5}, {0, 0, 0, 0, 0, 0}},
+                      BinaryCase{f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 4, 5}},
+                      BinaryCase{f32({2, 1}), f32({1, 3}), {0, 0, 0, 1, 1, 1}, {0, 1, 2, 0, 1, 2}},
+                      BinaryCase{f32({2, 1, 2}), f32({2, 1}), {0, 1, 0, 1, 2, 3, 2, 3}, {0, 0, 1, 1, 0, 0, 1, 1}},
+                      // Two channels, two pixels: stored pixel by pixel on the left, plane by plane on the right.
+                      BinaryCase{image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {0, 1, 2, 3}, {0, 2, 1, 3}},
+                      BinaryCase{image({1, 2, 1, 2}), f32({2, 1, 1}), {0, 1, 2, 3}, {0, 1, 0, 1}}));
 
-// Every other element of a is below all of b, the rest are above, so each operand is chosen
-// somewhere.
+// Every other element of a is below all of b, the rest are above, so each operand is chosen somewhere.
 TEST_P(Binary, GradientOfAChoiceAgreesWithDifferences) {
   for (const std::string kind : {"max", "min", "prelu"}) {
     Probe probe(kind, {GetParam().a, GetParam().b}, {}, 1);
@@ -145,8 +142,7 @@ Derivatives of_pair(const std::string& kind, float a, float b) {
 }
 
 TEST(Remainder, TakesTheSignOfTheDivisorOrOfTheDividend) {
-  // -7 = -3 * 3 + 2 = -2 * 3 - 1; the derivative with respect to the divisor is minus the integer
-  // quotient.
+  // -7 = -3 * 3 + 2 = -2 * 3 - 1; the derivative with respect to the divisor is minus the integer quotient.
   EXPECT_EQ(of_pair("mod", -7, 3).y, 2.0F);
   EXPECT_EQ(of_pair("mod", -7, 3).by_0, 1.0F);
   EXPECT_EQ(of_pair("mod", -7, 3).by_1, 3.0F);
@@ -182,8 +178,7 @@ TEST(SumTo, AddsWhatWasRepeated) {
   Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 37}), Role::kActivation});
   const auto sum = [&](Shape shape, const std::string& name) {
-    return builder.add_one(
-        "sum_to", {x}, {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
+    return builder.add_one("sum_to", {x}, {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
   };
   const TensorId rows = sum({2, 1}, "rows");
   const TensorId columns = sum({37}, "columns");
@@ -236,13 +231,9 @@ TEST_P(Unary, GradientAgreesWithDifferences) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, Unary,
     ::testing::Values(
-        UnaryCase{"gelu", [](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); },
-                  -3.7F},
+        UnaryCase{"gelu", [](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); }, -3.7F},
         UnaryCase{"gelu_tanh",
-                  [](double x) {
-                    return x / 2 *
-                           (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-                  },
+                  [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); },
                   -3.7F},
         UnaryCase{"tanh", [](double x) { return std::tanh(x); }, -3.7F},
         UnaryCase{"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, -3.7F},
@@ -254,9 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
         UnaryCase{"leaky_relu", [](double x) { return x > 0 ? x : 0.01 * x; }, -3.7F},
         UnaryCase{"elu", [](double x) { return x > 0 ? x : std::expm1(x); }, -3.7F},
         UnaryCase{"selu",
-                  [](double x) {
-                    return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
-                  },
+                  [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); },
                   -3.7F},
         UnaryCase{"softplus", [](double x) { return std::log1p(std::exp(x)); }, -3.7F},
         UnaryCase{"softplus", [](double x) { return std::log1p(std::exp(x)); }, -12.0F},
@@ -275,18 +264,15 @@ INSTANTIATE_TEST_SUITE_P(
         UnaryCase{"atanh", [](double x) { return std::atanh(x); }, -0.85F, 0.05F},
         UnaryCase{"softsign", [](double x) { return x / (1 + std::abs(x)); }, -3.7F},
         UnaryCase{"mish", [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, -3.7F},
-        UnaryCase{"hard_sigmoid",
-                  [](double x) { return std::min(1.0, std::max(0.0, 0.2 * x + 0.5)); }, -3.7F},
-        UnaryCase{"hard_swish",
-                  [](double x) { return x * std::min(6.0, std::max(0.0, x + 3)) / 6; }, -3.7F},
+        UnaryCase{"hard_sigmoid", [](double x) { return std::min(1.0, std::max(0.0, 0.2 * x + 0.5)); }, -3.7F},
+        UnaryCase{"hard_swish", [](double x) { return x * std::min(6.0, std::max(0.0, x + 3)) / 6; }, -3.7F},
         UnaryCase{"thresholded_relu", [](double x) { return x > 1 ? x : 0; }, -3.6F},
         UnaryCase{"celu", [](double x) { return x > 0 ? x : std::expm1(x); }, -3.7F},
         UnaryCase{"shrink", [](double x) { return x < -0.5 || x > 0.5 ? x : 0; }, -3.7F},
         UnaryCase{"clip", [](double x) { return x; }, -3.7F}));
 
 /// The values of KIND at each of `x`, and the derivatives there.
-std::pair<std::vector<float>, std::vector<float>> of_each(const std::string& kind,
-                                                          const Attributes& attributes,
+std::pair<std::vector<float>, std::vector<float>> of_each(const std::string& kind, const Attributes& attributes,
                                                           const std::vector<float>& x) {
   Probe probe(kind, {f32({static_cast<std::int64_t>(x.size())})}, attributes, 1);
   GraphRunner runner(probe.graph());

@@ -36,8 +36,8 @@ Attributes attributes_of(const PoolCase& c) {
 }
 
 /// Maximum and mean of the window of output pixel (i, j) in channel ch of image n.
-std::pair<double, double> naive(const PoolCase& c, std::span<const float> x, std::int64_t n,
-                                std::int64_t ch, std::int64_t i, std::int64_t j) {
+std::pair<double, double> naive(const PoolCase& c, std::span<const float> x, std::int64_t n, std::int64_t ch,
+                                std::int64_t i, std::int64_t j) {
   double largest = -std::numeric_limits<double>::infinity();
   double sum = 0;
   double count = 0;
@@ -71,8 +71,8 @@ class Pooling : public ::testing::TestWithParam<PoolCase> {
     const auto y = runner.floats(probe.operation().outputs[0]);
     for (std::int64_t k = 0; k < static_cast<std::int64_t>(y.size()); ++k) {
       const std::int64_t pixel = k / out[1];
-      const auto [largest, mean] = naive(c, x, pixel / (out[2] * out[3]), k % out[1],
-                                         pixel / out[3] % out[2], pixel % out[3]);
+      const auto [largest, mean] =
+          naive(c, x, pixel / (out[2] * out[3]), k % out[1], pixel / out[3] % out[2], pixel % out[3]);
       EXPECT_NEAR(y[static_cast<std::size_t>(k)], kind == "maxpool2d" ? largest : mean, 1e-6);
     }
   }
@@ -105,23 +105,11 @@ INSTANTIATE_TEST_SUITE_P(
         PoolCase{.x = {2, 3, 4, 4}, .window = {2, 2}, .stride = {2, 2}, .y = {2, 2}},
         PoolCase{.x = {1, 2, 5, 7}, .window = {3, 3}, .stride = {2, 2}, .y = {2, 3}},
         PoolCase{.x = {1, 20, 5, 5}, .window = {2, 3}, .stride = {1, 2}, .y = {4, 2}},
-        PoolCase{.x = {2, 2, 7, 6},
-                 .window = {3, 3},
-                 .stride = {2, 2},
-                 .pad = {1, 1, 1, 1},
-                 .y = {4, 3}},
-        PoolCase{.x = {1, 2, 6, 6},
-                 .window = {3, 3},
-                 .stride = {2, 2},
-                 .pad = {1, 1, 1, 1},
-                 .count_pad = true,
-                 .y = {3, 3}},
-        PoolCase{.x = {1, 2, 5, 6},
-                 .window = {2, 3},
-                 .stride = {2, 2},
-                 .pad = {0, 2, 1, 0},
-                 .count_pad = true,
-                 .y = {3, 3}},
+        PoolCase{.x = {2, 2, 7, 6}, .window = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}, .y = {4, 3}},
+        PoolCase{
+            .x = {1, 2, 6, 6}, .window = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}, .count_pad = true, .y = {3, 3}},
+        PoolCase{
+            .x = {1, 2, 5, 6}, .window = {2, 3}, .stride = {2, 2}, .pad = {0, 2, 1, 0}, .count_pad = true, .y = {3, 3}},
         PoolCase{.x = {1, 2, 6, 6}, .window = {3, 3}, .stride = {2, 2}, .ceil = true, .y = {3, 3}},
         PoolCase{.x = {1, 2, 6, 5},
                  .window = {3, 2},
@@ -131,20 +119,13 @@ INSTANTIATE_TEST_SUITE_P(
                  .count_pad = true,
                  .y = {4, 2}},
         // The fourth row of windows would begin after the image.
-        PoolCase{.x = {1, 1, 5, 5},
-                 .window = {2, 2},
-                 .stride = {3, 3},
-                 .pad = {1, 1, 1, 1},
-                 .ceil = true,
-                 .y = {2, 2}},
+        PoolCase{.x = {1, 1, 5, 5}, .window = {2, 2}, .stride = {3, 3}, .pad = {1, 1, 1, 1}, .ceil = true, .y = {2, 2}},
         PoolCase{.x = {2, 5, 3, 4}, .window = {3, 4}, .stride = {1, 1}, .y = {1, 1}}));
 
 TEST(Maxpool2d, GivesTheGradientOfATieToTheFirstOnly) {
-  Probe probe("maxpool2d", {image({1, 1, 2, 2})},
-              attributes_of({.window = {2, 2}, .stride = {2, 2}}), 1);
+  Probe probe("maxpool2d", {image({1, 1, 2, 2})}, attributes_of({.window = {2, 2}, .stride = {2, 2}}), 1);
   GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{1.0F, 4.0F, 4.0F, 4.0F},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, 4.0F, 4.0F, 4.0F}, runner.floats(probe.operation().inputs[0]).begin());
   runner.floats(probe.dy())[0] = 3.0F;
   Graph graph = probe.graph();
 
@@ -185,19 +166,16 @@ TEST(Maxpool2d, OfAWindowWithoutPixelsIsMinusInfinity) {
   attributes.set("dilation", Shape{1, 4});
   Probe probe("maxpool2d", {image({1, 1, 1, 3})}, attributes, 1);
   GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{1.0F, 2.0F, 3.0F},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, 2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
   runner.run(probe.operation());
   EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
               ::testing::ElementsAre(3.0F, -std::numeric_limits<float>::infinity()));
 }
 
 TEST(Maxpool2d, KeepsNaN) {
-  Probe probe("maxpool2d", {image({1, 1, 1, 3})},
-              attributes_of({.window = {1, 3}, .stride = {1, 1}}), 1);
+  Probe probe("maxpool2d", {image({1, 1, 1, 3})}, attributes_of({.window = {1, 3}, .stride = {1, 1}}), 1);
   GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{1.0F, std::nanf(""), 2.0F},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, std::nanf(""), 2.0F}, runner.floats(probe.operation().inputs[0]).begin());
 
   runner.run(probe.operation());
 
@@ -207,9 +185,7 @@ TEST(Maxpool2d, KeepsNaN) {
 TEST(PoolingShape, RefusesAWindowThatCouldLieInThePadding) {
   const auto shape = [](const Shape& window, const Shape& pad) {
     return find_operator("avgpool2d")
-        ->shape({{image({1, 2, 4, 4})},
-                 {},
-                 attributes_of({.window = window, .stride = {1, 1}, .pad = pad})});
+        ->shape({{image({1, 2, 4, 4})}, {}, attributes_of({.window = window, .stride = {1, 1}, .pad = pad})});
   };
 
   EXPECT_TRUE(shape({2, 2}, {1, 1, 1, 1}));

@@ -1,5 +1,4 @@
-/// Interpolation: forward against its definition in double and hand-made values, gradients against
-/// central differences.
+/// Interpolation: forward against its definition in double and hand-made values, gradients against central differences.
 
 #include <cmath>
 
@@ -39,18 +38,17 @@ struct NearestCase {
 };
 
 TEST(Resize, TakesTheNearestElement) {
-  const std::vector<NearestCase> cases = {
-      {8, "asymmetric", "floor", {1, 1, 2, 2, 3, 3, 4, 4}},
-      {8, "half_pixel", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
-      // Places 0, 0.5, 1, ...: the halves distinguish the rounding modes.
-      {8, "asymmetric", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
-      {8, "asymmetric", "round_prefer_ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
-      {8, "asymmetric", "ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
-      {7, "align_corners", "floor", {1, 1, 2, 2, 3, 3, 4}},
-      {2, "half_pixel", "round_prefer_floor", {1, 3}},
-      {2, "tf_half_pixel_for_nn", "floor", {2, 4}},
-      {1, "align_corners", "floor", {1}},
-      {1, "pytorch_half_pixel", "floor", {1}}};
+  const std::vector<NearestCase> cases = {{8, "asymmetric", "floor", {1, 1, 2, 2, 3, 3, 4, 4}},
+                                          {8, "half_pixel", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
+                                          // Places 0, 0.5, 1, ...: the halves distinguish the rounding modes.
+                                          {8, "asymmetric", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
+                                          {8, "asymmetric", "round_prefer_ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
+                                          {8, "asymmetric", "ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
+                                          {7, "align_corners", "floor", {1, 1, 2, 2, 3, 3, 4}},
+                                          {2, "half_pixel", "round_prefer_floor", {1, 3}},
+                                          {2, "tf_half_pixel_for_nn", "floor", {2, 4}},
+                                          {1, "align_corners", "floor", {1}},
+                                          {1, "pytorch_half_pixel", "floor", {1}}};
   for (const NearestCase& c : cases) {
     Attributes attributes = attributes_of(0, c.size, "nearest", c.coordinates);
     attributes.set("rounding", c.rounding);
@@ -85,8 +83,7 @@ double kernel(const std::string& mode, double a, double d) {
 }
 
 /// The sum that defines y at `place`, over an x that is extended at both ends or ends there.
-double interpolated(const std::vector<float>& x, double place, const std::string& mode, double a,
-                    bool exclude) {
+double interpolated(const std::vector<float>& x, double place, const std::string& mode, double a, bool exclude) {
   const auto A = static_cast<std::int64_t>(x.size());
   double sum = 0, weights = 0;
   for (std::int64_t i = -8; i < A + 8; ++i) {
@@ -114,12 +111,10 @@ TEST(Resize, InterpolatesByItsKernel) {
           const double scale = static_cast<double>(size) / 5;
           for (std::int64_t i = 0; i < size; ++i) {
             const auto at = static_cast<double>(i);
-            const double place = coordinates == "half_pixel" ? (at + 0.5) / scale - 0.5
-                                 : coordinates == "asymmetric"
-                                     ? at / scale
-                                     : at * 4 / static_cast<double>(size - 1);
-            EXPECT_NEAR(y[static_cast<std::size_t>(i)], interpolated(x, place, mode, -0.5, exclude),
-                        2e-6)
+            const double place = coordinates == "half_pixel"   ? (at + 0.5) / scale - 0.5
+                                 : coordinates == "asymmetric" ? at / scale
+                                                               : at * 4 / static_cast<double>(size - 1);
+            EXPECT_NEAR(y[static_cast<std::size_t>(i)], interpolated(x, place, mode, -0.5, exclude), 2e-6)
                 << mode << " " << coordinates << " " << size << " " << i;
           }
         }
@@ -145,11 +140,9 @@ TEST(Resize, GradientAgreesWithDifferencesAlongAnyAxis) {
 TEST(Resize, KeepsChannelsApart) {
   Probe probe("resize", {image({1, 2, 1, 2})}, attributes_of(3, 4, "nearest", "half_pixel"), 1);
   GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{1.0F, 10.0F, 2.0F, 20.0F},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, 10.0F, 2.0F, 20.0F}, runner.floats(probe.operation().inputs[0]).begin());
   runner.run(probe.operation());
-  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-              ::testing::ElementsAre(1, 10, 1, 10, 2, 20, 2, 20));
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(1, 10, 1, 10, 2, 20, 2, 20));
 }
 
 TEST(ResizeShape, RefusesUnknownWords) {

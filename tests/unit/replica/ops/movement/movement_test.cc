@@ -34,8 +34,7 @@ class Gather : public ::testing::Test {
     probe_.randomise(runner_, 1.0F, 41);
   }
   void set_indices(const std::vector<std::int32_t>& indices) {
-    std::memcpy(runner_.bytes(probe_.operation().inputs[1]), indices.data(),
-                indices.size() * sizeof(std::int32_t));
+    std::memcpy(runner_.bytes(probe_.operation().inputs[1]), indices.data(), indices.size() * sizeof(std::int32_t));
   }
   std::span<float> y() { return runner_.floats(probe_.operation().outputs[0]); }
   std::span<float> x() { return runner_.floats(probe_.operation().inputs[0]); }
@@ -79,10 +78,7 @@ TEST(GatherGradient, AddsToWhatOtherUsesOfTheTableContribute) {
   const std::int32_t rows[] = {2, 0, 2};
   std::memcpy(runner.bytes(indices), rows, sizeof(rows));
 
-  runner.run({"gather_gradient",
-              {dy, indices, base},
-              {dx},
-              {{"axis", std::int64_t{0}}, {"input_shape", Shape{3, 2}}}});
+  runner.run({"gather_gradient", {dy, indices, base}, {dx}, {{"axis", std::int64_t{0}}, {"input_shape", Shape{3, 2}}}});
 
   EXPECT_THAT(runner.floats(dx), ElementsAre(12, 23, 30, 40, 54, 66));
 }
@@ -94,14 +90,11 @@ TEST(GatherGradient, OfATableWithTwoUsesIsOneAUse) {
   const TensorId x = graph.add_tensor({"x", f32({2, 2}), Role::kParameter});
   const TensorId rows = graph.add_tensor({"rows", {DataType::kI32, {2}, {}}, Role::kStream});
   const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
-  const TensorId gathered =
-      builder.add_one("gather", {x, rows}, {{"axis", std::int64_t{0}}}, "gathered");
+  const TensorId gathered = builder.add_one("gather", {x, rows}, {{"axis", std::int64_t{0}}}, "gathered");
   const TensorId sum = builder.add_one("add", {gathered, x}, {}, "sum");
-  const auto loss =
-      builder.add("softmax_cross_entropy", {sum, labels}, {}, {"loss", "correct", "count"});
-  const auto gradients = differentiate(
-      builder,
-      {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 2.0}}, "two")}});
+  const auto loss = builder.add("softmax_cross_entropy", {sum, labels}, {}, {"loss", "correct", "count"});
+  const auto gradients =
+      differentiate(builder, {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 2.0}}, "two")}});
   ASSERT_TRUE(gradients) << gradients.error().message;
   GraphRunner runner(graph);
   std::ranges::fill(runner.floats(x), 1.0F);
@@ -110,8 +103,7 @@ TEST(GatherGradient, OfATableWithTwoUsesIsOneAUse) {
 
   runner.run(builder.operations());
 
-  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice. The
-  // last use comes first.
+  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice. The last use comes first.
   ASSERT_EQ(gradients->size(), 2U);
   EXPECT_THAT(runner.floats(gradients->at(0).gradient), ElementsAre(-0.5F, 0.5F, -0.5F, 0.5F));
   EXPECT_THAT(runner.floats(gradients->at(1).gradient), ElementsAre(-1.0F, 1.0F, 0.0F, 0.0F));
@@ -148,8 +140,7 @@ TEST(Transpose, MovesDimensions) {
   count_up(runner.floats(probe.operation().inputs[0]));
   runner.run(probe.operation());
   EXPECT_EQ(probe.type(probe.operation().outputs[0]).shape, (Shape{3, 2, 2}));
-  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-              ElementsAre(0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11));
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ElementsAre(0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11));
   probe.expect_gradients(runner, 0.5F, 1e-4);
 }
 
@@ -164,14 +155,13 @@ TEST(Slice, TakesStepsEitherWay) {
                                         {1, 0, 2, 2, {0, 2, 4, 6}},
                                         {1, 3, 4, -1, {3, 2, 1, 0, 7, 6, 5, 4}}};
   for (const SliceCase& c : cases) {
-    Probe probe("slice", {f32({2, 4})},
-                {{"axis", c.axis}, {"begin", c.begin}, {"count", c.count}, {"step", c.step}}, 1);
+    Probe probe("slice", {f32({2, 4})}, {{"axis", c.axis}, {"begin", c.begin}, {"count", c.count}, {"step", c.step}},
+                1);
     GraphRunner runner(probe.graph());
     probe.randomise(runner, 1.0F, 43);
     count_up(runner.floats(probe.operation().inputs[0]));
     runner.run(probe.operation());
-    EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-                ::testing::ElementsAreArray(c.expected));
+    EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAreArray(c.expected));
     probe.expect_gradients(runner, 0.5F, 1e-4);
   }
 }
@@ -181,9 +171,8 @@ TEST(Slice, RefusesToLeaveTheAxis) {
   graph.functions = {{"load", {{1, {}}}}};
   Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 4}), Role::kActivation});
-  builder.add_one(
-      "slice", {x},
-      {{"axis", std::int64_t{1}}, {"begin", std::int64_t{2}}, {"count", std::int64_t{3}}}, "y");
+  builder.add_one("slice", {x}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{2}}, {"count", std::int64_t{3}}},
+                  "y");
   EXPECT_FALSE(builder.status());
 }
 
@@ -205,13 +194,11 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   Builder builder(graph, {1, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 5}), Role::kParameter});
   const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
-  const auto pieces = builder.add(
-      "split", {x}, {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 2, 2}}}, {"a", "b", "c"});
-  const auto loss =
-      builder.add("softmax_cross_entropy", {pieces[2], labels}, {}, {"loss", "correct", "count"});
-  const auto gradients = differentiate(
-      builder,
-      {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
+  const auto pieces =
+      builder.add("split", {x}, {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 2, 2}}}, {"a", "b", "c"});
+  const auto loss = builder.add("softmax_cross_entropy", {pieces[2], labels}, {}, {"loss", "correct", "count"});
+  const auto gradients =
+      differentiate(builder, {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
   ASSERT_TRUE(gradients) << gradients.error().message;
   GraphRunner runner(graph);
   count_up(runner.floats(x));
@@ -223,8 +210,7 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   // The logits differ by one: p = e / (1 + e), in a mean over two rows.
   const float p = 0.5F * 0.731058579F;
   EXPECT_THAT(runner.floats(gradients->at(0).gradient),
-              ::testing::Pointwise(::testing::FloatNear(1e-6F),
-                                   {0.0F, 0.0F, 0.0F, -p, p, 0.0F, 0.0F, 0.0F, -p, p}));
+              ::testing::Pointwise(::testing::FloatNear(1e-6F), {0.0F, 0.0F, 0.0F, -p, p, 0.0F, 0.0F, 0.0F, -p, p}));
 }
 
 }  // namespace

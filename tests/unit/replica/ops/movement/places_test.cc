@@ -1,5 +1,5 @@
-/// Gathering and scattering by places: values against ONNX's published examples and hand-made ones,
-/// gradients against central differences.
+/// Gathering and scattering by places: values against ONNX's published examples and hand-made ones, gradients against
+/// central differences.
 
 #include <cstring>
 
@@ -58,8 +58,7 @@ class PlacesTest : public ::testing::TestWithParam<PlacesCase> {
     }
   }
 
-  static void expect(const std::string& what, const std::string& reduction,
-                     const std::vector<float>& expected) {
+  static void expect(const std::string& what, const std::string& reduction, const std::vector<float>& expected) {
     Probe places = probe(what, reduction);
     GraphRunner runner(places.graph());
     fill(places, runner);

@@ -24,8 +24,7 @@ class BatchNorm : public ::testing::TestWithParam<TensorType> {
  protected:
   std::int64_t C_ = GetParam().shape[1];
   std::vector<TensorType> training_inputs_ = {GetParam(), f32({C_}), f32({C_})};
-  std::vector<TensorType> inference_inputs_ = {GetParam(), f32({C_}), f32({C_}), f32({C_}),
-                                               f32({C_})};
+  std::vector<TensorType> inference_inputs_ = {GetParam(), f32({C_}), f32({C_}), f32({C_}), f32({C_})};
 };
 
 TEST_P(BatchNorm, TrainingNormalisesWithTheStatisticsOfTheBatch) {
@@ -57,8 +56,7 @@ TEST_P(BatchNorm, TrainingNormalisesWithTheStatisticsOfTheBatch) {
     for (std::size_t i = c; i < x.size(); i += C) {
       const double normal = (static_cast<double>(x[i]) - mean) / std::sqrt(variance + kEps);
       const double w = static_cast<double>(runner.floats(in[1])[c]);
-      EXPECT_NEAR(runner.floats(out[0])[i],
-                  normal * w + static_cast<double>(runner.floats(in[2])[c]), 1e-5);
+      EXPECT_NEAR(runner.floats(out[0])[i], normal * w + static_cast<double>(runner.floats(in[2])[c]), 1e-5);
     }
   }
 }
@@ -81,12 +79,11 @@ TEST_P(BatchNorm, InferenceGradientAgreesWithDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, BatchNorm,
-                         ::testing::Values(image({2, 3, 2, 3}), image({1, 17, 2, 2}),
-                                           image({2, 1, 3, 3}), f32({6, 5})));
+                         ::testing::Values(image({2, 3, 2, 3}), image({1, 17, 2, 2}), image({2, 1, 3, 3}),
+                                           f32({6, 5})));
 
 TEST(BatchNormInference, NormalisesWithTheGivenStatistics) {
-  Probe probe("batch_norm_inference", {f32({1, 2}), f32({2}), f32({2}), f32({2}), f32({2})},
-              {{"eps", 1.0}}, 1);
+  Probe probe("batch_norm_inference", {f32({1, 2}), f32({2}), f32({2}), f32({2}), f32({2})}, {{"eps", 1.0}}, 1);
   GraphRunner runner(probe.graph());
   const std::vector<std::vector<float>> inputs = {{7, 8}, {2, 3}, {10, 20}, {1, 2}, {3, 8}};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -107,8 +104,7 @@ TEST(BatchNormUpdate, RemembersTheUnbiasedVariance) {
   for (const char* name : {"running_mean", "running_variance", "mean", "variance"}) {
     ids.push_back(graph.add_tensor({name, f32({1}), Role::kActivation}));
   }
-  builder.update("batch_norm_update", ids, {{"momentum", 0.25}, {"elements", std::int64_t{4}}},
-                 {ids[0], ids[1]});
+  builder.update("batch_norm_update", ids, {{"momentum", 0.25}, {"elements", std::int64_t{4}}}, {ids[0], ids[1]});
   GraphRunner runner(graph);
   const std::vector<float> values = {8, 16, 4, 3};
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -123,13 +119,12 @@ TEST(BatchNormUpdate, RemembersTheUnbiasedVariance) {
 }
 
 TEST(BatchNormTraining, RefusesOneElementAChannel) {
-  const auto types = find_operator("batch_norm_training")
-                         ->shape({{image({1, 8, 1, 1}), f32({8}), f32({8})}, {}, {{"eps", 0.1}}});
+  const auto types =
+      find_operator("batch_norm_training")->shape({{image({1, 8, 1, 1}), f32({8}), f32({8})}, {}, {{"eps", 0.1}}});
 
   ASSERT_FALSE(types);
-  EXPECT_THAT(types.error().message,
-              ::testing::HasSubstr("at least two elements a channel, but f32[1,8,1,1]{nhwc} "
-                                   "has one; use a larger data.micro-batch-size"));
+  EXPECT_THAT(types.error().message, ::testing::HasSubstr("at least two elements a channel, but f32[1,8,1,1]{nhwc} "
+                                                          "has one; use a larger data.micro-batch-size"));
 }
 
 /// Grouped convolution, with a bias, and batch normalisation after it.
@@ -158,13 +153,11 @@ TEST(FoldBatchNorm, GivesTheConvolutionThatTheTwoWere) {
       value = id == variance ? 1.5F + uniform(random) : uniform(random);
     }
   }
-  const Attributes geometry{{"stride", Shape{1, 1}},
-                            {"pad", Shape{1, 1, 1, 1}},
-                            {"dilation", Shape{1, 1}},
-                            {"groups", std::int64_t{2}}};
+  const Attributes geometry{
+      {"stride", Shape{1, 1}}, {"pad", Shape{1, 1, 1, 1}}, {"dilation", Shape{1, 1}}, {"groups", std::int64_t{2}}};
   const Attributes eps{{"eps", kEps}};
-  runner.run({{"conv2d", {x, w, bias}, {y}, geometry},
-              {"batch_norm_inference", {y, scale, shift, mean, variance}, {z}, eps}});
+  runner.run(
+      {{"conv2d", {x, w, bias}, {y}, geometry}, {"batch_norm_inference", {y, scale, shift, mean, variance}, {z}, eps}});
 
   runner.run({{"fold_batch_norm", {w, shift, scale, mean, variance, bias}, {w, shift}, eps},
               {"conv2d", {x, w, shift}, {folded}, geometry}});

@@ -1,5 +1,5 @@
-/// Softmax, its logarithm and layer normalisation: forward against the definition in double,
-/// gradients against central differences.
+/// Softmax, its logarithm and layer normalisation: forward against the definition in double, gradients against central
+/// differences.
 
 #include <cmath>
 
@@ -54,8 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Softmax, ::testing::Values(2, 5, 16, 37));
 TEST(Softmax, ItsLogarithmKeepsTheDigitsOfProbabilitiesNearOne) {
   Probe probe("log_softmax", {f32({1, 3})}, {}, 1);
   GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{7.0F, 0.0F, -1.0F},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{7.0F, 0.0F, -1.0F}, runner.floats(probe.operation().inputs[0]).begin());
   runner.run(probe.operation());
   const double expected = -std::log1p(std::exp(-7.0) + std::exp(-8.0));
   EXPECT_NEAR(runner.floats(probe.operation().outputs[0])[0], expected, -1e-6 * expected);
@@ -65,11 +64,9 @@ TEST(Softmax, GivesMaskedEntriesNothing) {
   Probe probe("softmax", {f32({1, 4})}, {}, 1);
   GraphRunner runner(probe.graph());
   const float masked = std::numeric_limits<float>::lowest();
-  std::ranges::copy(std::vector{1.0F, masked, 1.0F, masked},
-                    runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, masked, 1.0F, masked}, runner.floats(probe.operation().inputs[0]).begin());
   runner.run(probe.operation());
-  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-              ::testing::ElementsAre(0.5F, 0.0F, 0.5F, 0.0F));
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(0.5F, 0.0F, 0.5F, 0.0F));
 }
 
 class LayerNorm : public ::testing::TestWithParam<Shape> {};
@@ -96,8 +93,7 @@ TEST_P(LayerNorm, ForwardAgreesWithTheDefinition) {
     }
     for (std::int64_t c = 0; c < C; ++c) {
       const double normal = (static_cast<double>(x[c]) - mean) / std::sqrt(variance + 1e-3);
-      EXPECT_NEAR(y[b * C + c],
-                  normal * static_cast<double>(in(1)[c]) + static_cast<double>(in(2)[c]), 1e-5);
+      EXPECT_NEAR(y[b * C + c], normal * static_cast<double>(in(1)[c]) + static_cast<double>(in(2)[c]), 1e-5);
     }
   }
 }
@@ -110,8 +106,7 @@ TEST_P(LayerNorm, GradientAgreesWithDifferences) {
   probe.expect_gradients(runner, 0.01F, 5e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, LayerNorm,
-                         ::testing::Values(Shape{3, 5}, Shape{2, 3, 16}, Shape{4, 37}));
+INSTANTIATE_TEST_SUITE_P(Shapes, LayerNorm, ::testing::Values(Shape{3, 5}, Shape{2, 3, 16}, Shape{4, 37}));
 
 }  // namespace
 }  // namespace poprun

@@ -1,5 +1,5 @@
-/// Local response and group normalisation: forward against the definition in double, gradients
-/// against central differences.
+/// Local response and group normalisation: forward against the definition in double, gradients against central
+/// differences.
 
 #include <cmath>
 
@@ -69,13 +69,12 @@ TEST_P(Lrn, GradientAgreesWithDifferences) {
   probe_.expect_gradients(runner_, 0.01F, 2e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Windows, Lrn,
-    ::testing::Values(LrnCase{7, 5, 0.9, 0.75, 1.0}, LrnCase{6, 3, 0.5, 0.5, 2.0},
-                      LrnCase{6, 4, 2.0, 0.75, 1.0}, LrnCase{5, 2, 2.0, 1.3, 0.7},
-                      LrnCase{3, 1, 1.0, 0.75, 1.0},
-                      // Wider than the number of channels.
-                      LrnCase{3, 9, 1.0, 0.75, 1.0}, LrnCase{40, 5, 1e-4, 0.75, 1.0}));
+INSTANTIATE_TEST_SUITE_P(Windows, Lrn,
+                         ::testing::Values(LrnCase{7, 5, 0.9, 0.75, 1.0}, LrnCase{6, 3, 0.5, 0.5, 2.0},
+                                           LrnCase{6, 4, 2.0, 0.75, 1.0}, LrnCase{5, 2, 2.0, 1.3, 0.7},
+                                           LrnCase{3, 1, 1.0, 0.75, 1.0},
+                                           // Wider than the number of channels.
+                                           LrnCase{3, 9, 1.0, 0.75, 1.0}, LrnCase{40, 5, 1e-4, 0.75, 1.0}));
 
 struct GroupCase {
   TensorType x;
@@ -127,8 +126,7 @@ TEST_P(GroupNorm, ForwardAgreesWithTheDefinition) {
       }
     }
     const double mean = sum / count;
-    const double normalised =
-        (static_cast<double>(x[at(k)]) - mean) / std::sqrt(squares / count - mean * mean + 1e-2);
+    const double normalised = (static_cast<double>(x[at(k)]) - mean) / std::sqrt(squares / count - mean * mean + 1e-2);
     EXPECT_NEAR(y[at(k)],
                 normalised * static_cast<double>(runner_.floats(norm_.input(1))[at(channel)]) +
                     static_cast<double>(runner_.floats(norm_.input(2))[at(channel)]),
@@ -141,10 +139,8 @@ TEST_P(GroupNorm, GradientAgreesWithDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GroupNorm,
-                         ::testing::Values(GroupCase{image({2, 6, 2, 3}), 3},
-                                           GroupCase{image({2, 4, 3, 2}), 1},
-                                           GroupCase{image({2, 3, 2, 2}), 3},
-                                           GroupCase{f32({2, 4, 5}), 2},
+                         ::testing::Values(GroupCase{image({2, 6, 2, 3}), 3}, GroupCase{image({2, 4, 3, 2}), 1},
+                                           GroupCase{image({2, 3, 2, 2}), 3}, GroupCase{f32({2, 4, 5}), 2},
                                            GroupCase{f32({2, 3, 2, 2}), 3}));
 
 TEST(GroupNormLayer, RefusesGroupsThatDoNotDivideByName) {

@@ -1,5 +1,5 @@
-/// The update rules against hand arithmetic, and over 20 steps against a second version in double,
-/// written from the formulas of the papers and of torch.optim.
+/// The update rules against hand arithmetic, and over 20 steps against a second version in double, written from the
+/// formulas of the papers and of torch.optim.
 
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -144,8 +144,7 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
   EXPECT_TRUE(runner_of(GetParam(), {1, 2}).shape());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
-                         ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
+INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule, ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
 
 /// What one operator of an optimiser takes, and how many tensors it gives.
 struct Declared {
@@ -172,8 +171,7 @@ std::vector<Declared> declared_by(const Optimizer& optimizer) {
   then.push_back({DataType::kI32, {2, SquareSum::kLimbs}, {}});
   inputs.resize(inputs.size() + counts, scalar);
   then.resize(then.size() + 1 + counts, scalar);
-  return {{*optimizer.moments, {inputs, {}, attributes}, states + 1},
-          {optimizer.rule, {then, {}, attributes}, 1}};
+  return {{*optimizer.moments, {inputs, {}, attributes}, states + 1}, {optimizer.rule, {then, {}, attributes}, 1}};
 }
 
 TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
@@ -182,9 +180,8 @@ TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
     const std::vector<float> weights = {1, -2, 4};
     const std::size_t states = takes_step(kind) ? 2 : std::string_view{kind} == "sgd" ? 0 : 1;
     const auto after = [&](float factor) {
-      UpdateRunner runner{std::string_view{kind} == "nesterov" ? "momentum" : kind,
-                          attributes_of(kind), weights, states,
-                          takes_step(kind) ? std::size_t{2} : std::size_t{1}};
+      UpdateRunner runner{std::string_view{kind} == "nesterov" ? "momentum" : kind, attributes_of(kind), weights,
+                          states, takes_step(kind) ? std::size_t{2} : std::size_t{1}};
       std::vector<float> scalars = scalars_of(kind, 1);
       scalars.push_back(factor);
       runner.step({3, 3, 3}, scalars);
@@ -202,8 +199,7 @@ TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
 TEST(Optimizers, ClipWithoutSkippingHoweverLargeTheNorm) {
   Graph graph;
   const TensorId g = graph.add_tensor({"g", {DataType::kF32, {2}, {}}, Role::kGradient});
-  const TensorId sum =
-      graph.add_tensor({"sum", {DataType::kI32, {SquareSum::kLimbs}, {}}, Role::kMetric});
+  const TensorId sum = graph.add_tensor({"sum", {DataType::kI32, {SquareSum::kLimbs}, {}}, Role::kMetric});
   const TensorId scale = graph.add_tensor({"scale", {DataType::kF32, {}, {}}, Role::kStream});
   const TensorId factor = graph.add_tensor({"factor", {DataType::kF32, {}, {}}, Role::kMetric});
   testing::GraphRunner runner(graph);
@@ -211,8 +207,7 @@ TEST(Optimizers, ClipWithoutSkippingHoweverLargeTheNorm) {
     std::ranges::fill(runner.floats(g), gradient);
     runner.floats(scale)[0] = 0x1p24F;
     runner.run({"sum_of_squares", {g}, {sum}, {}});
-    runner.run(
-        {"loss_scale_factor", {sum, scale}, {factor}, {{"scale", 1.0}, {"max_norm", max_norm}}});
+    runner.run({"loss_scale_factor", {sum, scale}, {factor}, {{"scale", 1.0}, {"max_norm", max_norm}}});
     return runner.floats(factor)[0];
   };
   EXPECT_EQ(factor_of(1e38F, 1e-30), 0) << "rounded";
@@ -333,8 +328,7 @@ class LambOperator {
   std::span<float> floats(std::uint32_t tensor) { return runner_->floats(TensorId{tensor}); }
   float& rate() { return runner_->floats(graph_.find("rate"))[0]; }
   std::span<std::int32_t> squares() {
-    return {reinterpret_cast<std::int32_t*>(runner_->bytes(graph_.find("squares"))),
-            2 * SquareSum::kLimbs};
+    return {reinterpret_cast<std::int32_t*>(runner_->bytes(graph_.find("squares"))), 2 * SquareSum::kLimbs};
   }
   void run() { runner_->run(operation_); }
 

@@ -31,8 +31,7 @@ int main(int argc, char** argv) {
   for (int t = 1; t <= 20; ++t) {
     std::vector<float> gradient(weights.size());
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      gradient[i] =
-          static_cast<float>(std::cos(3 * static_cast<double>(i) + t)) + 0.5F * runner.weights()[i];
+      gradient[i] = static_cast<float>(std::cos(3 * static_cast<double>(i) + t)) + 0.5F * runner.weights()[i];
     }
     std::vector<float> scalars = {0.01F};
     if (adaptive) {

@@ -104,8 +104,7 @@ std::vector<float> numbers(std::uint32_t seed, std::size_t count, Kind kind) {
   std::uniform_real_distribution<float> alike(1.99F, 2);
   std::vector<float> values;
   while (values.size() < count) {
-    const float x = kind == Kind::kAnyBits
-                        ? std::bit_cast<float>(static_cast<std::uint32_t>(random()))
+    const float x = kind == Kind::kAnyBits     ? std::bit_cast<float>(static_cast<std::uint32_t>(random()))
                     : kind == Kind::kGradients ? normal(random)
                                                : alike(random);
     if (std::isfinite(x)) {
@@ -172,8 +171,7 @@ TEST(SquareSum, HoldsTheSumOver32768ReplicasInItsLimbs) {
     std::ranges::transform(exact, largest, exact.begin(), std::plus<>{});
   }
   Limbs summed{};
-  std::ranges::transform(exact, summed.begin(),
-                         [](std::int64_t limb) { return static_cast<std::int32_t>(limb); });
+  std::ranges::transform(exact, summed.begin(), [](std::int64_t limb) { return static_cast<std::int32_t>(limb); });
   SquareSum sum;
 
   sum.add(summed.data());
@@ -194,8 +192,7 @@ TEST(SquareSum, HoldsTheExtremesOfTheFormat) {
   EXPECT_EQ(limbs_of(sum_of({kSmallest, 0x1p-74F}))[0], 1);
   // A million of the largest: beyond float32, but not beyond the sum.
   const std::vector<float> large(1'000'000, kLargest);
-  EXPECT_EQ(sum_of(large).value(),
-            1e6 * static_cast<double>(kLargest) * static_cast<double>(kLargest));
+  EXPECT_EQ(sum_of(large).value(), 1e6 * static_cast<double>(kLargest) * static_cast<double>(kLargest));
   std::vector<float> both = large;
   both.push_back(kSmallest);
   EXPECT_EQ(limbs_of(sum_of(both))[0], 1);

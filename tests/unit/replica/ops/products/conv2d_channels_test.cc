@@ -34,16 +34,14 @@ TEST_P(EqualFilters, GiveEqualChannels) {
     runner.floats(x)[i] = 1e6F / static_cast<float>(1 + (i * 37) % 101);
   }
   std::ranges::fill(runner.floats(w), 0.3F);
-  runner.run({"conv2d",
-              {x, w},
-              {y},
-              {{"stride", Shape{1, 1}},
-               {"pad", Shape{0, 0, 0, 0}},
-               {"dilation", Shape{1, 1}},
-               {"groups", std::int64_t{1}}}});
+  runner.run(
+      {"conv2d",
+       {x, w},
+       {y},
+       {{"stride", Shape{1, 1}}, {"pad", Shape{0, 0, 0, 0}}, {"dilation", Shape{1, 1}}, {"groups", std::int64_t{1}}}});
   for (std::size_t pixel = 0; pixel < kSide * kSide; ++pixel) {
-    const auto channels = runner.floats(y).subspan(pixel * static_cast<std::size_t>(out),
-                                                   static_cast<std::size_t>(out));
+    const auto channels =
+        runner.floats(y).subspan(pixel * static_cast<std::size_t>(out), static_cast<std::size_t>(out));
     ASSERT_THAT(channels, ::testing::Each(channels[0])) << "pixel " << pixel;
   }
 }

@@ -31,10 +31,8 @@ class Conv2d : public ::testing::TestWithParam<ConvCase> {
     if (c.bias) {
       inputs.push_back(f32({c.w[0]}));
     }
-    return {"conv2d",
-            inputs,
-            {{"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}},
-            1};
+    return {
+        "conv2d", inputs, {{"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}}, 1};
   }
 };
 
@@ -43,8 +41,8 @@ std::size_t at(std::int64_t i) {
 }
 
 /// y[n, o, i, j] as the sum that defines it.
-double naive_output(const ConvCase& c, std::span<const float> x, std::span<const float> w,
-                    std::int64_t n, std::int64_t o, std::int64_t i, std::int64_t j) {
+double naive_output(const ConvCase& c, std::span<const float> x, std::span<const float> w, std::int64_t n,
+                    std::int64_t o, std::int64_t i, std::int64_t j) {
   const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
   double sum = 0;
   for (std::int64_t k = 0; k < c.w[1] * c.w[2] * c.w[3]; ++k) {
@@ -83,17 +81,13 @@ TEST_P(Conv2d, ForwardAgreesWithTheDefinition) {
     const std::int64_t i = k / out[1] / out[3] % out[2];
     const std::int64_t n = k / out[1] / out[3] / out[2];
     const double bias = c.bias ? static_cast<double>(runner.floats(inputs[2])[at(o)]) : 0.0;
-    EXPECT_NEAR(
-        y[at(k)],
-        bias + naive_output(c, runner.floats(inputs[0]), runner.floats(inputs[1]), n, o, i, j),
-        1e-4);
+    EXPECT_NEAR(y[at(k)], bias + naive_output(c, runner.floats(inputs[0]), runner.floats(inputs[1]), n, o, i, j), 1e-4);
   }
 }
 
 /// The same geometry as a transposed convolution: from its own x [N,O,Y,X] to [N,C,H,W].
 Probe transposed(const ConvCase& c) {
-  const Attributes attributes{
-      {"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
+  const Attributes attributes{{"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
   const auto y = find_operator("conv2d")->shape({{image(c.x), f32(c.w)}, {}, attributes});
   Attributes with_shape = attributes;
   with_shape.set("input_shape", c.x);
@@ -115,15 +109,12 @@ TEST_P(Conv2d, TransposedSpreadsEachPixelOverItsTaps) {
     const std::int64_t o = k % in[1];
     const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
     for (std::int64_t tap = 0; tap < c.w[1] * c.w[2] * c.w[3]; ++tap) {
-      const std::int64_t h = k / in[1] / in[3] % in[2] * c.stride[0] +
-                             tap / c.w[3] % c.w[2] * c.dilation[0] - c.pad[0];
-      const std::int64_t v =
-          k / in[1] % in[3] * c.stride[1] + tap % c.w[3] * c.dilation[1] - c.pad[1];
+      const std::int64_t h = k / in[1] / in[3] % in[2] * c.stride[0] + tap / c.w[3] % c.w[2] * c.dilation[0] - c.pad[0];
+      const std::int64_t v = k / in[1] % in[3] * c.stride[1] + tap % c.w[3] * c.dilation[1] - c.pad[1];
       if (h >= 0 && h < c.x[2] && v >= 0 && v < c.x[3]) {
         const std::int64_t pixel = (k / in[1] / in[3] / in[2] * c.x[2] + h) * c.x[3] + v;
         expected[at(pixel * c.x[1] + first + tap / (c.w[2] * c.w[3]))] +=
-            static_cast<double>(x[at(k)]) *
-            static_cast<double>(w[at(o * c.w[1] * c.w[2] * c.w[3] + tap)]);
+            static_cast<double>(x[at(k)]) * static_cast<double>(w[at(o * c.w[1] * c.w[2] * c.w[3] + tap)]);
       }
     }
   }
@@ -155,22 +146,16 @@ INSTANTIATE_TEST_SUITE_P(
                  .groups = 4,
                  .bias = false},
         ConvCase{.x = {1, 6, 5, 5}, .w = {6, 1, 3, 3}, .pad = {1, 1, 1, 1}, .groups = 6},
-        ConvCase{.x = {1, 16, 6, 6},
-                 .w = {16, 1, 3, 3},
-                 .stride = {2, 2},
-                 .pad = {1, 1, 1, 1},
-                 .groups = 16,
-                 .bias = false},
+        ConvCase{
+            .x = {1, 16, 6, 6}, .w = {16, 1, 3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}, .groups = 16, .bias = false},
         ConvCase{.x = {1, 2, 5, 5}, .w = {6, 1, 3, 3}, .dilation = {2, 2}, .groups = 2},
         ConvCase{.x = {2, 3, 1, 11}, .w = {4, 3, 1, 3}, .stride = {1, 2}, .pad = {0, 2, 0, 0}},
         ConvCase{.x = {1, 2, 2, 2}, .w = {2, 2, 1, 1}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}));
 
 /// The shape face's verdict on x [1,4,5,5] and w [6,2,3,3] with these attributes.
 Result<std::vector<TensorType>> shape_with(const std::string& name, Attribute value) {
-  Attributes attributes = {{"stride", Shape{1, 1}},
-                           {"pad", Shape{0, 0, 0, 0}},
-                           {"dilation", Shape{1, 1}},
-                           {"groups", std::int64_t{2}}};
+  Attributes attributes = {
+      {"stride", Shape{1, 1}}, {"pad", Shape{0, 0, 0, 0}}, {"dilation", Shape{1, 1}}, {"groups", std::int64_t{2}}};
   attributes.set(name, std::move(value));
   return find_operator("conv2d")->shape({{image({1, 4, 5, 5}), f32({6, 2, 3, 3})}, {}, attributes});
 }

@@ -1,5 +1,5 @@
-/// Products of matrices and the dense layer: forward against sums in double, gradients against
-/// central differences. Both are linear in each input, so differences are exact up to rounding.
+/// Products of matrices and the dense layer: forward against sums in double, gradients against central differences.
+/// Both are linear in each input, so differences are exact up to rounding.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,8 +45,7 @@ class Matmul : public ::testing::TestWithParam<MatmulCase> {
     }
     at = at * shape[shape.size() - 2] + (transposed ? j : i);
     at = at * shape.back() + (transposed ? i : j);
-    return static_cast<double>(
-        runner_.floats(probe_.operation().inputs[input])[static_cast<std::size_t>(at)]);
+    return static_cast<double>(runner_.floats(probe_.operation().inputs[input])[static_cast<std::size_t>(at)]);
   }
 
   Probe probe_;
@@ -79,16 +78,13 @@ TEST_P(Matmul, ForwardAgreesWithTheDefinition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Matmul,
-                         ::testing::Values(MatmulCase{{3, 4}, {4, 5}, 0, 0, 1.0},
-                                           MatmulCase{{2, 3, 4}, {2, 4, 5}, 0, 0, 1.0},
-                                           MatmulCase{{2, 3, 3, 4}, {2, 3, 5, 4}, 0, 1, 0.5},
-                                           MatmulCase{{2, 4, 3}, {2, 4, 5}, 1, 0, 1.0},
-                                           MatmulCase{{2, 4, 3}, {2, 5, 4}, 1, 1, 2.0},
-                                           MatmulCase{{2, 3, 2, 4}, {4, 5}, 0, 0, 0.5},
-                                           MatmulCase{{2, 4, 2}, {5, 4}, 1, 1, 1.0},
-                                           MatmulCase{{3, 4}, {2, 4, 5}, 0, 0, 1.0},
-                                           MatmulCase{{2, 1, 3, 4}, {3, 4, 2}, 0, 0, 1.0}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Matmul,
+    ::testing::Values(MatmulCase{{3, 4}, {4, 5}, 0, 0, 1.0}, MatmulCase{{2, 3, 4}, {2, 4, 5}, 0, 0, 1.0},
+                      MatmulCase{{2, 3, 3, 4}, {2, 3, 5, 4}, 0, 1, 0.5}, MatmulCase{{2, 4, 3}, {2, 4, 5}, 1, 0, 1.0},
+                      MatmulCase{{2, 4, 3}, {2, 5, 4}, 1, 1, 2.0}, MatmulCase{{2, 3, 2, 4}, {4, 5}, 0, 0, 0.5},
+                      MatmulCase{{2, 4, 2}, {5, 4}, 1, 1, 1.0}, MatmulCase{{3, 4}, {2, 4, 5}, 0, 0, 1.0},
+                      MatmulCase{{2, 1, 3, 4}, {3, 4, 2}, 0, 0, 1.0}));
 
 TEST(Matmul, SharedMatrixGradientAgreesWithDifferences) {
   for (const std::int64_t transpose_b : {0, 1}) {
@@ -110,8 +106,7 @@ TEST(Matmul, RefusesLeadingDimensionsThatDoNotBroadcast) {
   builder.add_one("matmul", {a, b}, {}, "c");
 
   ASSERT_FALSE(builder.status());
-  EXPECT_THAT(builder.status().error().message,
-              ::testing::HasSubstr("it got (f32[2,3,4], f32[3,4,5])"));
+  EXPECT_THAT(builder.status().error().message, ::testing::HasSubstr("it got (f32[2,3,4], f32[3,4,5])"));
 }
 
 struct LinearCase {
@@ -137,23 +132,19 @@ TEST_P(Linear, GradientAgreesWithDifferences) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                          ::testing::Values(LinearCase{{2, 3, 4}, {5, 4}, true, 0},
                                            LinearCase{{2, 2, 2, 4}, {5, 4}, false, 0},
-                                           LinearCase{{2, 3, 4}, {4, 5}, true, 1},
-                                           LinearCase{{4}, {5, 4}, true, 0}));
+                                           LinearCase{{2, 3, 4}, {4, 5}, true, 1}, LinearCase{{4}, {5, 4}, true, 0}));
 
 TEST(Linear, TakesAnInputMajorWeight) {
-  Probe probe("linear", {f32({1, 1, 2}), f32({2, 3}), f32({3})}, {{"input_major", std::int64_t{1}}},
-              1);
+  Probe probe("linear", {f32({1, 1, 2}), f32({2, 3}), f32({3})}, {{"input_major", std::int64_t{1}}}, 1);
   GraphRunner runner(probe.graph());
   std::ranges::copy(std::vector{2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
   std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 0.0F, 1.0F, -1.0F},
                     runner.floats(probe.operation().inputs[1]).begin());
-  std::ranges::copy(std::vector{0.5F, 0.0F, 0.0F},
-                    runner.floats(probe.operation().inputs[2]).begin());
+  std::ranges::copy(std::vector{0.5F, 0.0F, 0.0F}, runner.floats(probe.operation().inputs[2]).begin());
 
   runner.run(probe.operation());
 
-  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-              ::testing::ElementsAre(2.5F, 23.0F, 197.0F));
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(2.5F, 23.0F, 197.0F));
 }
 
 }  // namespace

@@ -71,9 +71,7 @@ struct Convolution {
     a.set("bias", std::int64_t{0});
     return use("conv2d_weight_gradient", {x(), y()}, a);
   }
-  [[nodiscard]] std::vector<Use> passes() const {
-    return {forward(), input_gradient(), weight_gradient()};
-  }
+  [[nodiscard]] std::vector<Use> passes() const { return {forward(), input_gradient(), weight_gradient()}; }
 
   /// Multiplications of two existing operands, by the definition of a convolution.
   [[nodiscard]] std::int64_t useful_macs() const {
@@ -149,8 +147,7 @@ TEST(OperatorProduct, CountsTheMacsOfTheOperatorsWork) {
   }
   for (const Use& use : uses) {
     const Operator* op = find_operator(use.kind);
-    EXPECT_EQ(product_of(use).macs(), op->work(use.signature).macs)
-        << use.kind << ": " << to_text(product_of(use));
+    EXPECT_EQ(product_of(use).macs(), op->work(use.signature).macs) << use.kind << ": " << to_text(product_of(use));
   }
 }
 
@@ -162,10 +159,9 @@ TEST(OperatorProduct, EveryOperatorWithMacsHasAProduct) {
     }
     EXPECT_EQ(op.product != nullptr, op.contraction != nullptr) << op.kind;
   }
-  EXPECT_THAT(
-      with_product,
-      ::testing::ElementsAre("conv2d", "conv2d_input_gradient", "conv2d_weight_gradient", "linear",
-                             "linear_input_gradient", "linear_weight_gradient", "matmul"));
+  EXPECT_THAT(with_product,
+              ::testing::ElementsAre("conv2d", "conv2d_input_gradient", "conv2d_weight_gradient", "linear",
+                                     "linear_input_gradient", "linear_weight_gradient", "matmul"));
 }
 
 TEST(OperatorProduct, MultipliesTheSamePairsInAllThreePassesAsTheDefinition) {
@@ -198,10 +194,8 @@ TEST(OperatorProduct, ReadsOperand0AsInputAndOperand1AsWeights) {
 
 TEST(OperatorProduct, OfAGradientFollowsFromThatOfTheForwardPass) {
   const Product dense = product_of(use("linear", {f32({2, 3, 5}), f32({7, 5})}, {}));
-  EXPECT_EQ(product_of(use("linear_input_gradient", {f32({2, 3, 7}), f32({7, 5})}, {})),
-            input_gradient(dense));
-  EXPECT_EQ(product_of(use("linear_weight_gradient", {f32({2, 3, 5}), f32({2, 3, 7})},
-                           {{"bias", std::int64_t{0}}})),
+  EXPECT_EQ(product_of(use("linear_input_gradient", {f32({2, 3, 7}), f32({7, 5})}, {})), input_gradient(dense));
+  EXPECT_EQ(product_of(use("linear_weight_gradient", {f32({2, 3, 5}), f32({2, 3, 7})}, {{"bias", std::int64_t{0}}})),
             weight_gradient(dense));
   for (const Convolution& convolution : convolutions()) {
     const Product forward = product_of(convolution.forward());

@@ -23,8 +23,7 @@ using testing::Probe;
 
 /// A row of metrics as a number.
 double number(const float* parts) {
-  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
-         static_cast<double>(parts[2]);
+  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) + static_cast<double>(parts[2]);
 }
 
 TEST(Metrics, CountAndSumExactlyOverManyBatches) {
@@ -33,8 +32,7 @@ TEST(Metrics, CountAndSumExactlyOverManyBatches) {
     return graph.add_tensor({name, std::move(type), Role::kMetric});
   };
   const TensorId total = add("total", f32({3, 3}));
-  const std::vector<TensorId> batch = {add("loss", f32({})), add("correct", f32({})),
-                                       add("count", f32({}))};
+  const std::vector<TensorId> batch = {add("loss", f32({})), add("correct", f32({})), add("count", f32({}))};
   GraphRunner runner(graph);
   std::ranges::fill(runner.floats(total), 0.0F);
   // 3000 images of 127 x 127 labels: more than a float counts.
@@ -78,8 +76,7 @@ TEST(Metrics, StayInfiniteOrNaN) {
 class PositionLoss : public ::testing::TestWithParam<std::int64_t> {
  protected:
   PositionLoss()
-      : probe_("softmax_cross_entropy", {f32({2, 3, GetParam()}), {DataType::kI32, {2, 3}, {}}}, {},
-               3),
+      : probe_("softmax_cross_entropy", {f32({2, 3, GetParam()}), {DataType::kI32, {2, 3}, {}}}, {}, 3),
         runner_(probe_.graph()) {
     probe_.randomise(runner_, 20.0F, 61);
     std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels_.data(), sizeof(labels_));

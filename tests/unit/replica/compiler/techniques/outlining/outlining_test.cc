@@ -32,8 +32,8 @@ CompileOptions options_with(Outlining choice) {
   return options;
 }
 
-/// Two layers of four operations, with dropout, a parameter each and a mask for both. `second` is
-/// operation 2 of layer b, `weight` what follows the type of parameter wb.
+/// Two layers of four operations, with dropout, a parameter each and a mask for both. `second` is operation 2 of layer
+/// b, `weight` what follows the type of parameter wb.
 std::string two_layers(const std::string& second = R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)",
                        const std::string& layer_b = "b:0:forward", const std::string& ipu = "") {
   return fmt::format(R"(
@@ -89,9 +89,7 @@ Job outlined(std::string_view text, Outlining choice = Outlining::kOn) {
   const CompileOptions options = options_with(choice);
   const Job before = job_of(text);
   Job job = before;
-  const auto expect_ok = [](const Status& status) {
-    EXPECT_TRUE(status) << status.error().message;
-  };
+  const auto expect_ok = [](const Status& status) { EXPECT_TRUE(status) << status.error().message; };
   expect_ok(verify_operations(job.graph));
   expect_ok(outlining().run(options, job));
   expect_ok(verify_operations(job.graph));
@@ -144,20 +142,17 @@ TEST(Outlining, NeedsEqualOperations) {
   EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.25)")));
   EXPECT_FALSE(outlines(two_layers("hb2 = relu(hb1)")));
   EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(in) key="b.dropout" rate=0.5)")));
-  EXPECT_FALSE(
-      outlines(two_layers(R"(hb2 = dropout(hb1) available_memory=100 key="b.dropout" rate=0.5)")))
+  EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(hb1) available_memory=100 key="b.dropout" rate=0.5)")))
       << "equal layers with unequal proportions of memory do not share code (seed 003)";
 }
 
 /// What is recomputed has the code of what is forward.
 TEST(Outlining, TakesWhatIsRecomputedForWhatIsForward) {
-  EXPECT_TRUE(
-      outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:0:recomputed")));
+  EXPECT_TRUE(outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:0:recomputed")));
 }
 
 TEST(Outlining, NeedsOneIpu) {
-  std::string text =
-      two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:1:forward", " ipu=1");
+  std::string text = two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:1:forward", " ipu=1");
   const std::string mask = "mul(hb3, mask)";
   text.replace(text.find(mask), mask.size(), "mul(hb3, wb)");
   EXPECT_FALSE(outlines(text));
@@ -264,9 +259,8 @@ outlined.0/a, outlined.0/va = momentum(outlined.0/a, outlined.0/ga, outlined.0/v
                                              R"(momentum=0.9 nesterov=0 scale=1.0 weight_decay=0.0
 m.remote = copy(outlined.0/va) to_entries=[0]
 )");
-  EXPECT_THAT(functions_of(job, "train"),
-              AllOf(HasSubstr(R"(call() entry=1 function="outlined.0")"),
-                    HasSubstr(R"(call() entry=2 function="outlined.0")")));
+  EXPECT_THAT(functions_of(job, "train"), AllOf(HasSubstr(R"(call() entry=1 function="outlined.0")"),
+                                                HasSubstr(R"(call() entry=2 function="outlined.0")")));
 }
 
 /// A copy of both IPUs would make one wait for the other.
@@ -289,9 +283,8 @@ TEST(Outlining, CopiesForEachIpuByItself) {
 )",
                         name);
   }
-  const std::string train = functions_of(
-      outlined(tensors + load + body + "    stream_out(a4, b4, c4, d4) stream=\"step\"\n"),
-      "train");
+  const std::string train =
+      functions_of(outlined(tensors + load + body + "    stream_out(a4, b4, c4, d4) stream=\"step\"\n"), "train");
   EXPECT_THAT(train, HasSubstr("\nb4 = copy(outlined.0/a4)\noutlined.1/c = copy(c)\n"));
 }
 
@@ -318,8 +311,7 @@ std::string two_large_layers(int w) {
       in = "s" + name;
     }
   }
-  return text + load + "    function train\n    repeat 1\n    x = stream_in() stream=\"train\"" +
-         train +
+  return text + load + "    function train\n    repeat 1\n    x = stream_in() stream=\"train\"" + train +
          "\n    stream_out(sb2) stream=\"step\"\n    function save\n    repeat 1\n"
          "    stream_out(wa1, wa2, wb1, wb2) stream=\"weights\"\n";
 }
@@ -328,14 +320,12 @@ std::string two_large_layers(int w) {
 TEST(Outlining, CutsALayerWhereCopiesOfItsWeightsWouldTakeMoreThanTheCodeOfTwoFunctions) {
   EXPECT_EQ(find_function(outlined(two_large_layers(64)).graph, "outlined.1"), nullptr);
   const Job job = outlined(two_large_layers(1'000'000));
-  EXPECT_THAT(functions_of(job, "train"),
-              HasSubstr(R"(@a:0:forward outlined.0/x, outlined.0/wa1 = copy(x, wa1)
+  EXPECT_THAT(functions_of(job, "train"), HasSubstr(R"(@a:0:forward outlined.0/x, outlined.0/wa1 = copy(x, wa1)
 @a:0:forward call() function="outlined.0" micro_batch=0
 @a:0:forward outlined.1/wa2 = copy(wa2)
 @a:0:forward call() function="outlined.1" micro_batch=0
 )"));
-  EXPECT_THAT(functions_of(job, "outlined.1"),
-              HasSubstr("outlined.1/pa2 = mul(outlined.0/sa1, outlined.1/wa2)"))
+  EXPECT_THAT(functions_of(job, "outlined.1"), HasSubstr("outlined.1/pa2 = mul(outlined.0/sa1, outlined.1/wa2)"))
       << "what the first function leaves needs no copy";
 }
 
@@ -403,8 +393,7 @@ std::string graph_of(const std::vector<std::string>& layers, const std::string& 
   return text + tensors +
          "function load\nrepeat 1\nfunction train\nrepeat 3\ncall() function=\"forward.0\" "
          "micro_batch=0\nfunction forward.0\nrepeat 1\nx = stream_in() stream=\"train\"\n" +
-         body + "stream_out(" + body.substr(name, body.find(" =", last) - name) +
-         ") stream=\"step\"\n";
+         body + "stream_out(" + body.substr(name, body.find(" =", last) - name) + ") stream=\"step\"\n";
 }
 
 /// The four operations of a layer.
@@ -417,9 +406,8 @@ std::string layer_of(const std::string& name, const std::string& from, const std
 
 /// A squeeze-and-excitation block reads a value beside what its layers make of it.
 TEST(Outlining, CopiesAValueThatIsNeededBesideTheNextOneOfItsTensor) {
-  const Job job =
-      outlined(graph_of({"a", "b"}, "p = tanh(x)\n" + layer_of("a", "p", "q") + "r = add(q, p)\n" +
-                                        layer_of("b", "r", "s") + "t = add(s, r)\n"));
+  const Job job = outlined(graph_of({"a", "b"}, "p = tanh(x)\n" + layer_of("a", "p", "q") + "r = add(q, p)\n" +
+                                                    layer_of("b", "r", "s") + "t = add(s, r)\n"));
   EXPECT_EQ(functions_of(job, "forward.0"), R"(function forward.0
 repeat 1
 x = stream_in() stream="train"
@@ -447,9 +435,8 @@ TEST(Outlining, ReadsWhatEveryRunSharesWhereALaterFunctionLeavesIt) {
         "@{0}:0:forward {0}.3 = tanh({0}.2)\n@{0}:0:forward {1} = add({0}.3, p)\n",
         name, to);
   };
-  outlined(graph_of({"a", "b", "c", "d"}, "p = tanh(x)\n" + block("a", "q") + "u = relu(q)\n" +
-                                              block("b", "r") + "v = add(u, r)\n" +
-                                              layer_of("c", "p", "w") + "y = add(v, w)\n" +
+  outlined(graph_of({"a", "b", "c", "d"}, "p = tanh(x)\n" + block("a", "q") + "u = relu(q)\n" + block("b", "r") +
+                                              "v = add(u, r)\n" + layer_of("c", "p", "w") + "y = add(v, w)\n" +
                                               layer_of("d", "y", "z") + "o = relu(z)\n"));
 }
 
@@ -464,8 +451,7 @@ TEST(Outlining, KeepsEveryValueOfRandomNets) {
     std::vector<std::string> layers;
     std::string body;
     const auto any = [&] {
-      const std::size_t late =
-          below(3) > 0 ? std::min<std::size_t>(values.size(), 4) : values.size();
+      const std::size_t late = below(3) > 0 ? std::min<std::size_t>(values.size(), 4) : values.size();
       return values[values.size() - 1 - below(late)];
     };
     const auto add = [&](const std::string& beginning, const std::string& what) {
@@ -562,10 +548,8 @@ TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
   EXPECT_THAT(job.notes, ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
 }
 
-/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` after
-/// the pass.
-std::string complaints(const std::string& was, const std::string& is,
-                       const std::string& job = two_layers()) {
+/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` after the pass.
+std::string complaints(const std::string& was, const std::string& is, const std::string& job = two_layers()) {
   const Job before = job_of(job);
   Job after = before;
   EXPECT_TRUE(outlining().run(options_with(Outlining::kOn), after));
@@ -575,33 +559,27 @@ std::string complaints(const std::string& was, const std::string& is,
   after = job_of(text);
   const Status verdict = outlining().verify(options_with(Outlining::kOn), before, after);
   const Status proof = verify_equivalence(before.graph, after.graph);
-  return (verdict ? "accepted" : verdict.error().message) + "\n" +
-         (proof ? "proven" : proof.error().message);
+  return (verdict ? "accepted" : verdict.error().message) + "\n" + (proof ? "proven" : proof.error().message);
 }
 
 TEST(Outlining, IsVerified) {
   EXPECT_EQ(complaints("copy(wb)", "copy(wb)"), "accepted\nproven");
   EXPECT_THAT(complaints("copy(wb)", "copy(wa)"),
-              AllOf(HasSubstr("pass outlining: 'outlined.0/wa' takes the place of 'wb'"),
-                    HasSubstr("equivalence: ")));
-  EXPECT_THAT(
-      complaints(R"(salt0="b.dropout")", R"(salt0="a.dropout")"),
-      AllOf(HasSubstr("takes the place of dropout key=\"b.dropout\""), HasSubstr("equivalence: ")));
-  EXPECT_THAT(
-      complaints("@b:0:forward outlined.0/wa = copy(wb)\n", ""),
-      AllOf(HasSubstr("'outlined.0/wa' takes the place of 'wb'"), HasSubstr("equivalence: ")));
+              AllOf(HasSubstr("pass outlining: 'outlined.0/wa' takes the place of 'wb'"), HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints(R"(salt0="b.dropout")", R"(salt0="a.dropout")"),
+              AllOf(HasSubstr("takes the place of dropout key=\"b.dropout\""), HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints("@b:0:forward outlined.0/wa = copy(wb)\n", ""),
+              AllOf(HasSubstr("'outlined.0/wa' takes the place of 'wb'"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints("outlined.0/x = copy(outlined.0/ha4)", "outlined.0/x = copy(x)"),
               AllOf(HasSubstr("'x' takes the place of 'ha4'"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints("hb4 = copy(outlined.0/ha4)", "hb4 = copy(outlined.0/ha3)"),
               AllOf(HasSubstr("takes the place of"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints("outlined.0/ha3 = relu", "outlined.0/ha3 = gelu"),
               AllOf(HasSubstr("gelu  takes the place of relu"), HasSubstr("equivalence: ")));
-  EXPECT_THAT(
-      complaints("entry=2", "entry=1", std::string(kOffChip)),
-      AllOf(HasSubstr("takes the place of copy from_entries=[2]"), HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints("entry=2", "entry=1", std::string(kOffChip)),
+              AllOf(HasSubstr("takes the place of copy from_entries=[2]"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints(" salt0=\"b.dropout\"", ""),
-              AllOf(HasSubstr("takes the place of dropout"),
-                    HasSubstr("needs 1 salts of its call, which has 0")));
+              AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts of its call, which has 0")));
 }
 
 }  // namespace

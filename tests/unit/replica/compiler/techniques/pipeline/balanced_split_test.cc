@@ -43,8 +43,8 @@ proto::Dataset text(std::uint32_t length, std::uint32_t vocabulary) {
 CompileOptions gpt2(const std::string& recomputation) {
   proto::RunConfig job = testing::config(1, 12);
   job.mutable_model()->set_name("gpt2");
-  for (const auto& [name, size] : std::map<std::string, std::int64_t>{
-           {"layers", 5}, {"vocabulary", 600}, {"hidden", 32}, {"heads", 2}}) {
+  for (const auto& [name, size] :
+       std::map<std::string, std::int64_t>{{"layers", 5}, {"vocabulary", 600}, {"hidden", 32}, {"heads", 2}}) {
     (*job.mutable_model()->mutable_sizes())[name] = size;
   }
   job.mutable_training()->set_evaluate(false);
@@ -186,9 +186,8 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
   const auto program = plan_program(options);
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(0),
-              ContainsRegex("; (it does not fit, and no other is expected to|of [2-6] "
-                            "compiled splits none fits, and this one comes closest)$"));
+  EXPECT_THAT(program->notes(0), ContainsRegex("; (it does not fit, and no other is expected to|of [2-6] "
+                                               "compiled splits none fits, and this one comes closest)$"));
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
 }
 
@@ -223,9 +222,7 @@ TEST(BalancedSplit, OfResNet50IsThatOfItsPlans) {
   const Program balanced = *plan_program(options);
   EXPECT_THAT(balanced.notes(0), HasSubstr("balanced means 4 4 4 6 "));
   options.pipeline.layers_per_ipu = {4, 3, 4, 7};
-  const auto length = [](const Program& program) {
-    return walk(program, *find_function(program, "train")).length;
-  };
+  const auto length = [](const Program& program) { return walk(program, *find_function(program, "train")).length; };
   EXPECT_LT(length(balanced), length(*plan_program(options)));
 }
 

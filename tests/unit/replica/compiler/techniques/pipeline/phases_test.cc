@@ -1,5 +1,4 @@
-/// Phased jobs: the bits of plain ones, with weights, state and stashes off the chip that move once
-/// a phase.
+/// Phased jobs: the bits of plain ones, with weights, state and stashes off the chip that move once a phase.
 
 #include <algorithm>
 #include <functional>
@@ -26,8 +25,7 @@ using testing::Record;
 
 constexpr std::uint32_t kMicroBatches = 3;
 
-proto::RunConfig job_of(std::uint32_t phases, std::uint32_t ipus, bool off_chip,
-                        bool sharded = false) {
+proto::RunConfig job_of(std::uint32_t phases, std::uint32_t ipus, bool off_chip, bool sharded = false) {
   proto::RunConfig job = testing::config(/*replicas=*/2, /*micro_batch_size=*/4);
   testing::set_optimizer(job, "adam");
   job.mutable_training()->set_gradient_accumulation(kMicroBatches);
@@ -72,8 +70,8 @@ TEST(Phases, HaveTheBitsOfThePlainJob) {
     for (const std::uint32_t phases : {2U, 4U}) {
       for (const bool off_chip : {false, true}) {
         for (const bool sharded : {false, true}) {
-          SCOPED_TRACE(std::to_string(phases) + " phases on " + std::to_string(ipus) +
-                       (off_chip ? ", off-chip" : "") + (sharded ? ", sharded" : ""));
+          SCOPED_TRACE(std::to_string(phases) + " phases on " + std::to_string(ipus) + (off_chip ? ", off-chip" : "") +
+                       (sharded ? ", sharded" : ""));
           expect_equal_bits(testing::run(job_of(phases, ipus, off_chip, sharded)), plain);
         }
       }
@@ -89,8 +87,7 @@ Job compiled(const proto::RunConfig& config) {
   return *std::move(job);
 }
 
-/// How often one step runs an operation of a function that copies from or to a remote buffer, by
-/// variable.
+/// How often one step runs an operation of a function that copies from or to a remote buffer, by variable.
 struct Moves {
   std::map<std::string, std::int64_t> gathers;
   std::map<std::string, std::int64_t> loads;
@@ -148,8 +145,7 @@ TEST(Phases, GatherTheirShardsOnce) {
   EXPECT_EQ(moves.loads["conv1.weight.shard"], 2);
 }
 
-/// The first and last operation of `train`, in the order in which it runs them, that names a
-/// tensor.
+/// The first and last operation of `train`, in the order in which it runs them, that names a tensor.
 std::string train_text(const Job& job) {
   const std::string text = to_text(job.graph);
   const std::size_t begin = text.find("function train\n");
@@ -180,8 +176,7 @@ Program program_of(const proto::RunConfig& config) {
 /// One bar after the other.
 void add_bars(const Stretch& stretch, std::vector<std::pair<std::int64_t, std::int64_t>>& bars) {
   for (std::uint64_t k = 0; k < stretch.count; ++k) {
-    const std::int64_t begin =
-        stretch.begin.count() + static_cast<std::int64_t>(k) * stretch.distance.count();
+    const std::int64_t begin = stretch.begin.count() + static_cast<std::int64_t>(k) * stretch.distance.count();
     bars.emplace_back(begin, begin + stretch.length.count());
   }
 }
@@ -196,15 +191,14 @@ TEST(Phases, OnTwoIpusHideLoadsBehindTheOtherOnesWork) {
   const Program program = program_of(two);
   std::vector<std::pair<std::int64_t, std::int64_t>> loads;  // Of IPU 1.
   std::vector<std::pair<std::int64_t, std::int64_t>> work;   // Of IPU 0.
-  const CallTime time =
-      walk(program, *find_function(program, "train"), [&](const Stretch& stretch) {
-        if (stretch.ipu == 1 && stretch.doing == Doing::kStreaming && stretch.step.has_copy() &&
-            is_remote(program.tensors(static_cast<int>(stretch.step.copy().from(0))))) {
-          add_bars(stretch, loads);
-        } else if (stretch.ipu == 0 && stretch.function.has_part()) {
-          add_bars(stretch, work);
-        }
-      });
+  const CallTime time = walk(program, *find_function(program, "train"), [&](const Stretch& stretch) {
+    if (stretch.ipu == 1 && stretch.doing == Doing::kStreaming && stretch.step.has_copy() &&
+        is_remote(program.tensors(static_cast<int>(stretch.step.copy().from(0))))) {
+      add_bars(stretch, loads);
+    } else if (stretch.ipu == 0 && stretch.function.has_part()) {
+      add_bars(stretch, work);
+    }
+  });
 
   ASSERT_EQ(loads.size(), 3U + 4U) << "weights of three phases, and state of four parameters";
   std::int64_t loading = 0;

@@ -60,14 +60,13 @@ Job job_of(std::string_view text, std::vector<std::uint32_t> ipu_of_stage) {
   Job job;
   job.graph = std::move(*graph);
   job.ipu_of_stage = std::move(ipu_of_stage);
-  job.training =
-      TrainingStep{.begin = {1, 0},
-                   .micro_batch = {1, 1},
-                   .update = {1, 2},
-                   .scalars = {.rate = job.graph.find("rate"), .step = job.graph.find("rate")},
-                   .metrics = job.graph.find("rate"),
-                   .loss = job.graph.find("c"),
-                   .gradients = {{job.graph.find("w1"), job.graph.find("sum")}}};
+  job.training = TrainingStep{.begin = {1, 0},
+                              .micro_batch = {1, 1},
+                              .update = {1, 2},
+                              .scalars = {.rate = job.graph.find("rate"), .step = job.graph.find("rate")},
+                              .metrics = job.graph.find("rate"),
+                              .loss = job.graph.find("c"),
+                              .gradients = {{job.graph.find("w1"), job.graph.find("sum")}}};
   return job;
 }
 
@@ -101,11 +100,9 @@ TEST(Pipeline, GivesEachStageItsTensorsOfTheBatchAndItsOwnCopies) {
             "function forward.2\nrepeat 1\n"
             "@:2:forward x@stage2, y = stream_in() stream=\"train\"\n"
             "@:2:forward c = add(b@stage2, x@stage2)\n");
-  EXPECT_EQ(function_of(graph, "backward.2"),
-            "function backward.2\nrepeat 1\n@:2:backward dc = mul(c, y)\n");
-  EXPECT_THAT(function_of(graph, "backward.1"),
-              HasSubstr("a@stage1.restored = restore(a@stage1.stash)\n"
-                        "@:1:backward dw = mul(dc@stage1, a@stage1.restored)\n"));
+  EXPECT_EQ(function_of(graph, "backward.2"), "function backward.2\nrepeat 1\n@:2:backward dc = mul(c, y)\n");
+  EXPECT_THAT(function_of(graph, "backward.1"), HasSubstr("a@stage1.restored = restore(a@stage1.stash)\n"
+                                                          "@:1:backward dw = mul(dc@stage1, a@stage1.restored)\n"));
 }
 
 TEST(Pipeline, MovesWhatCrossesBehindEachCycle) {
@@ -157,22 +154,21 @@ TEST(Pipeline, KeepsWhatCrossesPhasesForEveryMicroBatch) {
             "@:1:backward dw = mul(dc@stage1, a.restored)\n"
             "@:1:backward sum = accumulate(sum, dw) mean=0\n");
   EXPECT_EQ(to_text(graph.tensor(graph.find("a.stash")).type), "f32[8,4]");
-  EXPECT_THAT(function_of(graph, "train"),
-              HasSubstr("repeat 8\n"
-                        "call() function=\"forward.0\" micro_batch=0\n"
-                        "repeat 1\n"
-                        "repeat 8\n"
-                        "call() function=\"forward.1\" micro_batch=0\n"
-                        "repeat 1\n"
-                        "repeat 8\n"
-                        "call() function=\"forward.2\" micro_batch=0\n"
-                        "call() function=\"backward.2\" micro_batch=0\n"
-                        "repeat 1\n"
-                        "sum = fill() shape=[4] value=0.0\n"
-                        "repeat 8\n"
-                        "call() function=\"backward.1\" micro_batch=0\n"
-                        "repeat 1\n"
-                        "w1 = sgd(w1, sum, rate) nesterov=0\n"));
+  EXPECT_THAT(function_of(graph, "train"), HasSubstr("repeat 8\n"
+                                                     "call() function=\"forward.0\" micro_batch=0\n"
+                                                     "repeat 1\n"
+                                                     "repeat 8\n"
+                                                     "call() function=\"forward.1\" micro_batch=0\n"
+                                                     "repeat 1\n"
+                                                     "repeat 8\n"
+                                                     "call() function=\"forward.2\" micro_batch=0\n"
+                                                     "call() function=\"backward.2\" micro_batch=0\n"
+                                                     "repeat 1\n"
+                                                     "sum = fill() shape=[4] value=0.0\n"
+                                                     "repeat 8\n"
+                                                     "call() function=\"backward.1\" micro_batch=0\n"
+                                                     "repeat 1\n"
+                                                     "w1 = sgd(w1, sum, rate) nesterov=0\n"));
 }
 
 /// A weight of each of two stages, and one whose update needs the gradients of both.
@@ -259,14 +255,13 @@ TEST(Pipeline, UpdatesAPhasesOwnWeightsAsItEnds) {
 TEST(Pipeline, BringsWhatOtherIpusHoldBeforeAPhaseBegins) {
   const Graph graph = pipeline_of(Schedule::kPhased, {0, 1, 0});
 
-  EXPECT_THAT(function_of(graph, "train"),
-              HasSubstr("repeat 8\n"
-                        "call() function=\"forward.0\" micro_batch=0\n"
-                        "repeat 8\n"
-                        "call() function=\"bring.forward.1\" micro_batch=0\n"
-                        "repeat 1\n"
-                        "repeat 8\n"
-                        "call() function=\"forward.1\" micro_batch=0\n"));
+  EXPECT_THAT(function_of(graph, "train"), HasSubstr("repeat 8\n"
+                                                     "call() function=\"forward.0\" micro_batch=0\n"
+                                                     "repeat 8\n"
+                                                     "call() function=\"bring.forward.1\" micro_batch=0\n"
+                                                     "repeat 1\n"
+                                                     "repeat 8\n"
+                                                     "call() function=\"forward.1\" micro_batch=0\n"));
   EXPECT_EQ(function_of(graph, "bring.forward.1"),
             "function bring.forward.1\nrepeat 1\n"
             "a.sent = restore(a.stash)\n"
@@ -287,8 +282,7 @@ TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   EXPECT_EQ(ipu("a"), 0U);
   EXPECT_EQ(ipu("a@stage1.stash"), 1U);
   EXPECT_EQ(ipu("c"), 2U);
-  EXPECT_THAT(function_of(graph, "train"),
-              HasSubstr("sum = fill() shape=[4] value=0.0\nrate@ipu1 = copy(rate)\n"));
+  EXPECT_THAT(function_of(graph, "train"), HasSubstr("sum = fill() shape=[4] value=0.0\nrate@ipu1 = copy(rate)\n"));
   EXPECT_THAT(function_of(graph, "train"), HasSubstr("w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
 }
 
@@ -308,12 +302,11 @@ TEST(Pipeline, UpdatesWhatNeedsNoOtherIpuFirst) {
   Job job = job_of(tied, {0, 1, 2});
   ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
 
-  EXPECT_THAT(function_of(job.graph, "train"),
-              HasSubstr("repeat 1\n"
-                        "v = sgd(v, sumv, rate@ipu2) nesterov=0\n"
-                        "more@ipu1 = copy(more)\n"
-                        "sum = add(sum, more@ipu1)\n"
-                        "w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
+  EXPECT_THAT(function_of(job.graph, "train"), HasSubstr("repeat 1\n"
+                                                         "v = sgd(v, sumv, rate@ipu2) nesterov=0\n"
+                                                         "more@ipu1 = copy(more)\n"
+                                                         "sum = add(sum, more@ipu1)\n"
+                                                         "w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
 }
 
 TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
@@ -334,8 +327,7 @@ TEST(Pipeline, KeepsToTheIpusOfItsStages) {
 }
 
 /// Notes of `kThreeStages` whose stages 1 and 2 both use w1, of that many elements.
-std::vector<std::string> notes_of_shared_weight(std::int64_t elements,
-                                                std::vector<std::uint32_t> ipu_of_stage) {
+std::vector<std::string> notes_of_shared_weight(std::int64_t elements, std::vector<std::uint32_t> ipu_of_stage) {
   std::string text{kThreeStages};
   const std::string multiply = "c = add(b, x)";
   text.replace(text.find(multiply), multiply.size(), "c = mul(b, w1)");
@@ -369,9 +361,8 @@ TEST(Pipeline, OfOneStageHasNoStashAndNoCopy) {
   const std::string text = to_text(job.graph);
   EXPECT_THAT(text, Not(HasSubstr("stash")));
   EXPECT_THAT(text, Not(HasSubstr("copy(")));
-  EXPECT_THAT(function_of(job.graph, "train"),
-              HasSubstr("repeat 8\ncall() function=\"forward.0\" micro_batch=0\n"
-                        "call() function=\"backward.0\" micro_batch=0\n"));
+  EXPECT_THAT(function_of(job.graph, "train"), HasSubstr("repeat 8\ncall() function=\"forward.0\" micro_batch=0\n"
+                                                         "call() function=\"backward.0\" micro_batch=0\n"));
 }
 
 TEST(Pipeline, CallsNoPartThatHasNothingToDo) {
@@ -421,8 +412,8 @@ TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
 }
 
 /// The lengths of the stashes of each IPU of small-cnn's Program.
-std::map<std::uint32_t, std::int64_t> stash_lengths(const std::string& schedule,
-                                                    std::int64_t micro_batches, std::int64_t ipus) {
+std::map<std::uint32_t, std::int64_t> stash_lengths(const std::string& schedule, std::int64_t micro_batches,
+                                                    std::int64_t ipus) {
   auto options = compile_options(testing::config(1, 2), testing::dataset());
   EXPECT_TRUE(options) << options.error().message;
   options->ipus_per_replica = ipus;
@@ -457,9 +448,8 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   options->ipus_per_replica = 4;
   const auto few = compile(*options);
   ASSERT_TRUE(few) << few.error().message;
-  EXPECT_THAT(few->notes(),
-              ::testing::Contains("with training.gradient-accumulation = 1, 4 equal stages would "
-                                  "be busy for 25.0 % of a step; with 32, for 91.4 %"));
+  EXPECT_THAT(few->notes(), ::testing::Contains("with training.gradient-accumulation = 1, 4 equal stages would "
+                                                "be busy for 25.0 % of a step; with 32, for 91.4 %"));
 
   options->gradient_accumulation = 4;
   const auto enough = compile(*options);
@@ -491,9 +481,7 @@ TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
   const auto program = compile(*options);
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(
-      program->notes(),
-      ::testing::Contains(HasSubstr("training.gradient-bucket has no effect with several")));
+  EXPECT_THAT(program->notes(), ::testing::Contains(HasSubstr("training.gradient-bucket has no effect with several")));
 }
 
 }  // namespace

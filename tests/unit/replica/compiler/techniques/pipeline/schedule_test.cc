@@ -51,8 +51,7 @@ std::string picture(const Timetable& table) {
   for (const Cycle& cycle : unrolled(table)) {
     std::map<std::uint32_t, std::string> cells;
     for (const Slot& slot : cycle.slots) {
-      cells[slot.ipu] +=
-          fmt::format("{}{}", slot.part == kForward ? "A" : "G", slot.micro_batch + 1);
+      cells[slot.ipu] += fmt::format("{}{}", slot.part == kForward ? "A" : "G", slot.micro_batch + 1);
     }
     for (auto& [ipu, row] : rows) {
       row += fmt::format("{:<7}", cells[ipu]);
@@ -101,8 +100,7 @@ std::map<Work, std::pair<std::int64_t, std::size_t>> places_of(const Timetable& 
   return places;
 }
 
-/// Most micro-batches at once between the begin of their forward and the end of their backward
-/// part.
+/// Most micro-batches at once between the begin of their forward and the end of their backward part.
 std::int64_t most_in_flight(const std::vector<Cycle>& cycles, std::uint32_t stage) {
   std::int64_t now = 0;
   std::int64_t most = 0;
@@ -118,8 +116,7 @@ std::int64_t most_in_flight(const std::vector<Cycle>& cycles, std::uint32_t stag
 }
 
 /// What must hold for every table. Parameters: schedule, stages, training.
-class TimetableProperty
-    : public ::testing::TestWithParam<std::tuple<Schedule, std::uint32_t, bool>> {
+class TimetableProperty : public ::testing::TestWithParam<std::tuple<Schedule, std::uint32_t, bool>> {
  protected:
   template <typename Check>
   void for_each_table(const Check& check) const {
@@ -163,16 +160,14 @@ TEST_P(TimetableProperty, AConsumerWorksInTheCycleBehindItsProducerOrInTheNextPh
       for (std::uint32_t s = 0; s < last; ++s) {
         ASSERT_EQ(places.at({kForward, s, i}).first + later, places.at({kForward, s + 1, i}).first);
         if (table.training) {
-          ASSERT_EQ(places.at({kBackward, s + 1, i}).first + later,
-                    places.at({kBackward, s, i}).first);
+          ASSERT_EQ(places.at({kBackward, s + 1, i}).first + later, places.at({kBackward, s, i}).first);
         }
       }
       if (table.training) {
         const auto forward = places.at({kForward, last, i});
         const auto backward = places.at({kBackward, last, i});
         ASSERT_LT(forward, backward);
-        ASSERT_EQ(backward.first - forward.first,
-                  phased || table.schedule == Schedule::kGrouped ? 0 : 1);
+        ASSERT_EQ(backward.first - forward.first, phased || table.schedule == Schedule::kGrouped ? 0 : 1);
       }
     }
   });
@@ -182,9 +177,8 @@ TEST_P(TimetableProperty, ACycleIsOrderedByIpuThenForwardBeforeBackward) {
   for_each_table([](const Timetable& table) {
     for (const Cycle& cycle : unrolled(table)) {
       ASSERT_TRUE(std::ranges::is_sorted(cycle.slots, {}, [](const Slot& slot) {
-        return std::tuple(
-            slot.ipu, slot.part == kBackward,
-            slot.part == kForward ? static_cast<int>(slot.stage) : -static_cast<int>(slot.stage));
+        return std::tuple(slot.ipu, slot.part == kBackward,
+                          slot.part == kForward ? static_cast<int>(slot.stage) : -static_cast<int>(slot.stage));
       }));
     }
   });
@@ -198,8 +192,7 @@ TEST_P(TimetableProperty, StashesAreAsLongAsMicroBatchesAreInFlight) {
     const auto stages = static_cast<std::uint32_t>(table.ipu_of_stage.size());
     const std::vector<Cycle> cycles = unrolled(table);
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
-      ASSERT_EQ(most_in_flight(cycles, stage),
-                stash_length(table.schedule, stages, stage, table.micro_batches));
+      ASSERT_EQ(most_in_flight(cycles, stage), stash_length(table.schedule, stages, stage, table.micro_batches));
     }
   });
 }
@@ -227,11 +220,10 @@ TEST_P(TimetableProperty, TheTableStaysSmallHoweverManyMicroBatchesThereAre) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, TimetableProperty,
-    ::testing::Combine(::testing::Values(Schedule::kSequential, Schedule::kGrouped,
-                                         Schedule::kInterleaved, Schedule::kPhased),
-                       ::testing::Range(1U, 9U), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, TimetableProperty,
+                         ::testing::Combine(::testing::Values(Schedule::kSequential, Schedule::kGrouped,
+                                                              Schedule::kInterleaved, Schedule::kPhased),
+                                            ::testing::Range(1U, 9U), ::testing::Bool()));
 
 TEST(Timetable, ThePlainJobRepeatsOneMicroBatch) {
   const Timetable table = make_timetable(Schedule::kSequential, {0}, 5, true);

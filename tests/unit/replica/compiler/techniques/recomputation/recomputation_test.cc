@@ -1,5 +1,5 @@
-/// The recomputation pass as text in, text out; its verifier on graphs that a broken pass could
-/// leave; and random graphs, executed.
+/// The recomputation pass as text in, text out; its verifier on graphs that a broken pass could leave; and random
+/// graphs, executed.
 
 #include <algorithm>
 #include <cstring>
@@ -31,12 +31,10 @@ const Pass& recomputation() {
   return *std::ranges::find(all_passes(), "recomputation", &Pass::name);
 }
 
-CompileOptions options_of(Recomputation mode, const std::string& checkpoints = "",
-                          const std::string& recompute = "") {
+CompileOptions options_of(Recomputation mode, const std::string& checkpoints = "", const std::string& recompute = "") {
   CompileOptions options;
-  options.pipeline = {.recomputation = std::string{name_of(mode)},
-                      .recomputation_checkpoints = checkpoints,
-                      .recompute = recompute};
+  options.pipeline = {
+      .recomputation = std::string{name_of(mode)}, .recomputation_checkpoints = checkpoints, .recompute = recompute};
   options.gradient_accumulation = 8;
   return options;
 }
@@ -44,17 +42,12 @@ CompileOptions options_of(Recomputation mode, const std::string& checkpoints = "
 /// The job of a graph whose function "train", the second one, has begin, micro-batch and update.
 Job job_of(Graph graph) {
   Job job{.graph = std::move(graph), .training = {}, .evaluation = {}};
-  job.training = TrainingStep{.begin = {1, 0},
-                              .micro_batch = {1, 1},
-                              .update = {1, 2},
-                              .scalars = {},
-                              .metrics = {},
-                              .loss = {}};
+  job.training =
+      TrainingStep{.begin = {1, 0}, .micro_batch = {1, 1}, .update = {1, 2}, .scalars = {}, .metrics = {}, .loss = {}};
   return job;
 }
 
-/// Three layers, whose stages are the digits of `stages`. Beside each gradient's producer, its
-/// accumulator.
+/// Three layers, whose stages are the digits of `stages`. Beside each gradient's producer, its accumulator.
 Job three_layers(const std::string& stages) {
   std::string text = R"(
     layer a
@@ -129,16 +122,15 @@ Job three_layers(const std::string& stages) {
   return job;
 }
 
-/// The operations that the pass leaves after the loss, without their origins and those that are as
-/// they were, or why it is refused; then its notes.
+/// The operations that the pass leaves after the loss, without their origins and those that are as they were, or why it
+/// is refused; then its notes.
 std::string after(Job job, const CompileOptions& options) {
   const Job before = job;
   EXPECT_TRUE(recomputation().applies(options));
   if (const Status status = recomputation().run(options, job); !status) {
     return status.error().message;
   }
-  for (const Status& status :
-       {verify_operations(job.graph), recomputation().verify(options, before, job)}) {
+  for (const Status& status : {verify_operations(job.graph), recomputation().verify(options, before, job)}) {
     if (!status) {
       return status.error().message;
     }
@@ -235,8 +227,7 @@ TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
               HasSubstr("note: pipeline.recomputation = standard has no effect: "
                         "pipeline.recomputation-checkpoints = .* keeps every activation"));
   standard.pipeline.recomputation_checkpoints = "^i$";
-  EXPECT_THAT(after(three_layers("001"), standard), Not(HasSubstr("has no effect")))
-      << "the memory suffices";
+  EXPECT_THAT(after(three_layers("001"), standard), Not(HasSubstr("has no effect"))) << "the memory suffices";
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kPipeline, ".*")),
             "note: pipeline.recomputation = pipeline has no effect: the model is a single stage, "
             "whose backward pass follows its forward pass at once\n");
@@ -255,9 +246,8 @@ TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
   EXPECT_EQ(notes("011", Recomputation::kAll, "grouped"),
             "note: pipeline.recomputation = all takes time and saves no memory in stage 1; "
             "recomputation = pipeline skips that stage\n");
-  EXPECT_EQ(
-      notes("000", Recomputation::kAll, "grouped"),
-      "note: pipeline.recomputation = all takes time and saves no memory in the only stage\n");
+  EXPECT_EQ(notes("000", Recomputation::kAll, "grouped"),
+            "note: pipeline.recomputation = all takes time and saves no memory in the only stage\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "sequential"),
             "note: pipeline.recomputation = pipeline takes time and saves no memory in stage 0\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "grouped"), "");
@@ -299,8 +289,7 @@ TEST(Recomputation, RefusesNamesThatFitNothing) {
 TEST(Recomputation, NumbersACloneWhoseNameTheModelHas) {
   Job job = three_layers("000");
   job.graph.add_tensor({"h.recomputed", {DataType::kF32, {2}, {}}});
-  EXPECT_THAT(after(job, options_of(Recomputation::kLayer)),
-              HasSubstr("h.recomputed.1 = mul(x, w)"));
+  EXPECT_THAT(after(job, options_of(Recomputation::kLayer)), HasSubstr("h.recomputed.1 = mul(x, w)"));
 }
 
 TEST(Recomputation, NamesTheModesThereAre) {
@@ -349,15 +338,13 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   Job job = three_layers("000");
   CompileOptions options = options_of(Recomputation::kStandard);
   options.device = *find_device("mk2");
-  EXPECT_THAT(after(job, options),
-              MatchesRegex("note: pipeline.recomputation = standard recomputes nothing: without "
-                           "it, the fullest IPU needs about [0-9]+ B of 448.5 MiB "
-                           "\\(pipeline.recomputation-memory = 0.5\\)\n"));
+  EXPECT_THAT(after(job, options), MatchesRegex("note: pipeline.recomputation = standard recomputes nothing: without "
+                                                "it, the fullest IPU needs about [0-9]+ B of 448.5 MiB "
+                                                "\\(pipeline.recomputation-memory = 0.5\\)\n"));
   options.pipeline.recomputation_memory = 1e-9;
-  EXPECT_THAT(after(job, options),
-              HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
-                        "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
-                        "needs about "));
+  EXPECT_THAT(after(job, options), HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
+                                             "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
+                                             "needs about "));
 }
 
 TEST(NarrowPlaces, AreCutWhereItCostsLeast) {
@@ -435,16 +422,14 @@ TEST(RecomputationVerifier, FindsABackwardPassThatReadsWhatIsNotKept) {
 }
 
 TEST(RecomputationVerifier, FindsAnotherForwardPass) {
-  EXPECT_EQ(verdict_on([](auto& operations, Graph& graph) {
-              writer(operations, graph, "k").inputs[0] = graph.find("i");
-            }),
-            "pass recomputation: mul 'k' reads 'i' in the place of 'j'");
+  EXPECT_EQ(
+      verdict_on([](auto& operations, Graph& graph) { writer(operations, graph, "k").inputs[0] = graph.find("i"); }),
+      "pass recomputation: mul 'k' reads 'i' in the place of 'j'");
   EXPECT_EQ(verdict_on([](auto& operations, Graph& /*graph*/) { operations.pop_back(); }),
             "pass recomputation: accumulate 'w.accumulator' is missing");
-  EXPECT_EQ(verdict_on([](auto& operations, Graph& /*graph*/) {
-              operations.insert(operations.begin(), operations[1]);
-            }),
-            "pass recomputation: mul 'h' is a different operation");
+  EXPECT_EQ(
+      verdict_on([](auto& operations, Graph& /*graph*/) { operations.insert(operations.begin(), operations[1]); }),
+      "pass recomputation: mul 'h' is a different operation");
 }
 
 TEST(RecomputationVerifier, FindsChangesElsewhere) {
@@ -452,10 +437,9 @@ TEST(RecomputationVerifier, FindsChangesElsewhere) {
               graph.at({1, 0}).operations[0].attributes.set("value", 1.0);
             }),
             "pass recomputation: function train is a different one");
-  EXPECT_EQ(verdict_on([](auto& /*operations*/, Graph& graph) {
-              graph.set_data_type(graph.find("k"), DataType::kF16);
-            }),
-            "pass recomputation: 'k' is a different tensor");
+  EXPECT_EQ(
+      verdict_on([](auto& /*operations*/, Graph& graph) { graph.set_data_type(graph.find("k"), DataType::kF16); }),
+      "pass recomputation: 'k' is a different tensor");
 }
 
 /// A random model of several layers and stages on rows of numbers, with its gradients.
@@ -465,8 +449,7 @@ class RandomJob {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}, {1, {}}, {1, {}}}}};
     const TensorId x = graph.add_tensor({"x", kRows, Role::kStream});
-    graph.at({1, 0}).operations.push_back(
-        {"stream_in", {}, {x}, {{"stream", std::string{"train"}}}});
+    graph.at({1, 0}).operations.push_back({"stream_in", {}, {x}, {{"stream", std::string{"train"}}}});
     Builder builder(graph, {1, 1}, "");
     values_ = {x};
     const std::size_t layers = 1 + draw(6);
@@ -482,12 +465,9 @@ class RandomJob {
       add_value(builder, "v" + std::to_string(n));
     }
     const TensorId loss =
-        builder.add_one("sum_to", {values_.back()},
-                        {{"layout", std::string{"row-major"}}, {"shape", Shape{}}}, "loss");
-    builder.set_origin(
-        {.layer = origin.layer, .stage = origin.stage, .direction = Direction::kBackward});
-    const TensorId scale =
-        builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "loss.gradient");
+        builder.add_one("sum_to", {values_.back()}, {{"layout", std::string{"row-major"}}, {"shape", Shape{}}}, "loss");
+    builder.set_origin({.layer = origin.layer, .stage = origin.stage, .direction = Direction::kBackward});
+    const TensorId scale = builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "loss.gradient");
     auto gradients = differentiate(builder, {{loss, scale}});
     EXPECT_TRUE(gradients) << gradients.error().message;
     job = job_of(std::move(graph));
@@ -505,15 +485,13 @@ class RandomJob {
  private:
   /// Mostly of the newest values; sometimes far back, as residual connections and masks are.
   TensorId any_value() {
-    const std::size_t back =
-        draw(4) == 0 ? draw(values_.size()) : draw(std::min<std::size_t>(2, values_.size()));
+    const std::size_t back = draw(4) == 0 ? draw(values_.size()) : draw(std::min<std::size_t>(2, values_.size()));
     return values_[values_.size() - 1 - back];
   }
 
   void add_value(Builder& builder, const std::string& name) {
     const auto parameter = [&](const std::string& suffix) {
-      return builder.variable(name + suffix, {DataType::kF32, {kWidth}, Layout::kRowMajor},
-                              Role::kParameter, {});
+      return builder.variable(name + suffix, {DataType::kF32, {kWidth}, Layout::kRowMajor}, Role::kParameter, {});
     };
     const TensorId a = values_.size() == 1 ? values_[0] : any_value();
     switch (draw(6)) {
@@ -536,9 +514,8 @@ class RandomJob {
         break;
     }
     // The last value of all must depend on a parameter.
-    values_.push_back(builder.add(
-        "layer_norm", {values_.back(), parameter(".weight"), parameter(".bias")},
-        {{"epsilon", 1e-3}}, {name + ".normal", name + ".mean", name + ".variance"})[0]);
+    values_.push_back(builder.add("layer_norm", {values_.back(), parameter(".weight"), parameter(".bias")},
+                                  {{"epsilon", 1e-3}}, {name + ".normal", name + ".mean", name + ".variance"})[0]);
   }
 
   std::mt19937 random_;
@@ -560,8 +537,7 @@ std::vector<std::vector<std::byte>> gradients_of(const Job& job) {
   runner.run(job.graph.at(job.training->micro_batch).operations);
   std::vector<std::vector<std::byte>> gradients;
   for (const ParameterGradient& pair : job.training->gradients) {
-    const auto size =
-        static_cast<std::size_t>(job.graph.tensor(pair.gradient).type.bytes().count());
+    const auto size = static_cast<std::size_t>(job.graph.tensor(pair.gradient).type.bytes().count());
     gradients.emplace_back(runner.bytes(pair.gradient), runner.bytes(pair.gradient) + size);
   }
   return gradients;
@@ -572,19 +548,17 @@ class RecomputationProperty : public ::testing::TestWithParam<unsigned> {};
 TEST_P(RecomputationProperty, ChangesNoBitOfAnyGradient) {
   RandomJob random(GetParam());
   const auto plain = gradients_of(random.job);
-  for (const Recomputation mode : {Recomputation::kNone, Recomputation::kLayer,
-                                   Recomputation::kPipeline, Recomputation::kAll}) {
+  for (const Recomputation mode :
+       {Recomputation::kNone, Recomputation::kLayer, Recomputation::kPipeline, Recomputation::kAll}) {
     for (const auto& [checkpoints, recompute] :
          {std::pair{"", ""}, {"v.*[02468]", ""}, {"v.*[13579].normal", "v.*[02468].normal"}}) {
       const CompileOptions options = options_of(mode, checkpoints, recompute);
       Job job = random.job;
       ASSERT_TRUE(recomputation().run(options, job));
-      for (const Status& status :
-           {verify_operations(job.graph), recomputation().verify(options, random.job, job)}) {
+      for (const Status& status : {verify_operations(job.graph), recomputation().verify(options, random.job, job)}) {
         ASSERT_TRUE(status) << status.error().message;
       }
-      EXPECT_EQ(gradients_of(job), plain)
-          << name_of(mode) << " " << checkpoints << " " << recompute;
+      EXPECT_EQ(gradients_of(job), plain) << name_of(mode) << " " << checkpoints << " " << recompute;
     }
   }
 }
@@ -592,8 +566,7 @@ TEST_P(RecomputationProperty, ChangesNoBitOfAnyGradient) {
 /// What standard chooses with so much memory on every IPU, and the job that it leaves.
 std::pair<StandardChoice, Job> standard(const Job& before, Bytes memory) {
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);
-  StandardGoal goal{
-      .ipu_of_stage = before.ipu_of_stage, .stash_lengths = {}, .work = {}, .capacity = memory};
+  StandardGoal goal{.ipu_of_stage = before.ipu_of_stage, .stash_lengths = {}, .work = {}, .capacity = memory};
   const auto stages = static_cast<std::uint32_t>(before.ipu_of_stage.size());
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     goal.stash_lengths.push_back(stash_length(Schedule::kGrouped, stages, stage, 16));
@@ -602,11 +575,10 @@ std::pair<StandardChoice, Job> standard(const Job& before, Bytes memory) {
     const std::string& kind = micro_batch.operations()[i].kind;
     goal.work.push_back(kind == "layer_norm" ? 50 : 10);
   }
-  StandardChoice choice = choose_standard(before.graph, micro_batch,
-                                          before.graph.at(before.training->update), {}, goal);
+  StandardChoice choice =
+      choose_standard(before.graph, micro_batch, before.graph.at(before.training->update), {}, goal);
   Job after = before;
-  insert_clones(after.graph, after.training->micro_batch, plan_clones(micro_batch, choice.kept),
-                choice.kept);
+  insert_clones(after.graph, after.training->micro_batch, plan_clones(micro_batch, choice.kept), choice.kept);
   return {std::move(choice), std::move(after)};
 }
 
@@ -621,15 +593,13 @@ TEST_P(RecomputationProperty, StandardStaysWithinItsMemory) {
   const auto gradients = gradients_of(before);
   double recomputed = 1;
   for (int part = 0; part <= 4; ++part) {
-    const Bytes memory =
-        least.fullest + Bytes{(everything.fullest - least.fullest).count() * part / 4};
+    const Bytes memory = least.fullest + Bytes{(everything.fullest - least.fullest).count() * part / 4};
     const auto [choice, after] = standard(before, memory);
     EXPECT_LE(choice.fullest, memory);
     constexpr double kSlack = 0.1;  // The choice is the best of a family, not of all.
     EXPECT_LE(choice.recomputed, recomputed + kSlack) << "more memory, more work";
     recomputed = choice.recomputed;
-    for (const Status& status :
-         {verify_operations(after.graph), recomputation().verify(options, before, after)}) {
+    for (const Status& status : {verify_operations(after.graph), recomputation().verify(options, before, after)}) {
       ASSERT_TRUE(status) << status.error().message;
     }
     EXPECT_EQ(gradients_of(after), gradients);

@@ -22,10 +22,8 @@ using testing::run_program;
 using testing::set_optimizer;
 
 /// Two transformer layers with dropout on the rows of an image.
-ModelOutputs tiny_transformer(Builder& builder, const std::vector<TensorId>& tensors,
-                              bool training) {
-  const ModelInputs inputs{
-      .names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
+ModelOutputs tiny_transformer(Builder& builder, const std::vector<TensorId>& tensors, bool training) {
+  const ModelInputs inputs{.names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
   builder.layer("embeddings", /*counted=*/false);
   const std::int64_t batch = builder.type(tensors[0]).shape[0];
   TensorId x = layers::normalize(builder, tensors[0], 0.25, 0.5);
@@ -39,9 +37,8 @@ ModelOutputs tiny_transformer(Builder& builder, const std::vector<TensorId>& ten
     };
     const TensorId query = heads(".query");
     const TensorId key = heads(".key");
-    TensorId y = layers::attention(
-        builder, name,
-        {.query = query, .key = key, .value = heads(".value"), .mask = {}, .dropout = rate});
+    TensorId y = layers::attention(builder, name,
+                                   {.query = query, .key = key, .value = heads(".value"), .mask = {}, .dropout = rate});
     y = layers::dropout(builder, name + ".dropout", y, rate);
     x = builder.add_one("add", {x, y}, {}, name + ".residual");
     x = layers::layer_norm(builder, name + ".norm", x, 1e-5);
@@ -63,8 +60,7 @@ CompileOptions options_of(proto::RunConfig job, const std::string& model) {
   return *options;
 }
 
-Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomputation mode,
-                 std::int64_t ipus = 1) {
+Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomputation mode, std::int64_t ipus = 1) {
   CompileOptions options = options_of(job, model);
   options.ipus_per_replica = ipus;
   options.pipeline.recomputation = name_of(mode);
@@ -77,8 +73,8 @@ Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomput
 /// The parameter is the model.
 class RecomputationInTraining : public ::testing::TestWithParam<const char*> {
  protected:
-  /// Three steps of four micro-batches, where dead bytes are NaN, on one IPU and as a pipeline. A
-  /// large model takes one step and fewer ways.
+  /// Three steps of four micro-batches, where dead bytes are NaN, on one IPU and as a pipeline. A large model takes one
+  /// step and fewer ways.
   static void expect_the_same_bits(proto::RunConfig job) {
     job.mutable_training()->set_gradient_accumulation(4);
     job.mutable_training()->set_evaluate(false);
@@ -89,14 +85,13 @@ class RecomputationInTraining : public ::testing::TestWithParam<const char*> {
     }
     const Outcome plain = run_with(job, GetParam(), Recomputation::kNone);
     for (const std::int64_t ipus : {1, 2}) {
-      for (const Recomputation mode : {Recomputation::kStandard, Recomputation::kLayer,
-                                       Recomputation::kPipeline, Recomputation::kAll}) {
+      for (const Recomputation mode :
+           {Recomputation::kStandard, Recomputation::kLayer, Recomputation::kPipeline, Recomputation::kAll}) {
         if (large && (ipus == 1 || mode == Recomputation::kPipeline)) {
           continue;
         }
         const Outcome less = run_with(job, GetParam(), mode, ipus);
-        EXPECT_EQ(less.records[0].tensors, plain.records[0].tensors)
-            << name_of(mode) << " on " << ipus;
+        EXPECT_EQ(less.records[0].tensors, plain.records[0].tensors) << name_of(mode) << " on " << ipus;
         for (std::size_t step = 0; step < plain.records[0].steps.size(); ++step) {
           EXPECT_EQ(less.records[0].steps[step].loss, plain.records[0].steps[step].loss)
               << name_of(mode) << " on " << ipus << " in step " << step;
@@ -118,8 +113,7 @@ TEST_P(RecomputationInTraining, ChangesNoBitInHalfWithStochasticRounding) {
   expect_the_same_bits(job);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RecomputationInTraining,
-                         ::testing::Values("small-cnn", "resnet18", "transformer"));
+INSTANTIATE_TEST_SUITE_P(Models, RecomputationInTraining, ::testing::Values("small-cnn", "resnet18", "transformer"));
 
 TEST(RecomputationInDumps, ShowsTheOriginalsOnly) {
   CompileOptions options = options_of(config(1, 2), "small-cnn");
@@ -152,8 +146,7 @@ CompileOptions model_options(const std::string& name, std::map<std::string, std:
   const Model model = *find_model(name);
   options.forward = [model, sizes = *sizes_of(model, sizes), streamed = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
-    ModelInputs given{
-        .names = {}, .tensors = tensors, .classes = 1000, .training = training, .sizes = sizes};
+    ModelInputs given{.names = {}, .tensors = tensors, .classes = 1000, .training = training, .sizes = sizes};
     given.dropout = model.has_dropout && training ? 0.1 : 0;
     for (const StreamedTensor& input : streamed) {
       given.names.push_back(input.name);
@@ -161,8 +154,7 @@ CompileOptions model_options(const std::string& name, std::map<std::string, std:
     return model.build(builder, given);
   };
   options.device = *find_device("mk2");
-  options.optimizer = {.name = "adam",
-                       .hyper_parameters = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}}};
+  options.optimizer = {.name = "adam", .hyper_parameters = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}}};
   options.evaluate = false;
   options.gradient_accumulation = 8;  // So no gradient lives on after its producer.
   return options;
@@ -176,15 +168,12 @@ const std::map<std::string, CompileOptions>& deep_models() {
   static const std::map<std::string, CompileOptions> kModels = {
       {"bert, 4 layers, 8 x 128",
        model_options("bert-base", {{"layers", 4}},
-                     {integers("tokens", {8, 128}), integers("segments", {8, 128}),
-                      integers("positions", {8, 20}), integers("labels", {8, 20}),
-                      integers("next_sentence", {8})})},
+                     {integers("tokens", {8, 128}), integers("segments", {8, 128}), integers("positions", {8, 20}),
+                      integers("labels", {8, 20}), integers("next_sentence", {8})})},
       {"gpt2, 4 layers, 2 x 512",
-       model_options("gpt2", {{"layers", 4}},
-                     {integers("tokens", {2, 512}), integers("labels", {2, 512})})},
-      {"resnet18, 8 x 224 x 224", model_options("resnet18", {},
-                                                {{"images", {DataType::kU8, {8, 3, 224, 224}, {}}},
-                                                 integers("labels", {8})})}};
+       model_options("gpt2", {{"layers", 4}}, {integers("tokens", {2, 512}), integers("labels", {2, 512})})},
+      {"resnet18, 8 x 224 x 224",
+       model_options("resnet18", {}, {{"images", {DataType::kU8, {8, 3, 224, 224}, {}}}, integers("labels", {8})})}};
   return kModels;
 }
 
@@ -195,15 +184,12 @@ double images_of(CompileOptions options, Recomputation mode, double proportion =
   const auto program = plan_program(options);
   EXPECT_TRUE(program) << program.error().message;
   const auto& ipus = program.value().memory();
-  return static_cast<double>(
-      std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak());
+  return static_cast<double>(std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak());
 }
 
 TEST(RecomputationInMemory, LowersThePeakOfDeepModels) {
   for (const auto& [name, options] : deep_models()) {
-    EXPECT_LT(images_of(options, Recomputation::kLayer),
-              0.85 * images_of(options, Recomputation::kNone))
-        << name;
+    EXPECT_LT(images_of(options, Recomputation::kLayer), 0.85 * images_of(options, Recomputation::kNone)) << name;
   }
 }
 

@@ -22,8 +22,7 @@ LayerWeight weight(std::int64_t cycles, std::int64_t bytes = 0) {
 
 constexpr Bytes kPlenty{1'000'000};
 
-std::vector<std::size_t> balance(const std::vector<LayerWeight>& layers, std::size_t stages,
-                                 Bytes capacity) {
+std::vector<std::size_t> balance(const std::vector<LayerWeight>& layers, std::size_t stages, Bytes capacity) {
   return poprun::balance({layers, std::vector<std::int64_t>(stages, 1), capacity});
 }
 
@@ -46,22 +45,19 @@ TEST(Balance, GivesMoreLayersToAStageThatRecomputesNothing) {
 }
 
 TEST(Balance, TakesASlowerCutWhereTheFasterOneDoesNotFit) {
-  const std::vector<LayerWeight> layers = {weight(1, 60), weight(1, 60), weight(1, 10),
-                                           weight(9, 10)};
+  const std::vector<LayerWeight> layers = {weight(1, 60), weight(1, 60), weight(1, 10), weight(9, 10)};
   EXPECT_THAT(balance(layers, 2, Bytes{100}), ElementsAre(1));
 }
 
 TEST(Balance, SpreadsTheBytesWhereNothingFits) {
-  const std::vector<LayerWeight> layers = {weight(9, 200), weight(1, 200), weight(1, 200),
-                                           weight(1, 200)};
+  const std::vector<LayerWeight> layers = {weight(9, 200), weight(1, 200), weight(1, 200), weight(1, 200)};
   EXPECT_THAT(balance(layers, 2, Bytes{100}), ElementsAre(2));
 }
 
 /// Largest excess, cycles and bytes of any stage.
 using Goodness = std::array<std::int64_t, 3>;
 
-Goodness goodness(const std::vector<LayerWeight>& layers, std::vector<std::size_t> begins,
-                  Bytes capacity) {
+Goodness goodness(const std::vector<LayerWeight>& layers, std::vector<std::size_t> begins, Bytes capacity) {
   Goodness worst{};
   begins.insert(begins.begin(), 0);
   begins.push_back(layers.size());
@@ -110,13 +106,11 @@ TEST(Balance, IsAsGoodAsTheBestOfAllWays) {
     const std::vector<std::size_t> begins = balance(layers, stages, capacity);
 
     ASSERT_EQ(begins.size(), stages - 1);
-    ASSERT_EQ(goodness(layers, begins, capacity), best_of_all(layers, stages, capacity))
-        << "round " << round;
+    ASSERT_EQ(goodness(layers, begins, capacity), best_of_all(layers, stages, capacity)) << "round " << round;
   }
 }
 
-/// Six layers of 10 B and 10 B of activations on two IPUs, each of which may keep those of three
-/// micro-batches.
+/// Six layers of 10 B and 10 B of activations on two IPUs, each of which may keep those of three micro-batches.
 Balancing six_layers(std::int64_t capacity) {
   return {std::vector<LayerWeight>(6, {Cycles{1}, Bytes{10}, Bytes{10}}), {3, 3}, Bytes{capacity}};
 }
@@ -147,8 +141,7 @@ TEST(StageBytes, KeepWithTheStageWhatActivationsCannotExplain) {
 
 TEST(StageBytes, RememberEveryMeasuredStage) {
   const Balancing six = six_layers(60);
-  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{45}}},
-                                               {{2}, {Bytes{61}, Bytes{59}}}};
+  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{45}}}, {{2}, {Bytes{61}, Bytes{59}}}};
   const StageBytes bytes(six, measured);
   EXPECT_EQ(bytes(0, 0, 3), 90);
   EXPECT_EQ(bytes(0, 0, 2), 61);

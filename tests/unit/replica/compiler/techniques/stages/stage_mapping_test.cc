@@ -14,8 +14,7 @@ using testing::Outcome;
 using testing::run_program;
 
 /// Layers fc1 .. fc5, of which the first and the last share their weight.
-ModelOutputs five_layers(Builder& builder, const std::vector<TensorId>& tensors,
-                         bool /*training*/) {
+ModelOutputs five_layers(Builder& builder, const std::vector<TensorId>& tensors, bool /*training*/) {
   constexpr std::int64_t kWidth = 28;
   const std::int64_t batch = builder.type(tensors[0]).shape[0];
   TensorId x = layers::normalize(builder, tensors[0], testing::kMean, testing::kDeviation);
@@ -27,15 +26,13 @@ ModelOutputs five_layers(Builder& builder, const std::vector<TensorId>& tensors,
     }
     weights.push_back(name == "fc5"
                           ? weights[0]
-                          : builder.variable(name + ".weight",
-                                             {DataType::kF32, {kWidth, kWidth}, Layout::kRowMajor},
+                          : builder.variable(name + ".weight", {DataType::kF32, {kWidth, kWidth}, Layout::kRowMajor},
                                              Role::kParameter, {Distribution::kUniform, 0.3}));
     x = builder.add_one("linear", {x, weights.back()}, {}, name);
     x = layers::relu(builder, name + ".relu", x);
   }
   x = layers::reshape(builder, "flat", x, {batch, kWidth * kWidth});
-  const ModelInputs inputs{
-      .names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
+  const ModelInputs inputs{.names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
   return layers::score(builder, layers::linear(builder, "head", x, 10), inputs, "loss");
 }
 
@@ -47,12 +44,11 @@ struct Mapping {
 };
 
 const std::vector<Mapping>& mappings() {
-  static const std::vector<Mapping> all = {
-      {"one stage an IPU", {1, 1, 1, 1, 1}, {0, 1, 2, 3, 4}},
-      {"IPU 0 revisited", {1, 1, 1, 1, 1}, {0, 1, 2, 3, 0}},
-      {"IPUs in turns", {1, 1, 1, 1, 1}, {0, 1, 0, 1, 0}},
-      {"several stages on each IPU", {1, 1, 1, 2}, {0, 0, 1, 1}},
-      {"all stages on one IPU", {2, 1, 2}, {0, 0, 0}}};
+  static const std::vector<Mapping> all = {{"one stage an IPU", {1, 1, 1, 1, 1}, {0, 1, 2, 3, 4}},
+                                           {"IPU 0 revisited", {1, 1, 1, 1, 1}, {0, 1, 2, 3, 0}},
+                                           {"IPUs in turns", {1, 1, 1, 1, 1}, {0, 1, 0, 1, 0}},
+                                           {"several stages on each IPU", {1, 1, 1, 2}, {0, 0, 1, 1}},
+                                           {"all stages on one IPU", {2, 1, 2}, {0, 0, 0}}};
   return all;
 }
 
@@ -77,9 +73,7 @@ Outcome run_with(const proto::RunConfig& job, const std::string& frozen, const M
   options.frozen = frozen;
   if (!mapping.layers.empty()) {
     options.ipus_per_replica = 1 + *std::ranges::max_element(mapping.ipu_of_stage);
-    options.pipeline = {.layers_per_ipu = mapping.layers,
-                        .device_mapping = mapping.ipu_of_stage,
-                        .schedule = schedule};
+    options.pipeline = {.layers_per_ipu = mapping.layers, .device_mapping = mapping.ipu_of_stage, .schedule = schedule};
   }
   auto program = compile(options);
   EXPECT_TRUE(program) << program.error().message;
@@ -127,9 +121,7 @@ TEST(StageMapping, LeavesOutTheBackwardPartsOfFrozenFirstStages) {
   options.pipeline = {.layers_per_ipu = {1, 1, 1, 1, 1}, .device_mapping = {0, 1, 2, 3, 0}};
   const auto program = compile(options);
   ASSERT_TRUE(program) << program.error().message;
-  const auto learns = [&program](const char* name) {
-    return find_function(*program, name) != nullptr;
-  };
+  const auto learns = [&program](const char* name) { return find_function(*program, name) != nullptr; };
   EXPECT_FALSE(learns("backward.0"));
   EXPECT_FALSE(learns("backward.1"));
   EXPECT_TRUE(learns("backward.2"));

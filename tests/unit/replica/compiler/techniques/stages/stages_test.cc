@@ -17,8 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Four counted layers between embeddings and head, which share a weight; layer "b" drops in
-/// training only.
+/// Four counted layers between embeddings and head, which share a weight; layer "b" drops in training only.
 constexpr std::string_view kModel = R"(
     layer embeddings uncounted
     layer a
@@ -129,8 +128,7 @@ std::string stages_in(const CompileOptions& options, Place place, std::string_vi
   }
   std::vector<std::string> parts;
   for (const Operation& operation : job->graph.at(place).operations) {
-    parts.push_back(fmt::format("{}:{}", job->graph.tensor(operation.outputs.at(0)).name,
-                                operation.origin.stage));
+    parts.push_back(fmt::format("{}:{}", job->graph.tensor(operation.outputs.at(0)).name, operation.origin.stage));
   }
   return fmt::format("{}", fmt::join(parts, " "));
 }
@@ -146,25 +144,20 @@ std::string evaluation(const CompileOptions& options) {
 constexpr const char* kLayers = "; layers: a, b, c, d";
 
 TEST(Stages, HoldAsManyLayersAsEachIsGiven) {
-  EXPECT_EQ(training(with_layers({1, 3})),
-            "x:0 x0:0 xa:0 xb:1 dropped:1 xc:1 xd:1 loss:1 train.metrics:1");
+  EXPECT_EQ(training(with_layers({1, 3})), "x:0 x0:0 xa:0 xb:1 dropped:1 xc:1 xd:1 loss:1 train.metrics:1");
   EXPECT_EQ(evaluation(with_layers({1, 3})),
             "evaluate/x:0 evaluate/x0:0 evaluate/xa:0 evaluate/xb:1 evaluate/xc:1 evaluate/xd:1 "
             "evaluate/logits:1");
-  EXPECT_EQ(training(with_layers({2, -1, 1})),
-            "x:0 x0:0 xa:0 xb:0 dropped:0 xc:1 xd:2 loss:2 train.metrics:2");
+  EXPECT_EQ(training(with_layers({2, -1, 1})), "x:0 x0:0 xa:0 xb:0 dropped:0 xc:1 xd:2 loss:2 train.metrics:2");
 }
 
 TEST(Stages, OfNoCountedLayersHoldEmbeddingsOrHeadAlone) {
-  EXPECT_EQ(training(with_layers({0, 4, 0})),
-            "x:0 x0:0 xa:1 xb:1 dropped:1 xc:1 xd:1 loss:2 train.metrics:2");
+  EXPECT_EQ(training(with_layers({0, 4, 0})), "x:0 x0:0 xa:1 xb:1 dropped:1 xc:1 xd:1 loss:2 train.metrics:2");
 }
 
 TEST(Stages, MayBeginAtALayerOrATensor) {
-  EXPECT_EQ(training(with_split({"c"})),
-            "x:0 x0:0 xa:0 xb:0 dropped:0 xc:1 xd:1 loss:1 train.metrics:1");
-  EXPECT_EQ(training(with_split({"xb", "loss"})),
-            "x:0 x0:0 xa:0 xb:1 dropped:1 xc:1 xd:1 loss:2 train.metrics:2");
+  EXPECT_EQ(training(with_split({"c"})), "x:0 x0:0 xa:0 xb:0 dropped:0 xc:1 xd:1 loss:1 train.metrics:1");
+  EXPECT_EQ(training(with_split({"xb", "loss"})), "x:0 x0:0 xa:0 xb:1 dropped:1 xc:1 xd:1 loss:2 train.metrics:2");
 }
 
 TEST(Stages, OfEvaluationBeginWhereThoseOfTrainingDo) {
@@ -190,9 +183,9 @@ TEST(Stages, MayShareAnIpu) {
   const auto job = after(shared);
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_THAT(job->ipu_of_stage, ElementsAre(0, 1, 0));
-  EXPECT_THAT(job->notes, ElementsAre("stage 0 on IPU 0: embeddings, 64 parameters",
-                                      "stage 1 on IPU 1: a to d (4 layers), 0 parameters",
-                                      "stage 2 on IPU 0: head, 0 parameters"));
+  EXPECT_THAT(job->notes,
+              ElementsAre("stage 0 on IPU 0: embeddings, 64 parameters",
+                          "stage 1 on IPU 1: a to d (4 layers), 0 parameters", "stage 2 on IPU 0: head, 0 parameters"));
 }
 
 TEST(Stages, OfAPhasedJobTakeTurnsOnItsIpus) {
@@ -252,13 +245,10 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
 }
 
 TEST(Stages, SayWhichSettingLeavesIpusIdle) {
-  const auto last_note = [](const PipelineOptions& pipeline) {
-    return after(options(4, pipeline))->notes.back();
-  };
+  const auto last_note = [](const PipelineOptions& pipeline) { return after(options(4, pipeline))->notes.back(); };
   EXPECT_EQ(last_note({.layers_per_ipu = {2, 2}}),
             "pipeline.layers-per-ipu = 2 2 uses only 2 of the 4 IPUs of each replica");
-  EXPECT_EQ(last_note({.split = {"b"}}),
-            "pipeline.split = b uses only 2 of the 4 IPUs of each replica");
+  EXPECT_EQ(last_note({.split = {"b"}}), "pipeline.split = b uses only 2 of the 4 IPUs of each replica");
   EXPECT_EQ(last_note({.layers_per_ipu = {0, 4, 0}, .device_mapping = {0, 2, 0}}),
             "pipeline.device-mapping = 0 2 0 uses only 2 of the 4 IPUs of each replica");
 }
@@ -266,9 +256,8 @@ TEST(Stages, SayWhichSettingLeavesIpusIdle) {
 TEST(Stages, SayWhatIsOnlyPartOfALayer) {
   const auto job = after(with_split({"dropped"}));
   ASSERT_TRUE(job) << job.error().message;
-  EXPECT_THAT(job->notes,
-              ElementsAre("stage 0 on IPU 0: embeddings to part of b (2 layers), 64 parameters",
-                          "stage 1 on IPU 1: part of b to head (3 layers), 0 parameters"));
+  EXPECT_THAT(job->notes, ElementsAre("stage 0 on IPU 0: embeddings to part of b (2 layers), 64 parameters",
+                                      "stage 1 on IPU 1: part of b to head (3 layers), 0 parameters"));
 }
 
 TEST(Stages, OfBalancedJobsAreNamedAsTheyCouldBeWritten) {
@@ -302,12 +291,9 @@ TEST(Stages, RefuseToBeEmpty) {
   const std::string why =
       " would be empty; an entry may be 0 only for a first stage of embeddings or a last stage of "
       "heads";
-  EXPECT_EQ(training(with_layers({2, 0, 2})),
-            "pipeline.layers-per-ipu = 2 0 2: stage 1" + why + kLayers);
-  EXPECT_EQ(training(with_layers({0, 0, 4})),
-            "pipeline.layers-per-ipu = 0 0 4: stage 1" + why + kLayers);
-  EXPECT_EQ(training(with_layers({4, 0, 0})),
-            "pipeline.layers-per-ipu = 4 0 0: stage 1" + why + kLayers);
+  EXPECT_EQ(training(with_layers({2, 0, 2})), "pipeline.layers-per-ipu = 2 0 2: stage 1" + why + kLayers);
+  EXPECT_EQ(training(with_layers({0, 0, 4})), "pipeline.layers-per-ipu = 0 0 4: stage 1" + why + kLayers);
+  EXPECT_EQ(training(with_layers({4, 0, 0})), "pipeline.layers-per-ipu = 4 0 0: stage 1" + why + kLayers);
   EXPECT_THAT(training(with_split({"embeddings"})),
               HasSubstr("pipeline.split = embeddings: stage 0 would be empty: no layer of net "
                         "begins before the next stage does"));
@@ -317,8 +303,7 @@ TEST(Stages, KnowTheLayerThatANameInsideItMeans) {
   // The layers of a transformer, and a tensor deep inside one of them.
   std::string text{kModel};
   const auto rename = [&text](const std::string& from, const std::string& to) {
-    for (std::size_t at = text.find(from); at != std::string::npos;
-         at = text.find(from, at + to.size())) {
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
       text.replace(at, from.size(), to);
     }
   };
@@ -353,8 +338,7 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
     text.replace(at, 3, "@net.blocks.c:");
   }
   text.replace(text.find("layer c"), 7, "layer net.blocks.c");
-  EXPECT_THAT(stages_in(with_split({"blocks.c"}), {1, 1}, text),
-              HasSubstr("did you mean net.blocks.c?"));
+  EXPECT_THAT(stages_in(with_split({"blocks.c"}), {1, 1}, text), HasSubstr("did you mean net.blocks.c?"));
   EXPECT_EQ(training(with_split({"conv17"})),
             "pipeline.split: net has no layer 'conv17', and its forward pass makes no such tensor; "
             "layers: embeddings, a, b, c, d, head");
@@ -408,16 +392,12 @@ TEST(Stages, MustExist) {
 
 TEST(Stages, MustHoldWhatTheyAreGiven) {
   const auto move_a_layer = [](Job& job) { operation(job, 5).origin.stage = 0; };
-  EXPECT_EQ(verdict_on(with_layers({2, 2}), move_a_layer),
-            "pass stages: stage 0 has 3 layers, not 2");
+  EXPECT_EQ(verdict_on(with_layers({2, 2}), move_a_layer), "pass stages: stage 0 has 3 layers, not 2");
 }
 
 TEST(Stages, MustBeAllThatChanges) {
-  const auto swap_inputs = [](Job& job) {
-    std::swap(operation(job, 1).inputs[0], operation(job, 1).inputs[1]);
-  };
-  EXPECT_EQ(verdict_on(with_layers({2, 2}), swap_inputs),
-            "pass stages: changes more of train than stages");
+  const auto swap_inputs = [](Job& job) { std::swap(operation(job, 1).inputs[0], operation(job, 1).inputs[1]); };
+  EXPECT_EQ(verdict_on(with_layers({2, 2}), swap_inputs), "pass stages: changes more of train than stages");
 }
 
 }  // namespace
