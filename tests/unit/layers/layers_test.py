@@ -168,6 +168,13 @@ class Layers(unittest.TestCase):
         """Two definitions of one type in a program are undefined behaviour, and no tool must say so."""
         self.assertEqual(types_defined_twice(sources()), [])
 
+    def test_every_field_of_run_config_is_read(self):
+        """A setting that a user gives and nobody reads would have no effect, in silence."""
+        fields = re.findall(r"^  (?:optional |repeated )?[\w.]+ (\w+) = \d+;", (ROOT / "proto/run_config.proto").read_text(), re.M)
+        self.assertGreater(len(fields), 80)
+        text = "".join(text for path, text in sources() if not below(path, "launcher/options"))
+        self.assertEqual([name for name in fields if not re.search(rf"\b{name}\(", text)], [])
+
     def test_planted_circles_and_types_are_reported(self):
         files = [("replica/a/x.h", '#include "replica/b/y.h"\nnamespace n { struct T { int i; }; }'),
                  ("replica/b/y.cc", '#include "replica/a/z.h"\nnamespace n { namespace { struct T {}; } }'),
