@@ -15,28 +15,27 @@
 ///   The world failed (bad input, full memory, lost peer)  ->  return Result<T> / Status.
 ///   We failed (a broken invariant)                        ->  POPRUN_CHECK, which aborts.
 ///
-/// Nothing throws across a room's wall. Third-party exceptions are caught where the library is called and become an
-/// Error there.
+/// Exceptions do not cross folder boundaries. Third-party exceptions are caught at the call and become an Error there.
 namespace poprun {
 
-/// Why it failed: what a caller can do about it. The value is the process's exit code, except where two codes ask the
-/// same of a script; `exit_code_of` knows.
+/// The kind of failure: what a caller can do about it. The value is the process's exit code, except for codes that mean
+/// the same to a script; see `exit_code_of`.
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
-  kBug = 70,             ///< A bug of ours.
+  kBug = 70,             ///< A bug in this program.
   kHostResources = 71,   ///< A host lacks memory, disk, files, processes, a port or a program.
   kInfrastructure = 75,  ///< Something died during the run; running again can work.
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
 };
 
-/// What a process that ends by such an error exits with (launcher/verdict/README.md has the table).
+/// Returns the exit code of a process that ends with this error (table in launcher/verdict/README.md).
 constexpr int exit_code_of(ErrorCode code) {
   return static_cast<int>(code == ErrorCode::kHostResources ? ErrorCode::kUnreachable : code);
 }
 
-/// Room that was not there.
+/// A resource that was too small.
 struct Shortage {
   Bytes needed;
   Bytes had;
@@ -44,9 +43,9 @@ struct Shortage {
   friend bool operator==(const Shortage&, const Shortage&) = default;
 };
 
-/// What an error is about, for callers: nobody reads messages but people. Empty where the error has no such fact.
+/// Facts about an error for callers, which never parse messages. A fact that does not apply is empty.
 struct Facts {
-  std::vector<std::uint32_t> missing{};  ///< Replicas that did not come: numbers in the job, rising.
+  std::vector<std::uint32_t> missing{};  ///< Replicas that did not arrive, by number in the job, ascending.
   std::string address{};                 ///< host:port that could not be reached.
   std::optional<Shortage> shortage{};
 
@@ -59,24 +58,24 @@ struct [[nodiscard]] Error {
   Facts facts = {};
 };
 
-/// A T, or the reason why there is none. Built by `return value;` or `return fail(...)`.
+/// A T, or the reason for its absence. Built by `return value;` or `return fail(...)`.
 template <typename T>
 using Result = tl::expected<T, Error>;
 
-/// Success (`return {};`), or the reason why not.
+/// Success (`return {};`), or the reason for the failure.
 using Status = Result<void>;
 
-/// An Error in the shape that converts to every Result.
+/// Returns an Error in a form that converts to every Result.
 inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Facts facts = {}) {
   return tl::unexpected<Error>{Error{code, std::move(message), std::move(facts)}};
 }
 
-/// Prints the failed condition with its place and aborts. `POPRUN_CHECK` calls it.
+/// Prints the failed condition with its location and aborts. Called by `POPRUN_CHECK`.
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 
 }  // namespace poprun
 
-/// An invariant of ours. Always on. Aborts the process when it does not hold.
+/// Checks an invariant, in every build type. Aborts the process if it does not hold.
 #define POPRUN_CHECK(condition)                               \
   do {                                                        \
     if (!(condition)) [[unlikely]] {                          \
@@ -84,7 +83,7 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Facts fac
     }                                                         \
   } while (false)
 
-/// `POPRUN_TRY(f());` returns f's error to our caller, with the message untouched.
+/// `POPRUN_TRY(f());` returns f's error to the caller, with the message unchanged.
 #define POPRUN_TRY(expression)                                         \
   do {                                                                 \
     if (auto&& poprun_status = (expression); !poprun_status) {         \
@@ -95,7 +94,7 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Facts fac
 #define POPRUN_JOIN_INNER(a, b) a##b
 #define POPRUN_JOIN(a, b) POPRUN_JOIN_INNER(a, b)
 
-/// `POPRUN_ASSIGN(auto x, f());` is `auto x = *f()`, or returns f's error to our caller.
+/// `POPRUN_ASSIGN(auto x, f());` is `auto x = *f()`, or returns f's error to the caller.
 #define POPRUN_ASSIGN(target, expression)                                                    \
   auto POPRUN_JOIN(poprun_result_, __LINE__) = (expression);                                 \
   if (!POPRUN_JOIN(poprun_result_, __LINE__)) {                                              \

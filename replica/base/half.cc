@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-// Sign and exponent of float32, shifted by 13 fraction bits and a bias of 127 - 15.
+// The exponent differs by a bias of 127 - 15, and the fraction by 13 bits (kShift).
 constexpr std::uint32_t kInfinity = 0x7f80'0000U;
 constexpr std::uint32_t kQuiet = 0x0040'0000U;
 constexpr std::uint32_t kBias = 112U << 23U;
@@ -26,7 +26,7 @@ float to_float(Half half) {
     const std::uint32_t payload = fraction == 0 ? 0 : kQuiet | (fraction << kShift);
     return std::bit_cast<float>(sign | kInfinity | payload);
   }
-  if (exponent == 0) {  // Multiples of 2^-24.
+  if (exponent == 0) {  // Subnormal: a multiple of 2^-24.
     const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
   }
@@ -43,11 +43,11 @@ Half to_half(float value) {
   } else if (magnitude >= std::bit_cast<std::uint32_t>(0x1p+16F)) {
     half = 0x7c00U;
   } else if (magnitude >= std::bit_cast<std::uint32_t>(0x1p-14F)) {
-    // A carry out of the fraction runs into the exponent, where it belongs.
+    // A carry out of the fraction correctly increments the exponent.
     const std::uint32_t rebiased = magnitude - kBias;
     half = (rebiased + 0x0fffU + ((rebiased >> kShift) & 1U)) >> kShift;
   } else {
-    // The last place of 0.5 is 2^-24, the step of the smallest halves: the addition rounds.
+    // The last place of 0.5 is 2^-24, the spacing of subnormal halves, so the addition rounds.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
   }
   return static_cast<Half>(sign | half);
@@ -61,7 +61,7 @@ Half to_half_at_random(float value, std::uint32_t word) {
     return to_half(value);
   }
   if (magnitude >= std::bit_cast<std::uint32_t>(0x1p-14F)) {
-    // 13 random bits below the last that stays; the rest is cut off.
+    // Add 13 random bits below the last place of a half, then truncate.
     const std::uint32_t cut = (bits + random) & ~((1U << kShift) - 1);
     return to_half(std::bit_cast<float>(cut));
   }
@@ -84,7 +84,7 @@ bool has_instructions() {
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-/// Converts whole vectors and returns how many elements that were.
+/// Converts whole vectors and returns the number of elements converted.
 __attribute__((target("avx,f16c"))) std::size_t to_floats_by_vectors(const Half* halves, float* floats,
                                                                      std::size_t count) {
   std::size_t i = 0;

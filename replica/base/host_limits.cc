@@ -52,7 +52,7 @@ std::string& program_name() {
   ::_exit(exit_code_of(ErrorCode::kHostResources));
 }
 
-/// Threads that wait until all have been started.
+/// Threads that wait until all of them have been started.
 class Crowd {
  public:
   Crowd() = default;
@@ -70,7 +70,7 @@ class Crowd {
     }
   }
 
-  /// Not std::thread: its stack has the default size, which a limit on memory counts.
+  /// Avoids std::thread, whose default stack size counts against memory limits.
   bool add() {
     constexpr std::size_t kStackBytes = 64 << 10;
     pthread_attr_t attributes;
@@ -99,7 +99,7 @@ class Crowd {
   std::vector<pthread_t> threads_;
 };
 
-/// A number alone in a file; nothing where there is none, as in "max".
+/// Returns the only number in a file; empty if the file has something else, such as "max".
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
@@ -112,7 +112,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return static_cast<std::int64_t>(std::min(number, static_cast<std::uint64_t>(kMax)));
 }
 
-/// The number after a word at the beginning of a line; 0 where there is none.
+/// Returns the number after the line's first word `name`; 0 if the file does not have one.
 std::int64_t field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -126,19 +126,19 @@ std::int64_t field(const std::string& path, std::string_view name) {
   return 0;
 }
 
-/// The files of a version of control groups.
+/// File names of one version of control groups.
 struct Files {
   const char* mount;
   const char* limit;
   const char* usage;
-  const char* dropped;  ///< In memory.stat: caches that can be dropped.
+  const char* dropped;  ///< Key in memory.stat of reclaimable caches.
 };
 
 constexpr Files kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                           "total_inactive_file"};
 constexpr Files kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-/// What a group and those above it leave. In a container its own group is often the root.
+/// Adds what a group and its ancestors leave. In a container the process's group is often the root.
 void add_groups(const std::string& root, const Files& files, std::string group, std::vector<FreeMemory>& found) {
   while (true) {
     const std::string folder = fmt::format("{}{}{}/", root, files.mount, group);

@@ -8,16 +8,17 @@
 #include "replica/base/error.h"
 #include "replica/base/units.h"
 
-/// One line and code 69 where a host's limits end, instead of an abort.
+/// Host limits end the process with one line and exit code 69, instead of an abort.
 namespace poprun {
 
-/// What libraries throw for want of memory, threads or files ends this process from now on with a line of `program`
-/// that names the limit. Anything else thrown still aborts. Call first in main.
+/// Installs a terminate handler for exceptions that libraries throw when memory, threads or files run out: it prints
+/// one line, starting with `program`, that names the limit, and exits. Other exceptions still abort. Call first in
+/// main.
 void end_in_a_line_at_limits(std::string_view program);
 
-/// Whether this process and its children may have `threads` threads or processes more, by starting that many for a
-/// moment: whatever limits them (ulimit -u, a control group's pids.max), in whichever of its layers. Libraries that get
-/// no thread hang, abort or speak of something else. Costs about 20 us a thread.
+/// Checks whether this process and its children may have `threads` more threads or processes, by starting that many for
+/// a moment. This accounts for every limit (ulimit -u, a control group's pids.max) at every level. Without this check,
+/// libraries that cannot start a thread hang, abort or report something else. Cost: about 20 us per thread.
 ///
 /// Errors
 ///   kHostResources  not that many can be started; `purpose` says what needs them.
@@ -25,12 +26,12 @@ Status check_room_for_threads(std::size_t threads, std::string_view purpose);
 
 struct FreeMemory {
   Bytes bytes;
-  std::string source;  ///< Who says so: "MemAvailable and SwapFree of /proc/meminfo".
+  std::string source;  ///< Origin of the number, such as "MemAvailable and SwapFree of /proc/meminfo".
 };
 
-/// What this process may still take: the least of what the machine has and what the control groups (version 1 or 2)
-/// leave, file caches that can be dropped counted as free. Nothing where none of them tells. `root` is where proc and
-/// sys are, for tests.
+/// Returns the memory that this process may still use: the minimum over the machine and the control groups (version 1
+/// or 2), counting reclaimable file caches as free. Empty if no source is available. `root` is the parent of proc and
+/// sys, for tests.
 std::optional<FreeMemory> free_memory(const std::string& root = "");
 
 }  // namespace poprun

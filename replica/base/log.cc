@@ -45,7 +45,7 @@ void write(Level level, std::string_view source, std::string_view message) {
     }
     message = end == std::string_view::npos ? std::string_view{} : message.substr(end + 1);
   }
-  // A full or closed standard error must not stop training, so the result is not looked at.
+  // A full or closed standard error must not stop training, so the result is ignored.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, lines.data(), lines.size());
 }
 

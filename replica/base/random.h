@@ -4,21 +4,21 @@
 #include <cstdint>
 #include <string_view>
 
-/// Counter-based random numbers: a value is a pure function of (key, counter), so it does not depend on who draws it,
-/// in which order, or on how many threads.
+/// Counter-based random numbers: a value is a pure function of (key, counter), independent of who draws it, in which
+/// order, and on how many threads.
 ///
 /// Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11, with their
 /// constants.
 namespace poprun {
 
-/// Four independent uniform 32-bit words for each (key, counter). Cost: about 20 ns.
+/// Returns four independent uniform 32-bit words for each (key, counter). Cost: about 20 ns.
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high);
 
-/// A key from a seed and a name, so that two streams of one job never share numbers (FNV-1a over the name, mixed with
-/// the seed).
+/// Returns a key from a seed and a name (FNV-1a over the name, mixed with the seed), so that two streams of one job do
+/// not share numbers.
 std::uint64_t random_key(std::uint64_t seed, std::string_view name);
 
-/// The word as a float in [0, 1), with 24 random bits.
+/// Converts the word to a float in [0, 1), with 24 random bits.
 constexpr float unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1.0p-24F;
 }

@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// A SHA-256 digest of bytes as they come.
+/// Computes a SHA-256 digest incrementally.
 class Sha256 {
  public:
   Sha256();
@@ -18,7 +18,7 @@ class Sha256 {
   ~Sha256();
 
   void add(std::string_view bytes);
-  /// 64 hexadecimal digits. Once.
+  /// Returns 64 hexadecimal digits. Call once.
   std::string digest();
 
  private:
@@ -28,7 +28,7 @@ class Sha256 {
 
 std::string sha256_of(std::string_view bytes);
 
-/// Errors: kData, the file at `path` cannot be read; says why.
+/// Errors: kData if the file at `path` cannot be read; the message says why.
 Result<std::string> sha256_of_file(const std::string& path);
 
 }  // namespace poprun

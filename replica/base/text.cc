@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-/// Optimal string alignment distance. O(a * b).
+/// Returns the optimal string alignment distance. Cost: O(a * b).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -69,7 +69,7 @@ std::string duration_text(double seconds) {
 }
 
 std::string nearest(std::string_view typed, std::span<const std::string> candidates) {
-  constexpr std::size_t kTypedMax = 64;  // Longer names are no typing mistakes.
+  constexpr std::size_t kTypedMax = 64;  // Longer names are not typing mistakes.
   std::string best;
   const std::size_t most = typed.size() < 4 ? 1 : std::max<std::size_t>(2, typed.size() / 3);
   std::size_t least = most + 1;

@@ -8,7 +8,7 @@
 namespace poprun {
 namespace {
 
-/// Anybody can read it (deploy/kubernetes/base/kustomization.yaml).
+/// Published in deploy/kubernetes/base/kustomization.yaml, so not a secret.
 constexpr std::string_view kPlaceholder = "replace-this-token-in-your-overlay";
 
 }  // namespace

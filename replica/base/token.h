@@ -6,16 +6,16 @@
 
 namespace poprun {
 
-/// Whether a caller's job token is ours. Cost: that of the longer one, wherever they differ, so that the delay of an
-/// answer tells nothing of the token.
+/// Checks whether a caller's job token is the expected one. Takes time proportional to the longer token, wherever they
+/// differ, so that response times reveal nothing about the token.
 bool equal_tokens(std::string_view given, std::string_view token);
 
-/// Whether a token can be a secret. An empty one can: it means that there is none. `origin` is the file or variable
-/// that has it.
+/// Checks that a token can serve as a secret. An empty token is valid and means no token. `origin` is the file or
+/// variable that holds it.
 ///
 /// Errors
-///   kUsage  it has characters that no call can carry, or is the one printed in
-///           deploy/kubernetes; says how to make one.
+///   kUsage  the token has characters that an RPC cannot carry, or is the placeholder printed in
+///           deploy/kubernetes; the message says how to make a token.
 Status check_token(std::string_view token, std::string_view origin);
 
 }  // namespace poprun

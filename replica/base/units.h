@@ -3,12 +3,12 @@
 #include <compare>
 #include <cstdint>
 
-/// Quantities that must never be mixed up. A bare integer in a signature always means a count of things; sizes and
-/// device times have their own types, so swapping two arguments fails to compile. Names of things, as integers that do
-/// not convert into one another.
+/// Quantities that must never be mixed up. A bare integer in a signature is always a count; sizes and device times have
+/// their own types, so swapping two arguments fails to compile. Identifiers are integers that do not convert into one
+/// another.
 namespace poprun {
 
-/// An integer with a meaning. Converting in or out is explicit: `Bytes{64}`, `size.count()`.
+/// An integer with a unit. Conversions are explicit: `Bytes{64}`, `size.count()`.
 template <typename Tag>
 class Quantity {
  public:
@@ -30,15 +30,15 @@ class Quantity {
   std::int64_t count_ = 0;
 };
 
-using Bytes = Quantity<struct BytesTag>;    ///< Size or offset in a memory.
+using Bytes = Quantity<struct BytesTag>;    ///< Size, or offset in a memory.
 using Cycles = Quantity<struct CyclesTag>;  ///< Device time on the tile clock, never wall time.
 
-/// Smallest integer >= a / b. Requires a >= 0, b > 0.
+/// Returns the smallest integer >= a / b. Requires a >= 0, b > 0.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Smallest multiple of `alignment` that is >= `size`. Requires alignment > 0.
+/// Returns the smallest multiple of `alignment` that is >= `size`. Requires alignment > 0.
 constexpr Bytes align_up(Bytes size, Bytes alignment) {
   return Bytes{ceil_div(size.count(), alignment.count()) * alignment.count()};
 }

@@ -10,7 +10,7 @@
 
 namespace poprun {
 
-/// Where one replica's parts of checkpoints go. Belongs to one thread.
+/// Destination of one replica's parts of checkpoints. Belongs to one thread.
 class CheckpointStore {
  public:
   CheckpointStore() = default;
@@ -18,20 +18,20 @@ class CheckpointStore {
   CheckpointStore& operator=(const CheckpointStore&) = delete;
   virtual ~CheckpointStore() = default;
 
-  /// Whether one is to be taken now that `step` steps are done.
+  /// Returns whether a checkpoint is due after `step` steps.
   [[nodiscard]] virtual bool is_due(std::uint64_t step) const = 0;
 
-  /// Room for the bytes of the part's slices, one after the other, to be filled before `send`. There is one copy at a
-  /// time: while the part before is on its way, waits for it, though only as long as the other replicas can wait for
-  /// this one. Nothing if it still is then: this checkpoint is left out. The last one, of a job that stops, is worth a
-  /// wait of 600 s.
+  /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at
+  /// a time: while the previous part is in flight, waits for it, but only as long as the other replicas can wait for
+  /// this one. Returns nothing if it is still in flight then, and this checkpoint is skipped. The last checkpoint, of a
+  /// job that stops, waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
-  /// Sends it while training goes on, again and again where the disk does not take it, until the next one begins.
+  /// Sends the part while training goes on, retrying if the disk rejects it, until the next `begin`.
   virtual void send() = 0;
 };
 
-/// The variables of the checkpoint that a job goes on from, on replica 0.
+/// The variables of the checkpoint that a job resumes from, on replica 0.
 class CheckpointSource {
  public:
   CheckpointSource() = default;
@@ -39,8 +39,8 @@ class CheckpointSource {
   CheckpointSource& operator=(const CheckpointSource&) = delete;
   virtual ~CheckpointSource() = default;
 
-  /// The bytes of the next variable, which must be this one. Errors: kData, it is another one, or of another size;
-  /// kInfrastructure, the launcher went away.
+  /// Reads the bytes of the next variable, which must be `variable`. Errors: kData if it is another variable or has
+  /// another size; kInfrastructure if the launcher is gone.
   virtual Status read(const proto::StateVariable& variable, std::span<std::byte> into) = 0;
 };
 

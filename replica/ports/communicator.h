@@ -57,12 +57,12 @@ struct Group {
   friend constexpr bool operator==(Group, Group) = default;
 };
 
-/// What a replica needs from the other replicas. `collectives/` implements it over threads and over MPI; the engine and
-/// its tests know only this file.
+/// Communication with the other replicas. `collectives/` implements it over threads and over MPI; the engine and its
+/// tests know only this interface.
 ///
-/// Every call is collective: all replicas make the same calls in the same order with equal sizes and names. Names say
-/// in messages what is exchanged, and tell calls of equal size apart. Calls block without spinning, at most for the
-/// deadline the implementation was created with. A communicator belongs to one replica and one thread.
+/// Every call is collective: all replicas make the same calls in the same order with equal sizes and names. Names
+/// identify the call in messages and distinguish calls of equal size. Calls block without spinning, at most until the
+/// deadline set at creation. A communicator belongs to one replica and one thread.
 ///
 /// Sums are bit-identical on every replica and for every placement of the replicas on processes and hosts: they are
 /// taken elementwise, in float32, along the canonical tree over the replica index
@@ -86,28 +86,28 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
-  /// This replica's index among `size()`: its number in the job, or its index in the group. Errors name replicas by
-  /// their numbers in the job.
+  /// Returns this replica's index among `size()`: its number in the job, or its index in the group. Errors name
+  /// replicas by their numbers in the job.
   [[nodiscard]] virtual ReplicaId self() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
-  /// `size` bytes of zeroed memory, page-aligned, that peers on this host can read, valid for the life of the
-  /// communicator. Untouched pages cost nothing. Collectives on buffers inside it exchange in place; on other buffers
-  /// they copy.
+  /// Allocates `size` bytes of zeroed, page-aligned memory that peers on this host can read, valid for the lifetime of
+  /// the communicator. Untouched pages cost nothing. Collectives exchange in place in this memory; they copy other
+  /// buffers.
   ///
-  /// Requires: every replica asks for the same size and passes the same positions to collectives.
+  /// Requires: every replica asks for the same size and passes the same offsets to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
-  /// Replaces every element of every buffer by its reduction over all replicas, on every replica. One exchange for all
-  /// buffers, which may differ in type. Requires: buffers do not overlap.
+  /// Replaces every element of every buffer by its reduction over all replicas, on every replica, in one exchange.
+  /// Buffers may differ in type. Requires: buffers do not overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Begins an all_reduce and returns. The all_reduce continues while this replica does other things, including other
-  /// calls of the communicator. Nobody may touch the buffers or their names until `await_all_reduces` has returned.
-  /// Begun all_reduces run one after another.
+  /// Begins an all_reduce and returns. It proceeds while this replica does other work, including other calls of the
+  /// communicator. Requires: the buffers and their names are not touched until `await_all_reduces` returns. Pending
+  /// all_reduces run one after another.
   virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Waits until all begun all_reduces are done, and returns their errors too.
+  /// Waits until all pending all_reduces are done, and returns their errors too.
   virtual Status await_all_reduces() = 0;
 
   /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(), (self + 1) *
@@ -118,29 +118,29 @@ class Communicator {
                                 std::span<std::byte> shard, std::string_view name = {}) = 0;
 
   /// Writes the concatenation of every replica's `mine` to `all`, in replica order.
-  /// Requires: all.size() == mine.size() * size(); `mine` is exactly its place in `all` or lies outside it.
+  /// Requires: all.size() == mine.size() * size(); `mine` is exactly its slice of `all` or lies outside it.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name = {}) = 0;
 
-  /// Replaces `data` by `root`'s data on every replica.
+  /// Replaces `data` by the data of `root` on every replica.
   virtual Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name = {}) = 0;
 
   /// Returns once every replica has called it.
   virtual Status barrier() = 0;
 
-  /// A communicator over this replica's group, with this same contract. It is a separate channel that shares only
-  /// memory with this one: groups run concurrently, and a failure of one does not affect the others. A replica may use
-  /// several communicators in turn, in the same order on all replicas, or each from its own thread concurrently. The
-  /// group also exchanges buffers allocated from this communicator in place.
+  /// Creates a communicator over this replica's group, with the same contract. It is a separate channel that shares
+  /// only memory with this one: groups run concurrently, and a failure of one does not affect the others. A replica may
+  /// use several communicators in turn, in the same order on all replicas, or each from its own thread. The group also
+  /// exchanges buffers of this communicator in place.
   ///
-  /// Collective over all replicas of this communicator. Costs some microseconds, and 1 MiB per replica for as long as
-  /// the world of replicas lives, which the group must not outlive.
+  /// Collective over all replicas of this communicator. Costs a few microseconds, and 1 MiB per replica for the
+  /// lifetime of the world of replicas, which the group must not outlive.
   ///
   /// Errors
   ///   kUsage   `group.size` does not divide the number of replicas; harms nothing.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
 
-  /// The last eight calls of this replica on this communicator, its groups, and the communicator that it is a group of,
-  /// for failure reports: oldest first, one line each.
+  /// Returns the last eight calls of this replica on this communicator, its groups and its parent, for failure reports:
+  /// oldest first, one line each.
   [[nodiscard]] virtual std::vector<std::string> recent_calls() const = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace poprun {
 
-/// One batch from the host: for each tensor its row-major little-endian bytes.
+/// One batch from the host: each tensor's row-major little-endian bytes.
 struct HostBatch {
   std::uint64_t sequence = 0;
   std::vector<std::string> tensors;
@@ -23,13 +23,13 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   virtual ~HostStream() = default;
 
-  /// The next batch. Waits for it, even across losses of the data server, for as long as the stream was configured to
-  /// try.
+  /// Returns the next batch. Waits for it, even while the data server is lost, up to the configured time.
   ///
   /// Errors
   ///   kUnreachable  no server answered in that time; names the address and how long it tried.
-  ///   kData         the server refused, because the dataset is missing or damaged; has the
-  ///                 server's message.
+  ///   kData         the server refused because the dataset is missing or damaged; carries the
+  ///   server's
+  ///                 message.
   virtual Result<HostBatch> next() = 0;
 };
 

@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// Where a replica's outputs go, batch by batch. Belongs to one thread.
+/// Destination of a replica's outputs, batch by batch. Belongs to one thread.
 class Outfeed {
  public:
   Outfeed() = default;
@@ -17,8 +17,8 @@ class Outfeed {
   Outfeed& operator=(const Outfeed&) = delete;
   virtual ~Outfeed() = default;
 
-  /// Sends the outputs for batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
-  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Waits while the host accepts no more, so that
+  /// Sends the outputs of batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
+  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Blocks while the host accepts no more, so that
   /// little is buffered here.
   ///
   /// Errors

@@ -30,7 +30,7 @@ struct EvaluationReport {
   double device_seconds = 0;
 };
 
-/// Where replica 0 reports the job's results, in order. Belongs to one thread; may buffer.
+/// Destination of the job's results, in order; on replica 0. Belongs to one thread; may buffer.
 class Reporter {
  public:
   Reporter() = default;
@@ -41,21 +41,21 @@ class Reporter {
   virtual void step(const StepReport& report) = 0;
   virtual void evaluation(const EvaluationReport& report) = 0;
 
-  /// What people should know of the job, a line.
+  /// Reports one line about the job for people.
   virtual void note(std::string_view text) = 0;
 
-  /// A trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in name order.
+  /// Reports a trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in name order.
   virtual void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                        std::span<const std::byte> data) = 0;
 
-  /// A tensor's value in training step `step`, sent before that step's report. `type` is the element type ("f32"),
+  /// Reports a tensor's value in training step `step`, before that step's report. `type` is the element type ("f32"),
   /// `data` is row-major little-endian.
   virtual void dump(std::uint64_t step, std::string_view name, std::string_view type,
                     std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
-/// Where replicas say what they are doing, for heartbeats and post-mortems. Called often, so it must be cheap and,
-/// except for `begin_part`, must not block. Different replicas may call it concurrently.
+/// Destination of replicas' activity, for heartbeats and post-mortems. Called often, so it must be cheap and, except
+/// for `begin_part`, must not block. Replicas may call it concurrently.
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -63,19 +63,19 @@ class ProgressSink {
   ProgressSink& operator=(const ProgressSink&) = delete;
   virtual ~ProgressSink() = default;
 
-  /// `activity` is what the replica is starting to do, `step` how many training steps it has completed.
+  /// Records that the replica starts `activity` after `step` completed training steps.
   virtual void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) = 0;
 
-  /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
+  /// Records wall seconds spent in operators, summed over all of the replica's `steps` training steps.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// The next `parts` count together: all are exchanged after the last of them alone, and a job that stops before it
-  /// drops them all.
+  /// Declares that the next `parts` parts form a unit: they are exchanged only after the last one, and a job that stops
+  /// earlier drops all of them.
   virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
 
-  /// Asked before each part of a job, a micro-batch or a batch of an evaluation, once its data is there; parts come in
-  /// the same order on all replicas. False where a job that was asked to end stops: on all replicas before the same
-  /// exchange. Blocks only from that request on, until the launcher has heard from all.
+  /// Called before each part of a job (a micro-batch, or a batch of an evaluation), once its data is available; parts
+  /// come in the same order on all replicas. Returns false if a job that was asked to drain stops here: on all replicas
+  /// before the same exchange. Blocks only after that request, until the launcher has heard from all replicas.
   [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
 

@@ -58,10 +58,10 @@ Result<bool> is_loopback(const std::string& host) {
   bool local = true;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     if (at->ai_family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: what the family says.
+      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: type given by sa_family.
       local = local && ntohl(address->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
     } else if (at->ai_family == AF_INET6) {
-      const auto* address = reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: type given by sa_family.
       local = local && IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
     }
   }

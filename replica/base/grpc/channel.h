@@ -9,31 +9,33 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// gRPC with an identity or, on loopback, without.
+/// gRPC channels with TLS or, on loopback, in plain text.
 namespace poprun {
 
-/// A channel that presents `identity` and talks only to a server with such a one; without it, in plain text.
+/// Opens a channel that presents `identity` and accepts only servers with a certificate of the same authorities;
+/// without an identity, in plain text.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments);
 
-/// What a server asks of its clients, likewise: one without a certificate does not get past the handshake.
+/// Returns a server's credentials, which reject clients without a valid certificate during the handshake; without an
+/// identity, plain text.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::optional<TlsIdentity>& identity);
 
-/// Calls at once on a connection to a server whose clients need only a few.
+/// Concurrent calls per connection to a server whose clients need only a few.
 constexpr int kFewCallsMax = 32;
 
-/// What a client can cost a server of ours that it has not been let into: at most 8 KiB of metadata a call, `calls_max`
-/// calls at once on a connection, 10 s for a handshake, 256 MiB of buffers over all connections, and those without
+/// Limits what a client can cost a server before it is authenticated: 8 KiB of metadata per call, `calls_max`
+/// concurrent calls per connection, 10 s per handshake and 256 MiB of buffers over all connections. Connections without
 /// calls are closed after 5 minutes.
 ///
-/// A call beyond `calls_max` waits inside of the client's gRPC until another one ends: it must be more than the calls
-/// that wait for each other.
+/// A call beyond `calls_max` waits inside the client's gRPC until another one ends, so `calls_max` must exceed the
+/// number of calls that wait for each other.
 void bound_clients(grpc::ServerBuilder& builder, int calls_max = kFewCallsMax);
 
-/// Whether only this host reaches `host`, a name or address, in brackets or not.
+/// Checks whether `host`, a name or address with or without brackets, is a loopback address.
 ///
 /// Errors
-///   kUsage  it is no address of a host; the resolver's reason alone.
+///   kUsage  `host` is not a host address; the message is only the resolver's reason.
 Result<bool> is_loopback(const std::string& host);
 
 }  // namespace poprun

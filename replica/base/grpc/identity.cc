@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kTokenCharactersMin = 16;
 constexpr int kRounds = 10'000;
-// Together with a key less than the 128 KiB that Linux has for an environment variable (execve(2)).
+// Together with a key, these fit in the 128 KiB that Linux allows an environment variable (execve(2)).
 constexpr std::size_t kAuthorityBytesMax = 100 * 1024;
 constexpr std::size_t kChainBytesMax = 16 * 1024;
 constexpr const char* kJobName = "job.poprun-emu";
@@ -62,8 +62,8 @@ std::string pem_of(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-/// A number from 1 to below the order of the curve, evenly spread: 16 bytes more than the order has make the
-/// remainder's bias vanish (FIPS 186-4, B.4.1).
+/// Returns a number in [1, order), uniformly distributed: the 16 bytes beyond the order's size make the remainder's
+/// bias negligible (FIPS 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};
@@ -113,8 +113,8 @@ void add_extension(X509* certificate, int kind, const char* value) {
   POPRUN_CHECK(extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1);
 }
 
-/// A certificate of the job's authority, for itself or for the job's processes; they share a key. It is valid whatever
-/// a host's clock shows: tokens end with their job.
+/// Returns a certificate signed by the job's authority, for itself or for the job's processes; they share a key. Its
+/// dates hold for any host clock, because tokens end with their job.
 Certificate certificate_of(EVP_PKEY* key, bool authority) {
   Certificate made(X509_new());
   X509* const certificate = made.get();
@@ -182,7 +182,7 @@ Result<Key> read_key(const char* option, const std::string& path) {
   return key;
 }
 
-/// What a certificate of the user's takes of the line that replicas get.
+/// Checks that a user's certificates fit in the line that replicas receive.
 Status check_fits(const char* option, const std::string& path, const std::string& pem, std::size_t bytes_max) {
   if (pem.size() <= bytes_max) {
     return {};
@@ -200,7 +200,7 @@ std::string joined_pem(const std::vector<Certificate>& certificates) {
   return text;
 }
 
-/// The first name that `certificate` is made out for; empty where it has none.
+/// Returns the first name in `certificate`; empty if it has none.
 std::string name_of(X509* certificate) {
   const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -217,7 +217,7 @@ std::string name_of(X509* certificate) {
   return names == nullptr && size > 0 ? common.data() : "";
 }
 
-/// Whether the authorities vouch for the first certificate as one of a server and a client; if not, why.
+/// Returns why the authorities do not vouch for the first certificate for server and client use; empty if they do.
 std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certificate>& authorities) {
   const Owned<X509_STORE, X509_STORE_free> store(X509_STORE_new());
   for (const Certificate& authority : authorities) {
@@ -304,7 +304,7 @@ std::optional<std::string> warning_about_key(const std::string& path) {
   return fmt::format("--tls-key {} can be read by others than its owner; chmod 600 {}", path, path);
 }
 
-// The lines of PEM are joined by '|', and the four parts by ';': none of them has either.
+// Lines of PEM are joined by '|' and the four parts by ';', which occur in none of them.
 std::string to_line(const TlsIdentity& identity) {
   std::string line =
       fmt::format("{};{};{};{}", identity.certificate, identity.key, identity.authorities, identity.peer_name);
