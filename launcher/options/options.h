@@ -20,7 +20,7 @@ namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
-/// What to do with the job; subcommands.h has the words.
+/// The subcommand; subcommands.h has its words.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
 /// One row's value as the user would write it, and its origin. For --dry-run.

@@ -26,7 +26,7 @@ constexpr std::string_view kProportionOperators = "memory.available-memory-propo
 constexpr std::string_view kPartials = "model.partials";
 constexpr std::string_view kPartialsOperators = "model.partials-operators";
 
-/// poplin::createWeights() advises against less (seed 003, section 2.1).
+/// poplin::createWeights() advises against less (Graphcore's note on the available memory proportion, section 2.1).
 constexpr std::uint32_t kLeastAdvisedPermille = 50;
 
 constexpr std::uint32_t kMostIpus = 64;

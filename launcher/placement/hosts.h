@@ -44,7 +44,7 @@ struct KnownHost {
   std::string address = {};      ///< Its first IPv4 address; empty: its name does not resolve here.
 };
 
-/// What is known from names alone: this machine is localhost and has its own name, with or without a domain, and
+/// Decides from names alone: this machine is localhost and has its own name, with or without a domain, and
 /// Slurm's name for it.
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts);
 

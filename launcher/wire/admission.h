@@ -15,7 +15,7 @@
 #include "replica/base/error.h"
 #include "replica/base/token.h"
 
-/// Which calls of the launcher's service are served, and how the others are refused.
+/// Decides which calls of the launcher's service are served, and refuses the others.
 namespace poprun::launcher {
 
 inline grpc::Status refused(const Status& status) {

@@ -9,7 +9,7 @@
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 
-/// What a CompileQuestion brings with it besides its configuration: the files of its model.
+/// The files of the model that come with a CompileQuestion.
 namespace poprun {
 
 /// Null where the configuration has a built-in model. Errors: those of JobModel::parse.

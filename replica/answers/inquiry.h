@@ -10,7 +10,7 @@
 /// since it knows no model.
 namespace poprun {
 
-/// What is printed, and how it ended: text comes before the error.
+/// The text to print, and the status to end with. The text comes before the error.
 struct Answer {
   std::string text;
   Status status;

@@ -18,13 +18,13 @@ namespace poprun {
 /// Batches of the evaluation after the last step, at most: enough for every stage to be busy.
 inline constexpr std::uint64_t kCheckedBatches = 8;
 
-/// What is going to be compared.
+/// The comparisons to come.
 struct CheckedVariants {
   std::vector<Variant> variants;
   std::vector<std::string> notes;  ///< What was left out, and why.
 };
 
-/// What a replica needs for a check. All that is referred to must outlive it.
+/// Everything that a replica needs for a check. All references must outlive it.
 struct CheckPorts {
   Communicator& communicator;
   ProgressSink& progress;

@@ -10,7 +10,7 @@
 #include "replica/loops/loop.h"
 #include "replica/program/program.h"
 
-/// What a run leaves behind after each step, as digests: to compare runs of one job without keeping their weights.
+/// Digests of what a run leaves behind after each step, to compare runs of one job without keeping their weights.
 namespace poprun {
 
 /// 64-bit digests of a variable's bytes.
@@ -27,7 +27,7 @@ struct StateDigest {
 /// By name: weights, running statistics and optimiser state, and loss and accuracy.
 using StateDigests = std::map<std::string, StateDigest, std::less<>>;
 
-/// Which shard of a tensor is the replica's: number `self` of `count`.
+/// The replica's shard of a tensor: number `self` of `count`.
 struct OwnShard {
   std::size_t count = 1;
   std::size_t self = 0;
@@ -67,7 +67,7 @@ struct StateDifference {
   std::string name;        ///< The first in name order.
 };
 
-/// What only `other` has does not count: a variable may have replicas on several IPUs.
+/// Variables that only `other` has do not count: a variable may have replicas on several IPUs.
 std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
                                                 std::span<const StateDigests> other);
 

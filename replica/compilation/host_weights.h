@@ -18,7 +18,7 @@ struct WeightsPolicy {
 };
 WeightsPolicy weights_policy(const proto::RunConfig& config);
 
-/// Which of the file's tensors each weight has that the Program reads from the host.
+/// Matches the weights that the Program reads from the host with the file's tensors.
 /// Errors: those of match_weights.
 Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
 

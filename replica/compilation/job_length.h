@@ -27,14 +27,14 @@ struct JobLength {
 /// Errors: kUsage, the dataset does not fill one global batch.
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
-/// What the loop of such a job takes. Errors: those of `job_length`; kUsage, no such schedule.
+/// Options of the loop of such a job. Errors: those of `job_length`; kUsage if the schedule is unknown.
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
 /// Items that inference runs over: the test part, or where there is none the training items.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
-/// What replica `replica` reads from stream kTrain or kTest.
+/// The samples that replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
 

@@ -13,7 +13,7 @@
 /// The one path from a job's configuration to its Program: for the job itself, `--dry-run` and `profile`.
 namespace poprun {
 
-/// What a job is compiled from. Both messages must outlive this.
+/// Inputs of a job's compilation. Both messages must outlive this.
 struct JobInputs {
   const proto::RunConfig& config;
   const proto::Dataset& dataset;

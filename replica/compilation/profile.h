@@ -9,7 +9,7 @@
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 
-/// What a run was and took, for the launcher.
+/// The profile of a run, for the launcher.
 namespace poprun {
 
 /// The four batch sizes of Graphcore's glossary.
@@ -21,7 +21,7 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
 /// Before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// What is known without a run, and no report.
+/// The part that is known without a run, without a report.
 proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
 /// After the last step. Collective: wall times are means and spreads over all replicas, memory marks maxima.

@@ -9,7 +9,7 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// Which tensor of a file of initial weights is which of the model's weights. Files of Hugging Face's models name them
+/// Matches the tensors of a file of initial weights with the model's weights. Files of Hugging Face's models name them
 /// by the class that was saved: without the prefix of the whole model, with the names of older versions, with buffers,
 /// and with or without the twin of a tied weight.
 namespace poprun {

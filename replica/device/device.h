@@ -50,14 +50,14 @@ Result<Device> find_device(std::string_view name);
 /// Names of all devices, sorted.
 std::vector<std::string> device_names();
 
-/// What the matrix and vector units compute in.
+/// The types in which the matrix and vector units compute.
 enum class Arithmetic : std::uint8_t {
   kF32,
   kF16,             ///< float16 numbers, partial sums in float32.
   kF16PartialsF16,  ///< float16 numbers and partial sums.
 };
 
-/// What one operation asks of an IPU, before any device is known.
+/// The work of one operation, before any device is known.
 struct Work {
   std::int64_t macs = 0;          ///< Multiply-accumulates on the matrix units.
   std::int64_t vector_flops = 0;  ///< Operations on the vector units.
@@ -110,7 +110,7 @@ struct LinkTransfer {
 /// The IPUs that a transfer passes on its way through a replica of `ipus`, both ends included.
 ///
 ///     1 -- 3 -- 5      IPUs 2k and 2k + 1 are the pairs of a ladder. A transfer crosses its pair
-///     |    |    |      first and then goes from pair to pair (ipu.md 1.3) [D].
+///     |    |    |      first and then goes from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D].
 ///     0 -- 2 -- 4 -- 6
 ///
 /// The last of an odd number of IPUs has no partner: what comes from it crosses the next pair [I].
@@ -119,7 +119,8 @@ struct LinkTransfer {
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
 /// Time of transfers that begin together in a replica of `ipus`: of the link that carries most. A pair's link carries
-/// twice as much as one from pair to pair (ipu.md 1.3) [D]. Transfers within an IPU are copied by its tiles.
+/// twice as much as one from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied
+/// by its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
 /// Time of one half of an all-reduce: of its ring reduce-scatter, or its ring all-gather.
@@ -127,7 +128,7 @@ DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t repli
 
 /// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and a ring
 /// all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain hierarchical, with the
-/// domains' shards all-reduced over GW-Links (ipu.md 1.4).
+/// domains' shards all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference designs).
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

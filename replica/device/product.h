@@ -10,13 +10,13 @@
 #include "replica/device/device.h"
 
 /// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of their gradients
-/// (ipu.md 2.1).
+/// (poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun {
 
-/// Whose options a product follows: those for convolutions or those for matmuls. Dense layers are matmuls.
+/// The options that apply to a product: those for convolutions or for matmuls. Dense layers are matmuls.
 enum class ProductKind : std::uint8_t { kConvolution, kMatmul };
 
-/// Which pass of training. The gradients of a plain matmul are matmuls of the forward kind.
+/// The pass of training. The gradients of a plain matmul are matmuls of the forward kind.
 enum class ProductPass : std::uint8_t { kForward, kInputGradient, kWeightGradient };
 
 /// One of the two dimensions of the field. Output y reads, for each kernel element k, the place

@@ -39,7 +39,7 @@ class Arena {
   Bytes high_water_;
 };
 
-/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, with all elements in one piece.
+/// The bytes of this machine that hold a tensor for kernels, host and peers: its image, with all elements in one piece.
 /// Where the tensor lies on the device is its Placement, which DeviceMemory handles.
 ///
 /// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just planned: tensors that

@@ -108,7 +108,7 @@ class Engine final : private Machine {
   /// Sets who watches the steps from now on, or null. Must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
-  /// What a variable is between two functions: its own bytes, or those of where it resides.
+  /// The value of a variable between two functions: its own bytes, or those of the tensor in which it resides.
   struct Resident {
     std::span<const std::byte> bytes;
     bool is_shard = false;  ///< They are this replica's part, filled up with zeros.

@@ -25,7 +25,7 @@ class ValueJudge {
              const Moment& moment)
       : program_(program), types_(types), images_(images), moment_(moment) {}
 
-  /// What an operator finds in the input that it overwrites, which is gone once it has run.
+  /// Findings about the input that an operator overwrites, taken before it runs.
   struct Overwritten {
     std::optional<std::uint32_t> tensor;  ///< Nothing: it overwrites none.
     bool has_extreme = false;

@@ -24,8 +24,8 @@ enum class BlockKind : std::uint8_t {
 /// "convolution", "dense layer", "embeddings" ...
 std::string_view name_of(BlockKind kind);
 
-/// What an operation's output is counted as: that of the block whose product, normalisation or look-up it is, otherwise
-/// kOther.
+/// The block to which an operation's output is counted: that of the block whose product, normalisation or look-up it
+/// is, otherwise kOther.
 BlockKind kind_of(const Operation& operation);
 
 /// One convolution, dense layer and so on, with the parameters that it was the first to use.

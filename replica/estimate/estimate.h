@@ -65,7 +65,7 @@ struct Estimate {
   /// Settings of the job that save memory and are not counted, as in "memory.weights".
   std::vector<std::string> not_counted = {};
 
-  /// What the job needs if it does what it is configured for.
+  /// The needs of the job in its configured mode.
   [[nodiscard]] const Needs& needs() const { return training ? *training : inference; }
 };
 
@@ -75,10 +75,9 @@ inline constexpr std::int64_t kTensorsPercent = 75;
 /// The fewest IPUs whose memory holds such tensors, spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// What the whole model needs on one IPU, whatever the job's stages and replicas are; what of the job's settings would
-/// save some of that is listed, not counted. `activations`
-/// are the outputs of all operations that compute; those that only move elements, and statistics of normalisations, are
-/// left out.
+/// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; what of the job's
+/// settings would save some of that is listed, not counted. `activations` are the outputs of all operations that
+/// compute; those that only move elements, and statistics of normalisations, are left out.
 ///
 /// Deterministic. Errors: those of the compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);

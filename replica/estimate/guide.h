@@ -34,7 +34,7 @@ constexpr std::int64_t embeddings(std::int64_t N, std::int64_t h) {
   return N * h;
 }
 
-/// What the formulas of sections 3.4.2 to 3.4.5 take.
+/// Inputs of the formulas of sections 3.4.2 to 3.4.5.
 struct Counts {
   std::int64_t weights = 0;
   std::int64_t biases = 0;

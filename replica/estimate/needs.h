@@ -6,7 +6,7 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"
 
-/// What a job's tensors take on one IPU that holds the whole model, by their true types: the job as the compiler's pass
+/// Memory of a job's tensors on one IPU that holds the whole model, by their true types: the job as the compiler's pass
 /// "precision" leaves it, before anything is planned. Code, exchange buffers, temporaries of operators and gaps are
 /// left out.
 namespace poprun {

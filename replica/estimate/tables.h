@@ -21,7 +21,7 @@ struct Shares {
   [[nodiscard]] Bytes total() const { return vertex + control + exchange + data; }
 };
 
-/// What the compiler says that a job needs.
+/// The needs of a job according to the compiler.
 struct CompiledNeed {
   std::int64_t ipus = 0;
   Bytes peaks;         ///< All IPUs' added up.

@@ -21,7 +21,7 @@
 /// host streams, exchanges between IPUs and replicas, initialisation of variables, calls.
 namespace poprun {
 
-/// What a tensor is for, in reports. Does not determine its life: liveness does.
+/// The purpose of a tensor, for reports. Its live range does not depend on it.
 enum class Role : std::uint8_t {
   kActivation,
   kParameter,
@@ -68,7 +68,7 @@ struct Tensor {
   [[nodiscard]] bool is_remote() const { return memory == Memory::kStreaming; }
 };
 
-/// Which way an operation of a micro-batch belongs to.
+/// The direction to which an operation of a micro-batch belongs.
 enum class Direction : std::uint8_t {
   kForward,
   kRecomputed,  ///< A clone of a forward operation, on the way back.
@@ -110,7 +110,7 @@ struct Region {
   std::vector<Operation> operations;
 };
 
-/// What the host can ask a replica to run, or other functions call.
+/// A function that the host can run on a replica, or that other functions call.
 struct Function {
   std::string name;
   std::vector<Region> regions;
@@ -136,7 +136,7 @@ struct Call {
   static std::optional<Call> from(const Operation& operation);
 };
 
-/// What the names of functions that equal runs of operations share begin with.
+/// Prefix of the names of outlined functions.
 inline constexpr std::string_view kOutlinedPrefix = "outlined.";
 
 /// A region of a function. Stays valid, since functions and regions are only ever appended.

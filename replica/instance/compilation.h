@@ -28,7 +28,7 @@ class Compilation {
   /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs all the same.
   Result<Program> job();
 
-  /// What `poprun-emu check` compares, and the Program of each, whether it fits or not.
+  /// The variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
   Result<CheckedVariants> variants();
   Result<Program> variant(const Variant& variant);
 

@@ -13,7 +13,7 @@
 /// in memory that is too small does the same to Open MPI.
 namespace poprun {
 
-/// What a replica touches of its arenas at least.
+/// The least memory that a replica touches of its arenas.
 Bytes memory_touched(const Program& program);
 
 /// Errors

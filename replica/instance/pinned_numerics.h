@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-/// What results depend on beside the job and the instruction set, made the same in every replica whatever the
+/// Pins what results depend on besides the job and the instruction set, in every replica, whatever the
 /// environment says.
 namespace poprun {
 

@@ -3,7 +3,7 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// What an instance does with the process and the host that Open MPI started it on.
+/// An instance's dealings with its process and the host on which Open MPI started it.
 namespace poprun {
 
 /// Removes what dead jobs left on this host. Only the first process of a host does, as the launcher does on its own.

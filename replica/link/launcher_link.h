@@ -39,7 +39,7 @@ struct InstanceEnvironment {
   std::optional<TlsIdentity> identity{};
 };
 
-/// What the kernel calls this host.
+/// Returns the kernel's name of this host.
 std::string machine_name();
 
 /// An ONNX model as its file has it.

@@ -15,8 +15,8 @@
 
 namespace poprun {
 
-/// What each replica of this instance does now: one writer a replica, one reader (the heartbeat). Thread-safe. Writing
-/// costs an uncontended lock and the copy of a few bytes.
+/// The current activity of each replica of this instance: one writer per replica, one reader (the heartbeat).
+/// Thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
 class ProgressBoard {
  public:
   ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
@@ -38,7 +38,7 @@ class ProgressBoard {
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
 
-  /// What one of them does now.
+  /// The current activity of one of them.
   [[nodiscard]] proto::ReplicaProgress progress(ReplicaId replica) const;
 
  private:
@@ -86,7 +86,7 @@ class DrainGate {
   /// counts with.
   [[nodiscard]] bool stops(std::uint32_t local) const;
 
-  /// What the launcher asks for.
+  /// The launcher's latest directive.
   void take(const proto::Directive& directive);
 
   [[nodiscard]] bool holds() const;

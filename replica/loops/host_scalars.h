@@ -33,7 +33,7 @@ class LearningRate {
   /// decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
-  /// Of the step after `step` completed ones.
+  /// Returns the value for the step after `step` completed ones.
   [[nodiscard]] double at(std::uint64_t step) const;
 
  private:

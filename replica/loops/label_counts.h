@@ -32,7 +32,7 @@ class LabelCounts {
   /// By tensor, in the step so far.
   [[nodiscard]] const std::vector<std::uint64_t>& sums() const { return sums_; }
 
-  /// Of the pieces since the beginning, those with the fewest and the most labels.
+  /// The fewest and the most labels of a piece since the beginning.
   struct Range {
     std::uint32_t fewest = 0;
     std::uint32_t most = 0;

@@ -19,7 +19,7 @@
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"
 
-/// What the loops of this room are given and give, and how each of them begins.
+/// Inputs and results of the loops in this room, and how each of them begins.
 namespace poprun {
 
 /// This replica's stream kTrain or kTest, from batch `first` on.
@@ -38,7 +38,7 @@ class StepWatcher {
   virtual void end(const StepReport& report, Engine& engine) = 0;
 };
 
-/// What a loop needs beside its Program. All that is referred to must outlive the loop.
+/// Everything that a loop needs besides its Program. All references must outlive the loop.
 struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
@@ -54,7 +54,7 @@ struct LoopPorts {
   CheckpointSource* state = nullptr;                  ///< On the first replica of a job that goes on from one.
 };
 
-/// What one replica did and took.
+/// The work of one replica, and the time that it took.
 struct LoopResult {
   std::uint64_t steps = 0;          ///< Training steps.
   bool drained = false;             ///< Stopped before its end, as it was asked to.

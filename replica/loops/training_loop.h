@@ -45,7 +45,7 @@ struct TrainingOptions {
 ///
 /// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or batch of an evaluation,
 /// and save the weights of the last step that all have completed: what a step or an evaluation did by then is dropped.
-/// That state is also the last checkpoint, where any are taken; the others lie between steps, after the evaluation that
+/// This state is also the last checkpoint, if any are taken; the others lie between steps, after the evaluation that
 /// is due there.
 class TrainingLoop final : private HostIo {
  public:

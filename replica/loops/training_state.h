@@ -53,7 +53,7 @@ class TrainingState {
   /// Whether this replica has a part in each checkpoint.
   [[nodiscard]] bool has_part() const { return self_ < parts_; }
 
-  /// What a checkpoint takes of this replica, without `host`. Requires: `has_part`.
+  /// This replica's part of a checkpoint, without `host`. Requires: `has_part`.
   [[nodiscard]] proto::StatePart part() const;
   /// Bytes of its slices.
   [[nodiscard]] std::size_t bytes() const;
@@ -73,7 +73,7 @@ class TrainingState {
     std::size_t bytes = 0;
     std::size_t shard_bytes = 0;  ///< 0: every replica has all of it.
   };
-  /// What of a variable is this replica's to store.
+  /// The slice of a variable that this replica stores.
   struct Slice {
     std::size_t variable = 0;
     std::size_t offset = 0;

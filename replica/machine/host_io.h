@@ -18,7 +18,7 @@ struct HostTensor {
   std::span<std::byte> bytes;
 };
 
-/// What a stream operation asks of the host.
+/// The host's side of stream operations.
 struct StreamPart {
   std::uint64_t micro_batch = 0;  ///< Index since the host began to run the function.
   std::span<const HostTensor> tensors;

@@ -14,9 +14,9 @@
 #include "replica/machine/host_io.h"
 #include "replica/ports/communicator.h"
 
-/// What a replica does besides computing: streams to and from the host, exchanges between replicas, initialisation of
-/// variables. Each file of this folder is one machine operation with all its faces. To add one, add a file, its value
-/// in operations.h and its message in proto/program.proto.
+/// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
+/// initialisation of variables. Each file of this folder is one machine operation with all its faces. To add one, add a
+/// file, its value in operations.h and its message in proto/program.proto.
 ///
 /// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an operation of a graph
 /// (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
@@ -49,8 +49,8 @@ class Machine {
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
 
-  /// That of the replica's group, where groups are `size` consecutive replicas; 0: of all. All replicas ask for the
-  /// same ones in the same order. Errors: those of Communicator::group.
+  /// The communicator of the replica's group; groups are `size` consecutive replicas; 0 means all. All replicas ask for
+  /// the same ones in the same order. Errors: those of Communicator::group.
   virtual Result<Communicator*> group(std::size_t size) = 0;
 
   [[nodiscard]] virtual HostIo& host() = 0;
@@ -70,7 +70,7 @@ class Machine {
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
-/// What the wall time of a machine operation counts as.
+/// The activity to which the wall time of a machine operation is added.
 enum class Spends : std::uint8_t {
   kWaitingForReplicas,
   kWaitingForHost,
@@ -88,7 +88,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// What the replica is doing meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty if it waits for nobody.
+  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if it waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 

@@ -7,8 +7,8 @@
 #include "replica/base/units.h"
 #include "replica/graph/graph.h"
 
-/// What an IPU's I/O tiles can do in place of its other tiles: host streams, and copies, stashes and restores to or
-/// from Streaming Memory.
+/// Transfers that an IPU's I/O tiles can make in place of its other tiles: host streams, and copies, stashes and
+/// restores to or from Streaming Memory.
 namespace poprun {
 
 struct OffChipTransfer {
@@ -22,8 +22,8 @@ struct OffChipTransfer {
   [[nodiscard]] Bytes most() const;
 };
 
-/// What an operation transfers. A copy that loads and stores, or copies between IPUs as well, is none of I/O tiles; the
-/// compiler makes no such copies.
+/// The transfer of an operation. A copy that loads and stores, or copies between IPUs as well, is none of I/O tiles;
+/// the compiler makes no such copies.
 OffChipTransfer off_chip_transfer(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

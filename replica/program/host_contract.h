@@ -12,9 +12,9 @@
 
 #include "replica/base/error.h"
 
-/// What a job's Program and its host agree on: the functions that the host runs, the streams that it serves, and the
-/// records that pass through a step's streams. The compiler builds them and replica/loops plays the host, both with the
-/// names of this file and fields in its order; compiler/compile.h says what each function does.
+/// The contract between a job's Program and its host: the functions that the host runs, the streams that it serves, and
+/// the records that pass through a step's streams. The compiler builds them and replica/loops plays the host, both with
+/// the names of this file and fields in its order; compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -49,7 +49,7 @@ struct NamedBytes {
 /// Whether a dataset's tensor of this name is labels. (hostio/streams pads it with none.)
 bool is_labels(std::string_view name);
 
-/// What the host sends before a training step. Each field is a tensor f32[].
+/// Values that the host sends before a training step. Each field is a tensor f32[].
 struct StepControl {
   static constexpr const char* kLearningRate = "learning-rate";
   static constexpr const char* kUpdate = "step";
@@ -95,7 +95,7 @@ struct Metrics {
   [[nodiscard]] double accuracy() const;
 };
 
-/// What the Program sends after a training step, equal on all replicas.
+/// Values that the Program sends after a training step, equal on all replicas.
 struct StepOutcome {
   static constexpr const char* kMetrics = "train.metrics";
   static constexpr const char* kGradientFactor = "gradient-factor";
@@ -107,7 +107,7 @@ struct StepOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// What the Program sends after an evaluation, equal on all replicas.
+/// Values that the Program sends after an evaluation, equal on all replicas.
 struct EvaluationOutcome {
   static constexpr const char* kMetrics = "evaluate/metrics";
 

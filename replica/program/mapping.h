@@ -8,7 +8,7 @@
 #include "proto/program.pb.h"
 #include "replica/base/units.h"
 
-/// Which tile of an IPU holds which part of a tensor.
+/// The tiles of an IPU that hold the parts of a tensor.
 namespace poprun {
 
 /// A dimension of a tensor, cut into parts.

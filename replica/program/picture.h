@@ -14,9 +14,9 @@ struct PictureFrame {
   bool all_ipus = true;  ///< Else only those of `listed_rows`, where they are many.
 };
 
-/// What each IPU does in one call of a function that runs the stages of a pipeline: a row for each IPU, a column for
-/// each cycle. A is a forward part, G a backward part, R the recomputation before it, each with the number of its
-/// micro-batch, from 1; U is the update, in the cycle after the last part that it waits for. For 2 IPUs and 3
+/// Draws the work of each IPU in one call of a function that runs the stages of a pipeline: a row for each IPU, a
+/// column for each cycle. A is a forward part, G a backward part, R the recomputation before it, each with the number
+/// of its micro-batch, from 1; U is the update, in the cycle after the last part that it waits for. For 2 IPUs and 3
 /// micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U

@@ -17,7 +17,7 @@ using Program = proto::Program;
 /// each.
 std::size_t memory_count(const Program& program);
 
-/// Which of them a tensor lies in. Requires: it is on an IPU of the replica.
+/// Returns the number of the memory that holds a tensor. Requires: it is on an IPU of the replica.
 std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 
 bool is_remote(const proto::Tensor& tensor);
@@ -36,11 +36,11 @@ Bytes images_capacity(const proto::IpuMemory& memory);
 /// is executed nevertheless.
 Bytes tile_capacity(const proto::IpuMemory& memory);
 
-/// What one replica touches of this machine's memory for an IPU: its images, its Streaming Memory, and its tiles where
-/// they are executed on, which are written whole.
+/// Bytes of this machine's memory that one replica touches for an IPU: its images, its Streaming Memory, and its tiles
+/// where they are executed on, which are written whole.
 Bytes bytes_touched(const proto::IpuMemory& memory);
 
-/// What the memory would have to be for the fullest tile to fit, if all tiles grew alike.
+/// Memory that the IPU would need for its fullest tile to fit, if all tiles grew equally.
 Bytes needed(const proto::IpuMemory& memory);
 
 /// Whether the memory is at least that, and Streaming Memory has room for all that lies there.

@@ -26,10 +26,10 @@
 /// go on beside them.
 namespace poprun {
 
-/// Which part of an IPU is busy during a stretch: its tiles but for I/O tiles, its links, or those.
+/// The part of an IPU that is busy during a stretch: its tiles except I/O tiles, its links, or its I/O tiles.
 enum class Lane : std::uint8_t { kTiles, kLinks, kIo };
 
-/// What that part does.
+/// The activity of that part.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
 /// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal time are one stretch.
@@ -48,7 +48,7 @@ struct Stretch {
 
 using StretchVisitor = std::function<void(const Stretch&)>;
 
-/// What one call of a function takes.
+/// The device time of one call of a function.
 struct CallTime {
   Cycles length;                  ///< Until the last IPU has finished, with its I/O tiles.
   std::vector<proto::Cost> busy;  ///< By IPU: all that it does, but for waiting for other IPUs.

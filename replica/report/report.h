@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// Whose liveness is asked for.
+/// Selects the tile whose liveness is reported.
 struct ProfiledTile {
   std::optional<std::uint32_t> ipu = {};  ///< Nothing: of each.
   std::uint32_t tile = 0;
@@ -23,8 +23,8 @@ struct ReportOptions {
   std::vector<ProfiledTile> tiles = {};      ///< Besides the fullest one of each IPU.
 };
 
-/// What a Program needs, for people and for tools: see proto/report.proto. IPUs without a layout of their tiles are
-/// left out, with their variables. `device`: the Program's.
+/// Reports the memory and time of a Program, for people and tools: see proto/report.proto. IPUs without a layout of
+/// their tiles are left out, with their variables. `device`: the Program's.
 ///
 /// Requires: the device has the tiles. Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});

@@ -9,7 +9,7 @@
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
-/// What lies on an IPU's tiles, and when. Everything here reads the `layout` of an IpuMemory.
+/// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory.
 ///
 ///   A claim is always live if it lives at all steps, from 0 to the last step of any claim. What a
 ///   plan leaves unused between claims, a tile's peak minus its live bytes, is nobody's; room that
@@ -21,7 +21,7 @@ inline Bytes to_bytes(std::uint64_t count) {
   return Bytes{static_cast<std::int64_t>(count)};
 }
 
-/// What a claim has on a tile, or on all tiles of an IPU.
+/// The bytes of a claim on a tile, or on all tiles of an IPU.
 struct HeldBytes {
   int claim = 0;              ///< Index into the layout's claims.
   std::string_view category;  ///< As long as the IpuMemory lives.
@@ -29,8 +29,8 @@ struct HeldBytes {
   Bytes bytes;  ///< > 0.
 };
 
-/// What a tile of an IPU holds at a step, largest first, equal ones in the order of claims. Requires: the layout has
-/// the tile.
+/// Returns the claims on a tile of an IPU at a step, largest first, equal ones in the order of claims. Requires: the
+/// layout has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
 /// The same of all tiles together.
@@ -60,11 +60,11 @@ const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint3
 /// tensor's.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// What a claim is for: of tensors what the main one is, or is a copy of, "weights" or "activations", unless it waits
-/// in a stash; otherwise the claim's category. Lives as long as the Program.
+/// The purpose of a claim. For tensors, that of the main one, or of what it is a copy of, such as "weights", unless it
+/// waits in a stash; otherwise the claim's category. Lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
-/// What tensors are, in the order of reports.
+/// The kinds of tensors, in the order of reports.
 const std::vector<std::string>& kinds_of_tensors();
 
 /// A step with the function that contains it, perhaps in a repeat.
@@ -76,7 +76,7 @@ struct PlacedStep {
 /// The step with that number; nothing where the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
-/// What a step does: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or
+/// Describes a step: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or
 /// "Repeat(count: 4)".
 std::string operation_text(const proto::Step& step);
 

@@ -47,7 +47,7 @@ struct ChangedJob {
 struct Remedy {
   using Setting = std::function<void(ChangedJob&)>;
 
-  /// Those that the job does not have yet, mildest first. Empty: the remedy does not apply to it.
+  /// Settings that the job does not have yet, mildest first. Empty if the remedy does not apply to it.
   std::vector<Setting> settings;
 
   /// Each setting needs less memory than the one before, so that not all have to be tried.

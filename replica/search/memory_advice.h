@@ -21,7 +21,7 @@ struct AdviceOptions {
   std::function<void()> before_compilation = {};
 };
 
-/// What would make a job fit whose Program does not: the remedies of remedies.h, each found by compiling the job with
+/// Finds what makes a job fit whose Program does not: the remedies of remedies.h, each found by compiling the job with
 /// it, with the bytes of the fullest tile and the device time of a step that such a job has. Those that fit come first,
 /// by the device time of a sample; then those that do not, by what they lack. Where none fits alone, above them are a
 /// few that fit together, each as mild as possible, with the least device time of what was tried; where nothing fits,

@@ -4,7 +4,7 @@
 
 #include "replica/search/changed_job.h"
 
-/// What a job can change so that it needs less memory.
+/// Changes of a job that reduce its memory.
 namespace poprun {
 
 /// The remedies for a job, cheapest first by the device time of a sample and by what it costs to try them: those that

@@ -19,7 +19,7 @@ namespace poprun {
 /// Remedies by their places in the table, each with the place of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
 
-/// What a job needs, with some remedies or none.
+/// Memory and device time of a job with some remedies, or none.
 struct Trial {
   std::string options;
   std::uint64_t tile;  ///< Bytes of the fullest tile.
@@ -64,7 +64,7 @@ class Trials {
     return best == nullptr ? std::nullopt : std::optional(best->first);
   }
 
-  /// What needs the least memory of all that were tried and are accepted, with as few remedies as can be.
+  /// Returns the accepted trial that needs the least memory, with as few remedies as possible.
   template <typename Accept>
   [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
     return first(
@@ -74,7 +74,7 @@ class Trials {
         [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
   }
 
-  /// What takes the least device time of all that were tried and fit, with at most as many remedies as `like`, which
+  /// Returns the fitting trial that takes the least device time, with at most as many remedies as `like`, which
   /// fits.
   [[nodiscard]] Remedies fastest(const Remedies& like) const {
     return *first(

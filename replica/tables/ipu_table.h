@@ -47,7 +47,7 @@ std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint
 /// `1.709 ms busy, 0.716 ms idle`: in the unit that suits their sum, so that they compare.
 std::string time_text(double busy_seconds, double idle_seconds);
 
-/// What the host does in a step.
+/// The host's share of a step.
 struct HostPart {
   double bytes_to_device = 0;
   double bytes_from_device = 0;
@@ -59,7 +59,7 @@ struct HostPart {
 /// `12.3 KiB in, 12 B out, 3.8 us of the step; 1 call, 1.85 ms besides (fitted)`.
 std::string host_text(const HostPart& host);
 
-/// What I/O tiles do in a step: `5.010 ms, 3.200 ms of it beside the other tiles' work`.
+/// The work of I/O tiles in a step: `5.010 ms, 3.200 ms of it beside the other tiles' work`.
 std::string io_text(double seconds, double waited_seconds);
 
 }  // namespace poprun

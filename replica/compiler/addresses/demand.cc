@@ -141,7 +141,7 @@ class Demand {
     }
   }
 
-  /// The input is regrouped in any case, which is what reproduces seed 003's cells.
+  /// The input is regrouped in any case, which is what reproduces Graphcore's cells.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());

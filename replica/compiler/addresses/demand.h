@@ -50,7 +50,7 @@ struct LaidOut {
 ///                      every kMessage begun. I/O tiles have kControlCode a transfer, and what they
 ///                      receive
 ///
-/// Sizes that Poplar does not publish are round numbers with which seed 003's example has the
+/// Sizes that Poplar does not publish are round numbers with which the example of Graphcore's note has the
 /// 250 MB always live that its report shows: see planner/README.md.
 TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
 
@@ -64,7 +64,8 @@ constexpr std::int64_t code_to_receive(std::int64_t bytes) {
   return 4 * ((bytes + kMessage.count() - 1) / kMessage.count());
 }
 
-/// What placement constraints of a product's operands leave unused (seed 003, figure 2.7).
+/// Bytes that placement constraints of a product's operands leave unused (Graphcore, Memory and Performance
+/// Optimisation on the IPU, figure 2.7).
 inline constexpr Bytes kGap{32768};
 
 }  // namespace poprun

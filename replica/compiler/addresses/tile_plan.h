@@ -9,11 +9,11 @@
 #include "replica/base/units.h"
 #include "replica/compiler/lives/liveness.h"
 
-/// What one IPU's tiles hold, and when.
+/// The contents of one IPU's tiles over time.
 /// Where every byte of every tile of an IPU lies.
 namespace poprun {
 
-/// What bytes of a tile are for, in reports.
+/// The purpose of bytes of a tile, for reports.
 enum class Category : std::uint8_t {
   kVariable,      ///< A tensor's.
   kStash,         ///< A tensor's that waits for the way back.
@@ -36,7 +36,7 @@ std::string_view to_text(Category category);
 /// Bytes by tile, in multiples of kTileAlignment.
 using TileRow = std::vector<std::uint32_t>;
 
-/// Every address on a tile is a multiple of this: a tile loads 64 bits at once (ipu.md 1.2) [D].
+/// Every address on a tile is a multiple of this: a tile loads 64 bits at once (poplibs, lib/poplin/ConvPlan.cpp) [D].
 inline constexpr Bytes kTileAlignment{8};
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
@@ -93,7 +93,7 @@ struct TilePlan {
   [[nodiscard]] Bytes total_peak() const;
 };
 
-/// What is live on all tiles of an IPU together.
+/// Live bytes on all tiles of an IPU together.
 struct LiveBytes {
   Bytes most;                    ///< At one step.
   std::uint32_t worst_step = 0;  ///< The first step at which they are.

@@ -6,7 +6,7 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 
-/// What the passes "serialisation", "slices" and "accumulation" agree on.
+/// Shared by the passes "serialisation", "slices" and "accumulation".
 namespace poprun {
 
 /// The attribute of operations that are to be cut, a number of slices > 1, from the pass "serialisation" to the pass

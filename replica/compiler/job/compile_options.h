@@ -23,7 +23,7 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
-/// What a gradient accumulator holds at the end of a step.
+/// The content of a gradient accumulator at the end of a step.
 enum class AccumulationKind : std::uint8_t {
   kSum,          ///< The sum over the micro-batches, with which the optimiser works.
   kMean,         ///< The sum; the update divides it by their number.
@@ -176,7 +176,7 @@ struct CompileOptions {
   /// tests want it.
   bool leaves_out_unproven = false;
 
-  /// What the model's file calls its tensors: names to which all others give way.
+  /// The model file's names of its tensors, to which all other names give way.
   std::set<std::string> given_names = {};
 };
 

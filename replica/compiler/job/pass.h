@@ -31,7 +31,7 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update from 1, from the host; skipped steps do not count.
-  /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them is not finite,
+  /// The factor of the loss, from the host. Gradients are divided by it; where one of them is not finite,
   /// nothing is updated.
   std::optional<TensorId> loss_scale = {};
   /// By the dataset's tensor of labels: how many of them a mean micro-batch has, from the host.
@@ -39,7 +39,7 @@ struct StepScalars {
   std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
 };
 
-/// What a layer asks of the IPU that it is on.
+/// The load of a layer on its IPU.
 struct LayerWeight {
   Cycles cycles;           ///< One micro-batch: forward, and in training backward.
   Bytes bytes;             ///< Parameters with their gradients and optimiser state.
@@ -109,7 +109,7 @@ struct Job {
   std::vector<std::string> locations = {};
 };
 
-/// What the names of evaluation's tensors begin with.
+/// Prefix of the names of evaluation's tensors.
 inline constexpr std::string_view kEvaluationPrefix = "evaluate/";
 
 /// Tensors of these roles, sorted by name.
@@ -154,7 +154,7 @@ inline bool in_training(const CompileOptions& options) {
 /// options let them be elsewhere, or in parts.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
-/// Which operations of a region write a tensor. Valid as long as the region stays as it is.
+/// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.
 class Writers {
  public:
   Writers(const Graph& graph, Place place);

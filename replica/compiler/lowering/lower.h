@@ -13,7 +13,7 @@
 
 namespace poprun {
 
-/// What the tensors at home on one IPU claim of one of its memories, in tensor order; unused tensors claim nothing.
+/// Claims of the tensors of one IPU on one of its memories, in tensor order; unused tensors claim nothing.
 /// `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in their blocks.
 struct MemoryClaims {
   std::vector<Claim> claims;
@@ -35,7 +35,7 @@ struct IpuPlan {
 
 /// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an operation, with its
 /// device time and the tensors that die there. A view takes no time unless it lies on other tiles than its operand.
-/// What dies in bytes that another tensor needs is not released. Step numbers are liveness'.
+/// A tensor whose bytes another one takes over is not released. Step numbers are liveness'.
 /// `parts`: by function, as Job's.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
               const StageParts& parts);

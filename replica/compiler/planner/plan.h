@@ -38,9 +38,9 @@ struct StepIndex {
   std::int64_t output = 0;
 };
 
-/// What a part covers of the viewed product in a step, without padding of channels. The part multiplies each input of
-/// its range with each weight of its range, as far as they meet; ranges of different (part, step) never share a product
-/// of the same indices, and none is left out.
+/// The range of the viewed product that a part covers in a step, without padding of channels. The part multiplies each
+/// input of its range with each weight of its range, as far as they meet; ranges of different (part, step) never share
+/// a product of the same indices, and none is left out.
 struct PartRanges {
   Range groups;
   Range inputs;       ///< Channels of a group.
@@ -63,7 +63,7 @@ struct Plan {
   [[nodiscard]] Cycles cycles() const { return cost.cycles.total(); }
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
-  /// What runs besides the product itself if it is computed in steps, as cost.h counts their cycles: rearranging the
+  /// Work besides the product itself if it is computed in steps, as plan_cost.h counts its cycles: rearranging the
   /// weights and slicing them; for steps of inputs slicing these and adding to the sums so far, for steps of outputs
   /// putting the result into the whole.
   [[nodiscard]] std::int64_t parts_of_loop() const {
@@ -74,7 +74,7 @@ struct Plan {
   [[nodiscard]] std::int64_t peak_permille(const Target& target) const;
 
   /// The tile of a part: mixed-radix, the group outermost and the output channels innermost
-  /// (ipu.md 2.3). 0 .. splits.tiles() - 1, each once.
+  /// (poplibs, lib/poplin/ConvPlan.cpp). 0 .. splits.tiles() - 1, each once.
   [[nodiscard]] std::int64_t tile_of(const PartIndex& part) const;
 
   /// The part of a tile. Requires tile < splits.tiles().

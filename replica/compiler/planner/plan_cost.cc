@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-/// What computing in steps costs besides the steps (ipu.md 2.5).
-/// Adding up partial sums in one to three stages (ipu.md 2.5).
+/// What computing in steps costs besides the steps (poplibs, lib/poplin/ConvPlan.cpp).
+/// Adding up partial sums in one to three stages (poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun::planner {
 namespace {
 
@@ -138,7 +138,7 @@ Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
   return {cycles_of(viewed, vertex, target, load), bytes_of(vertex, target, load)};
 }
 
-/// 5/4 of the time to load the bytes, and their exchange (ipu.md 2.5).
+/// 5/4 of the time to load the bytes, and their exchange (poplibs, lib/poplin/ConvPlan.cpp).
 Cycles copy_cycles(const Target& target, Bytes bytes) {
   return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} + exchange_cycles(target, bytes, false);
 }

@@ -10,12 +10,12 @@
 #include "replica/compiler/planner/vertex.h"
 #include "replica/compiler/planner/view.h"
 
-/// What a plan costs on the busiest tile (ipu.md 2.5 and 2.7).
+/// The cost of a plan on the busiest tile (after poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun::planner {
 
-/// What the busiest tile of a plan holds and computes in one serial step (ipu.md 2.4): the facts that costs are made
-/// of. Costs never fall if a number grows, so the smallest numbers that a set of plans has give a lower bound of their
-/// costs.
+/// Memory and work of a plan's busiest tile in one serial step (after poplibs, lib/poplin/ConvPlan.cpp): the facts that
+/// costs are made of. Costs never fall if a number grows, so the smallest numbers that a set of plans has give a lower
+/// bound of their costs.
 struct Load {
   TilePart part;
   std::int64_t input_elements = 0;   ///< That the part reads.
@@ -33,8 +33,8 @@ struct Load {
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// What a tile rearranges before the first step, where all tiles of the device share the work: operands that the view
-  /// copies, and with serial steps the weights.
+  /// Bytes that a tile rearranges before the first step, if all tiles of the device share the work: operands that the
+  /// view copies, and with serial steps the weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;

@@ -14,7 +14,8 @@
 
 namespace poprun::planner {
 
-/// What Poplar's planner says if no plan meets the target, to the letter (seed 003, section 2.1).
+/// The warning of Poplar's planner if no plan meets the target, to the letter (Graphcore, Memory and Performance
+/// Optimisation on the IPU, section 2.1).
 inline constexpr std::string_view kMemoryTargetWarning =
     "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. Optimising for "
     "minimum memory.";
@@ -34,7 +35,7 @@ class Planner {
 
   /// The fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of a tile. If there
   /// is none, the plan with the fewest temporary bytes, and target_met is false. Share 0 asks for the fewest bytes, so
-  /// it is always met (ipu.md 2.2).
+  /// it is always met (poplibs, lib/poplin/ConvPlan.cpp).
   ///
   /// Only of plans that suit, where there are any. More memory never gives a slower plan.
   Choice choose(const Product& product, std::int64_t permille, const std::function<bool(const Plan&)>& suits = {});

@@ -13,7 +13,7 @@
 #include "replica/device/product.h"
 #include "replica/graph/attributes.h"
 
-/// What a job asks of its convolutions and matmuls, and which of its settings decides for one.
+/// A job's settings for its convolutions and matmuls, and the rule which of them applies to one.
 ///
 ///   available-memory-proportion = 0.6 ipu1=0.3 stage2.matmuls=0.2
 ///   available-memory-proportion-operators = ^layer4=0.1
@@ -55,8 +55,8 @@ struct PlannerOptions {
 /// Whether every product has the defaults: then no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// What holds everywhere but for narrower settings: the part of a tile's memory, in thousandths, and the type of
-/// partial sums.
+/// Settings that apply everywhere except where narrower ones do: the part of a tile's memory, in thousandths, and the
+/// type of partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Partials partials_everywhere(const PlannerOptions& options);
 
@@ -68,7 +68,7 @@ struct PlacedProduct {
   std::string name = {};  ///< Its first output's, without what evaluation puts before it.
 };
 
-/// What holds for one product.
+/// The settings of one product.
 struct ProductOptions {
   std::int64_t permille = kDefaultPermille;
   Partials partials = Partials::kFloat;
@@ -85,12 +85,12 @@ class ProductSettings {
 
   [[nodiscard]] ProductOptions of(const PlacedProduct& product) const;
 
-  /// What the job is told of settings that are for none of its products: one line each.
+  /// Notes about settings that apply to none of the job's products, one line each.
   /// Errors: kUsage, names whose pattern matches none, with the nearest one.
   [[nodiscard]] Result<std::vector<std::string>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
   /// One line for each IPU whose products have unequal proportions of memory: equal products with unequal proportions
-  /// cannot share code (seed 003, section 3).
+  /// cannot share code (Graphcore's note on the available memory proportion, section 3).
   [[nodiscard]] std::vector<std::string> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
  private:

@@ -8,11 +8,10 @@
 #include "replica/base/error.h"
 #include "replica/device/product.h"
 
-/// Accumulating Matrix Product (ipu.md 2.6). Weights are loaded as blocks of input x output channels; then the
-/// positions of the field stream through.
-/// HMAC: for each output a dot product along a run of input channels (ipu.md 2.6).
-/// SLIC: grouped convolutions in half precision with very few channels in a group, by windows of four kernel columns
-/// (ipu.md 2.3).
+/// Accumulating Matrix Product (poplibs, lib/poplin/ConvPlan.cpp). Weights are loaded as blocks of input x output
+/// channels; then the positions of the field stream through. HMAC: for each output a dot product along a run of input
+/// channels (poplibs, lib/poplin/ConvPlan.cpp). SLIC: grouped convolutions in half precision with very few channels in
+/// a group, by windows of four kernel columns (poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun::planner {
 namespace {
 
@@ -145,7 +144,7 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
 
 /// float32 sums in all columns, float16 in all or in eight. Without groups, a kernel of several rows fills blocks with
 /// fewer input channels, as long as those hold all channels: grouped convolutions pad theirs to a whole block, or they
-/// would be faster than seed 003's table 2.1 shows [I].
+/// would be faster than Graphcore's table 2.1 shows [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {

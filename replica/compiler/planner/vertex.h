@@ -60,7 +60,7 @@ struct Vertex {
 /// `AMP 16x16`: inputs x outputs; `SLIC 4x2x2`: groups first.
 std::string to_text(const Vertex& vertex);
 
-/// What one tile computes in one serial step. Channels and groups are multiples of the vertex's.
+/// The work of one tile in one serial step. Channels and groups are multiples of the vertex's.
 struct TilePart {
   std::int64_t groups = 1;
   std::int64_t batch = 1;

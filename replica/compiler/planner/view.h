@@ -8,7 +8,7 @@
 
 #include "replica/device/product.h"
 
-/// Other products that give the same sums (ipu.md 2.3). The planner may compute any of them.
+/// Other products that give the same sums (poplibs, lib/poplin/ConvPlan.cpp). The planner may compute any of them.
 ///
 ///   swap     Input and weights change places, and so do batch and output channels; the field runs
 ///            backwards. For matmuls, and for gradients of weights, whose kernel is larger than
@@ -24,8 +24,8 @@ namespace poprun::planner {
 /// Into how many parts each dimension of a viewed product is cut. Parallel parts lie on different tiles, serial ones
 /// are computed one after the other by the same tiles.
 ///
-/// Members are in the order of tiles, outermost first (ipu.md 2.3): tiles that differ only in their output channels are
-/// neighbours and read the same inputs. Plans of equal cost are ordered by these numbers.
+/// Members are in the order of tiles, outermost first (poplibs, lib/poplin/ConvPlan.cpp): tiles that differ only in
+/// their output channels are neighbours and read the same inputs. Plans of equal cost are ordered by these numbers.
 struct Splits {
   std::int64_t groups = 1;
   std::int64_t inputs = 1;  ///< Input channels.

@@ -16,8 +16,8 @@ namespace poprun {
 /// Every function of `plain` that no other calls runs as the host would run it, one after the other, and all but "load"
 /// a second time. After each, equal must be: what the host read, stream by stream, in its order and under its names;
 /// and every parameter, buffer, constant and optimiser state, by name. `rewritten` may have more tensors and functions.
-/// What a function finds in them must be what one tensor of `plain` holds, the same both times: with a state of their
-/// own, two runs would say nothing about a third.
+/// The values that a function finds in them must be those of one tensor of `plain`, the same both times: with a state
+/// of their own, two runs would say nothing about a third.
 ///
 /// Requires: `verify_operations` holds for both.
 /// Errors: kBug: the first tensor that differs, and the deepest operation that reads something else than in the plain

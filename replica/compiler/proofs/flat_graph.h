@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// What an operation does to values.
+/// The effect of an operation on values.
 enum class Effect : std::uint8_t {
   kComputes,    ///< Its outputs are new values, of what it is and its inputs.
   kReduces,     ///< Each output is a new value, of the input in its place.
@@ -97,7 +97,7 @@ struct FlatGraph {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const FlatOperation& o) const {
     return {ids.data() + o.inputs + o.input_count, o.output_count};
   }
-  /// What an operation is where a call, one of those of its function, runs it.
+  /// The operation as one call of its function runs it.
   [[nodiscard]] const Number& what(const FlatOperation& o, std::uint32_t call) const {
     return o.salted == kNotSalted ? o.what : salted[o.salted + call];
   }

@@ -8,7 +8,7 @@
 
 namespace poprun {
 
-/// Who holds which bytes of a memory: runs of bytes with the same holders.
+/// Maps the bytes of a memory to their holders, as runs of bytes with the same holders.
 class Holders {
  public:
   void add(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {

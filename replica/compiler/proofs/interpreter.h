@@ -48,26 +48,26 @@ class Interpreter {
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
 
-  /// What a variable is between two functions: where it resides.
+  /// The value of a variable between two functions, in which it may reside in another tensor.
   [[nodiscard]] Value resident(TensorId id) const;
 
-  /// What the last function read of what an earlier one wrote: slots, as they were.
+  /// Slots that the last function read and an earlier one wrote, as they were.
   using Carried = std::vector<std::pair<std::uint32_t, Value>>;
   [[nodiscard]] const Carried& carried() const { return carried_; }
 
-  /// What the host read while the last function ran, by stream.
+  /// Values that the host read while the last function ran, by stream.
   using Streams = std::map<std::string, std::vector<Sent>, std::less<>>;
   [[nodiscard]] const Streams& sent() const { return sent_; }
 
  private:
-  /// What a round did, to compare it with the next.
+  /// Digest of a round, to compare it with the next.
   struct Round {
     std::vector<Value> begin;  ///< The slots before it.
     Number digest;             ///< Of what was made in it, seen from it.
     bool sends_twice = false;  ///< More than one record to one stream.
   };
 
-  /// What an operation makes: a number as seen from `shift`.
+  /// The result of an operation: a number as seen from `shift`.
   struct Term {
     Number number;
     std::int64_t shift = kFixed;
@@ -77,7 +77,7 @@ class Interpreter {
   bool run_round(const FlatRegion& region, const Instant& now);
   bool step(const FlatOperation& operation, const Instant& now);
   bool compute(const FlatOperation& operation, const Instant& now);
-  /// What becomes of results that are no shards, and of the group whose shards were read.
+  /// Form of results that are not shards, and the group whose shards were read.
   struct Parts {
     Form form = Form::kWhole;
     std::uint32_t group = 0;
@@ -86,7 +86,7 @@ class Interpreter {
   bool reshape(const FlatOperation& operation, Form from, Form to, const Instant& now);
   [[nodiscard]] std::string wrong_shards(const FlatOperation& operation, std::uint32_t group) const;
   std::optional<Parts> form_of_parts(const FlatOperation& operation, const Instant& now);
-  /// That of a result: `part` if it is no shard.
+  /// Form of a result: `part` if it is not a shard.
   [[nodiscard]] Form form_of(std::uint32_t tensor, Form part) const {
     return graph_.graph->tensors()[tensor].shard_of ? Form::kShard : part;
   }
@@ -116,7 +116,7 @@ class Interpreter {
   std::uint32_t runs_ = 0;
   std::vector<Value> slots_;
   std::vector<std::uint32_t> stash_slots_;  ///< By entry's slot, less the tensors: its stash.
-  /// What a round does with a stash.
+  /// A round's use of a stash.
   struct StashUse {
     bool used = false;
     bool written = false;

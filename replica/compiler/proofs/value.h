@@ -76,14 +76,14 @@ struct Instant {
 /// The shift of values that depend on no micro-batch.
 inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
 
-/// What a replica has of a value. Its number is the whole's in any form.
+/// The part of a value that a replica has. Its number is that of the full value in any form.
 enum class Form : std::uint8_t {
   kWhole,
   kShard,  ///< Its own elements of it.
   kPart,   ///< What its shard adds to it: of a sum over the elements of shards.
 };
 
-/// What a tensor holds. Two values are equal if number and shift are.
+/// The content of a tensor. Two values are equal if number and shift are.
 ///
 /// A value that depends on micro-batches is numbered relative to the last of them, its shift: the same computation one
 /// micro-batch later has the same number, and a shift one higher.

@@ -26,7 +26,7 @@
 ///   the rest      in one row from tile 0
 namespace poprun {
 
-/// What poputil's linear mapping puts on a tile at least [D].
+/// The fewest bytes that poputil's linear mapping puts on a tile (Poplar and PopLibs API Reference).
 inline constexpr Bytes kLinearBytesMin{128};
 
 /// The mapping of every tensor, by its number. Deterministic.

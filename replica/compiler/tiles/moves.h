@@ -23,7 +23,7 @@ struct TileCounts {
   std::int64_t most = 0;  ///< What the fullest tile holds.
 };
 
-/// What tiles receive of a tensor that does not lie where an operation works.
+/// Bytes that tiles receive of a tensor that does not lie where an operation works.
 struct Received {
   /// The input that is held there while the operation runs; nothing: a result, which is received where it lies.
   std::optional<std::size_t> operand = {};

@@ -23,8 +23,8 @@ struct ProductLayout {
 ///               the rest of each
 ///     output    64 B, times the serial steps
 ///
-/// The grains are what reproduces seed 003's out-of-memory cells, where heavily serialised plans crowd operands on few
-/// tiles (section 1.2); Poplar's are not published.
+/// The grains are what reproduces the out-of-memory cells of Graphcore's table 2.1, where heavily serialised plans
+/// crowd operands on few tiles (section 1.2); Poplar's are not published.
 ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
@@ -34,13 +34,13 @@ inline constexpr Bytes kWeightGrain{128};
 /// thousands of steps a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
-/// Poplar accepts crowding: it is why the smallest proportions run out of memory (seed 003, section 2.1), where no
-/// operand has more than this. Plans with more are for jobs that never fit.
+/// Poplar accepts crowding: it is why the smallest proportions run out of memory (Graphcore's note on the available
+/// memory proportion, section 2.1), where no operand has more than this. Plans with more are for jobs that never fit.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }
 
-/// What one tile holds of a plan in its first serial step, the largest; in bytes, with channels filled up to blocks.
+/// Memory of a plan on one tile in its first serial step, the largest; in bytes, with channels filled up to blocks.
 struct TileOperands {
   std::int64_t input = 0;
   std::int64_t weights = 0;

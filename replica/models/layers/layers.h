@@ -16,7 +16,7 @@ namespace poprun::layers {
 /// is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
-/// What a classifier requires of its images.
+/// Requirements of a classifier on its images.
 struct ImageNeeds {
   bool planes = true;           ///< [N,C,H,W]; false: features [N,F] suffice.
   std::int64_t least_size = 1;  ///< Smallest height and width.

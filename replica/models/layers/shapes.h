@@ -9,7 +9,7 @@
 /// Reductions over axes, made of reduction operators and elementwise ones.
 namespace poprun::layers {
 
-/// Which part of a channel's number is its pixel within a block.
+/// The part of a channel's number that is its pixel within a block.
 enum class DepthOrder : std::uint8_t {
   kBlockFirst,    ///< [block row, block column, depth]: ONNX's DCR, TensorFlow's order.
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.

@@ -12,7 +12,7 @@
 
 /// ONNX values that are known while a model is imported: initialisers, constants, shapes and what is computed from
 /// them.
-/// What is computed while a model is imported: the shape arithmetic around Reshape, Expand and the like. Requires
+/// Computation while a model is imported: the shape arithmetic around Reshape, Expand and the like. Requires
 /// operands and results of at most kMostFolded elements.
 namespace poprun::onnx_import {
 

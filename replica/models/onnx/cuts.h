@@ -17,7 +17,7 @@ struct Piece {
   std::string name;      ///< Unique; without blanks.
 };
 
-/// What an import made of a file's nodes, in order.
+/// The operations that an import created for a file's nodes, in order.
 struct ImportedOperations {
   const Graph& graph;
   std::span<const Operation> operations;

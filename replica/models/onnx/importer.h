@@ -24,7 +24,7 @@
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///
-/// What was learnt becomes parameters under the file's names, so that it trains, see learnt.h; other constants are part
+/// Learnt tensors become parameters under the file's names and are trained, see learnt.h; other constants are part
 /// of the Program's constants. Integers, shapes and what is computed from them are known at import.
 namespace poprun::onnx_import {
 
@@ -50,11 +50,11 @@ class OnnxModel {
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
 
-  /// What the file calls the values that are stored in it or that nodes make, and the names of those that become
+  /// The file's names of the values that are stored in it or that nodes compute, and the names of those that become
   /// constants.
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
-  /// What the names of constants begin with, and no name in the file does.
+  /// Prefix of the names of constants, which no name in the file has.
   [[nodiscard]] const std::string& constants() const { return constants_; }
   [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Of the default domain.
 

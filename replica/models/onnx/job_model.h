@@ -45,7 +45,7 @@ class JobModel {
   /// CompileOptions::given_names.
   [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
 
-  /// What was decided while building, once each.
+  /// Decisions made while building, each once.
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:

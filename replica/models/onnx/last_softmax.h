@@ -27,7 +27,7 @@ LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
 
-/// Which dimension of logits are the classes: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
+/// The dimension of the classes in logits: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
 std::size_t classes_axis(const Shape& logits, const Shape& labels);
 
 /// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels. Where the classes may as well be

@@ -10,7 +10,7 @@
 
 #include "replica/models/onnx/constant.h"
 
-/// Which of a file's real tensors a job trains.
+/// Decides which of a file's real tensors a job trains.
 ///
 /// Exporters store what was learnt as initialisers, and write numbers of the program as Constant nodes. Where a tensor
 /// is used says nothing: a norm without weights of its own gets ones and zeros, and a fixed filter is a convolution's
@@ -55,7 +55,7 @@ class Storage {
   std::optional<std::regex> trained_;
 };
 
-/// What a tensor evidently is that no training made: "a mask", ...; nothing where it may be learnt.
+/// The evident kind of a tensor that no training made, such as "a mask"; nothing if it may be learnt.
 std::optional<std::string> fixed_table(const Constant& constant);
 
 struct Verdict {
@@ -63,7 +63,7 @@ struct Verdict {
   std::string reason = {};  ///< Why not, where it could be taken for a weight.
 };
 
-/// What is trained, or is not, though it looks otherwise.
+/// Names the tensors that are trained, or are not, although they look otherwise.
 struct Surprises {
   std::set<std::string> numbers;                 ///< Single numbers that are trained.
   std::map<std::string, std::string> constants;  ///< Not trained: why, by name.

@@ -14,7 +14,7 @@
 #include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
-/// What a translator of one ONNX operator works with.
+/// The node and the builder that a translator of one ONNX operator works with.
 namespace poprun::onnx_import {
 
 /// A value of the ONNX graph: known at import, or computed on the device, or both.
@@ -125,7 +125,7 @@ class Node {
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
 
-  /// What `compute` makes of x. Where x is of integers, it is given reals, and its result becomes one of integers.
+  /// Applies `compute` to x. If x holds integers, they are converted to reals, and the result back to integers.
   Result<TensorId> on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute);
 
   /// `add`, around which integers become reals and the result becomes an integer.
@@ -136,7 +136,7 @@ class Node {
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
 
-  /// What operations of a layer of ours that makes this node's output may be called.
+  /// Names for the operations of one of our layers that computes this node's output.
   [[nodiscard]] std::string free_name() const { return scope_.free_name(proto_.output(0)); }
 
   /// A tensor of equal reals.

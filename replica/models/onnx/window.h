@@ -6,7 +6,7 @@
 /// checked here; those that only the data tells, as they are used (replica/ops).
 ///
 /// Errors of all: kData, an index is out of range: names it, its place and the range.
-/// What convolutions and poolings have in common: images, and windows that move over them.
+/// The common part of convolutions and poolings: images, and windows that move over them.
 namespace poprun::onnx_import {
 
 /// The node's axis, with all known indices along it in range.

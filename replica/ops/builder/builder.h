@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// Who chooses the names of new tensors.
+/// Chooses the names of new tensors.
 enum class Naming : std::uint8_t {
   kCompiler,  ///< They give way where another tensor has one.
   kModel,     ///< Its author, so that two with one name are a mistake.

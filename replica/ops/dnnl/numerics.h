@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-/// What the bits of a result depend on beside the Program: the libraries that compute it, and what these make of the
-/// processor. Our own kernels are compiled for several instruction sets, too, but give the same bits with each
-/// (simd.h).
+/// Everything besides the Program that the bits of a result depend on: the libraries that compute it, and what they
+/// make of the processor. Our own kernels are compiled for several instruction sets, too, but give the same bits with
+/// each (simd.h).
 namespace poprun {
 
 struct Numerics {
@@ -14,7 +14,7 @@ struct Numerics {
   /// ONEDNN_MAX_CPU_ISA has them. The last one is the one in effect.
   std::vector<std::string> cpu_isas;
   std::string onednn_version;  ///< "2.6.3".
-  /// Of a few thousand values of exp, log, pow and sin: glibc has variants of these with and without fused
+  /// Digest of a few thousand values of exp, log, pow and sin: glibc has variants of these with and without fused
   /// multiply-add, whose last bits differ, as do those of its versions.
   std::uint64_t libm_digest = 0;
 };

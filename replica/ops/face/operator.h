@@ -224,8 +224,8 @@ std::string numerics_library_version();
 /// `{kind}: {what}` as a kUsage error, for shape faces.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// What one use computes in: float16 where all tensors but scalars and statistics are stored so, that is, the first
-/// input and the first output; with the attribute `partials` its sums too.
+/// The type in which one use computes: float16 if all tensors but scalars and statistics are stored so, that is, the
+/// first input and the first output; with the attribute `partials` its sums too.
 Arithmetic arithmetic_of(const Signature& signature);
 
 /// Work of an elementwise operator: every operand is moved once, with `flops` per output element.

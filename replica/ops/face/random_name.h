@@ -6,7 +6,7 @@
 
 namespace poprun {
 
-/// What keys the random numbers of an operation: a name, so that equal operations draw different numbers. Equal runs of
+/// The key of an operation's random numbers: a name, so that equal operations draw different numbers. Equal runs of
 /// operations that share one function have their names from the call:
 ///
 ///   call() function="outlined.0" micro_batch=0 salt0="encoder.7.dropout"

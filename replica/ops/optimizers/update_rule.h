@@ -50,7 +50,7 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// What gradients are multiplied by in this run: `scale`, times the factor if one follows the rule's `own` inputs.
+/// The factor of the gradients in this run: `scale`, times the factor if one follows the rule's `own` inputs.
 /// Nothing: leave everything unchanged.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {

@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// What a run has to do with a tensor that it names.
+/// The use that a run makes of a tensor.
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs name this one, and so does their function.
@@ -20,7 +20,7 @@ struct RunTensor {
   bool stays = false;
 };
 
-/// Who reads a graph's tensors.
+/// Answers which operations read a tensor of the graph.
 class Reads {
  public:
   explicit Reads(const Graph& graph);
@@ -61,9 +61,10 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 ///   m = copy(M) from_entries=[5]      call() function="outlined.1" micro_batch=0 entry=5
 ///
 ///
-/// The function has tensors of its own, each at one address (seed 001, 5.5: inputs and outputs are statically mapped).
-/// What a run reads is copied in, weights and state included; what it changes or others read is copied out. A tensor
-/// that all runs name alike needs no copy, and remote buffers none: the call says at which entry the function begins.
+/// The function has tensors of its own, each at one address (Graphcore's guide to large models, 5.5: inputs and outputs
+/// are statically mapped). Tensors that a run reads are copied in, weights and state included; tensors that it changes,
+/// or that others read, are copied out. A tensor that all runs name alike needs no copy, and remote buffers none: the
+/// call says at which entry the function begins.
 ///
 /// Requires: all are of `find_equal_runs(graph)`.
 void outline(Graph& graph, const std::vector<EqualRuns>& all);

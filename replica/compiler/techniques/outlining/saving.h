@@ -14,10 +14,10 @@
 
 /// A function has copies of what it reads, and the weights of a layer stay where they were, too. Of a long run the
 /// copies may be so large that what the shared code saves is lost again.
-/// What outlining saves and takes, by the rules of tiles/demand.h, before anything has a place.
+/// Savings and costs of outlining, by the rules of addresses/demand.h, before anything has an address.
 namespace poprun {
 
-/// What a graph's tensors take at each step, with the temporaries of products.
+/// Memory of a graph's tensors at each step, with the temporaries of products.
 class StepBytes {
  public:
   StepBytes(const Graph& graph, const Device& device, std::int64_t ipus);
@@ -40,7 +40,7 @@ class StepBytes {
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
                                  const Device& device);
 
-/// What equal runs save and take if they become one function.
+/// Savings and costs of equal runs if they become one function.
 struct Saving {
   std::uint32_t ipu = 0;
   std::int64_t operations = 0;  ///< In one run.
@@ -58,13 +58,13 @@ class Workload {
  public:
   Workload(const Graph& graph, const Device& device, const ReplicaSystem& system);
 
-  /// What an operation takes, by itself.
+  /// The cost of an operation by itself.
   [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
   /// How often a function runs in one call of its root.
   [[nodiscard]] std::int64_t executions(std::size_t function) const { return executions_.at(function); }
 
-  /// What an IPU does in one call of a function that the host runs, each operation by itself.
+  /// The work of an IPU in one call of a function that the host runs, each operation by itself.
   [[nodiscard]] Cycles busy(std::size_t root, std::uint32_t ipu) const;
 
  private:

@@ -14,7 +14,7 @@
 
 namespace poprun {
 
-/// Which IPU each tensor of a job is at home on, while a pipeline is being built, and replicas of variables on other
+/// The home IPU of each tensor of a job while a pipeline is being built, and copies of variables on other
 /// IPUs that read them.
 class Homes {
  public:
@@ -85,7 +85,7 @@ class Parts {
   /// The operations of a part.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// What moves to the next part after a cycle in which this one ran.
+  /// Tensors that move to the next part after a cycle in which this one ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
   /// In phases, what brings a part the tensors of one micro-batch that another IPU holds: for all of them, before its
@@ -95,7 +95,7 @@ class Parts {
  private:
   struct Part {
     std::vector<Operation> operations;
-    /// What follows that many operations.
+    /// Added after that many operations.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
     std::vector<Operation> before;  ///< In phases: restores what `brought` copies,

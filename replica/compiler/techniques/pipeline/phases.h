@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// What a phase, a region that calls parts for every micro-batch, does with some variables. Passes that keep variables
-/// elsewhere bring them once for the whole phase.
+/// A phase's use of some variables; a phase is a region that calls parts for every micro-batch. Passes that keep
+/// variables elsewhere bring them once for the whole phase.
 struct PhaseUse {
   std::set<std::string> functions;  ///< That it calls.
   std::set<TensorId> reads;         ///< Before anything in the phase writes them.
@@ -45,8 +45,8 @@ Place beside(Place place, int distance);
 /// A gradient's constant first value moves to the region before the first phase that uses it. Of the update, an
 /// operation moves to the region after the last phase that matters to it: one that writes what it reads, or names what
 /// it writes. So weights whose update depends on all gradients, such as with a limit for their norm, change at the end.
-/// What changes no variable moves no further than it is needed, and what the host is sent stays. An all-reduce is
-/// divided for that.
+/// Operations that change no variable move no further than needed, and those that send to the host stay. An all-reduce
+/// is divided for that.
 ///
 /// A step that ends early has changed nothing all the same: every micro-batch has been read by the end of the last
 /// forward phase.

@@ -7,7 +7,7 @@
 
 namespace poprun {
 
-/// What the options ask for. Errors: kUsage, no such schedule.
+/// Selects the schedule named in the options. Errors: kUsage if it is unknown.
 Result<Schedule> schedule_of(const PipelineOptions& options);
 
 /// Makes the job's training step and its evaluation pipelines over job.ipu_of_stage:

@@ -14,7 +14,7 @@
 /// Forward operations that run again in the backward pass.
 namespace poprun {
 
-/// What is kept of a stage's activations. Everything else that the backward pass reads is recomputed from it.
+/// The activations of a stage that are kept. Everything else that the backward pass reads is recomputed from it.
 enum class Recomputation : std::uint8_t {
   kNone,      ///< Everything.
   kStandard,  ///< What makes the least work within a memory goal.
@@ -29,7 +29,7 @@ std::string_view name_of(Recomputation mode);
 /// The inverse of `name_of`. Errors: kUsage, lists the names.
 Result<Recomputation> parse_recomputation(std::string_view name);
 
-/// What holds for a job that says nothing: kPipeline where several stages work at the same time, so that activations
+/// The default: kPipeline if several stages work at the same time, so that activations
 /// wait in stashes, otherwise kNone. The launcher, which cannot know the model's stages, shows what it expects by the
 /// same rule (launcher/options/pipeline.cc).
 Recomputation default_recomputation(std::size_t stages, bool is_sequential);
@@ -94,9 +94,9 @@ Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_
 /// rising.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
-/// What must run again so that the backward pass reads no activation of its own stage that is not kept. A clone stands
-/// directly before the first backward operation that needs it, so a segment's recomputed values live only while its
-/// backward operations run; each operation has at most one.
+/// Operations that must run again so that the backward pass reads no activation of its own stage that is not kept. A
+/// clone stands directly before the first backward operation that needs it, so a segment's recomputed values live only
+/// while its backward operations run; each operation has at most one.
 ///
 ///   kept: x            x = ..                x = ..
 ///                      a = relu(x)           a = relu(x)

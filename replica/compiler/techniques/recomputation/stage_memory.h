@@ -17,7 +17,7 @@ struct StageMemory {
   Bytes peak;     ///< Most that is live besides while either part runs.
 };
 
-/// What the stages of a pipeline need, for any choice of what is kept.
+/// Memory of the stages of a pipeline, for any choice of what is kept.
 ///
 /// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first operation that names
 /// it to the last. With a stash length above 1, what the stage keeps does not live on between its parts, because it

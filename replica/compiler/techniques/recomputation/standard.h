@@ -20,7 +20,7 @@ using CutPlaces = std::vector<std::uint32_t>;
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
                                std::int64_t limit);
 
-/// What the standard mode has to go by.
+/// Inputs of the standard mode.
 struct StandardGoal {
   std::vector<std::uint32_t> ipu_of_stage;
   std::vector<std::int64_t> stash_lengths;  ///< By stage.
@@ -39,8 +39,8 @@ struct StandardChoice {
   double recomputed = 0;   ///< Proportion of the forward pass's work that runs again.
 };
 
-/// What to keep so that every IPU stays within its memory at the least recomputed work; where that is impossible, what
-/// needs the least memory. What the job has chosen by name stays so.
+/// Chooses what to keep so that every IPU stays within its memory at the least recomputed work; if that is impossible,
+/// what needs the least memory. What the job has chosen by name stays so.
 ///
 /// Each IPU's choice is the best of a family. An activation is kept if making it again costs more cycles a byte than a
 /// threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products; the rest of
@@ -51,7 +51,7 @@ struct StandardChoice {
 StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                                const ChosenByName& chosen, const StandardGoal& goal);
 
-/// What a job is told of the choice.
+/// The note about the choice.
 std::string note_of(const StandardChoice& choice, const StandardGoal& goal);
 
 }  // namespace poprun

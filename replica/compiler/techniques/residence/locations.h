@@ -9,10 +9,10 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 
-/// Which of a job's tensors are kept in Streaming Memory, and how the job's functions reach them.
+/// Decides which of a job's tensors are kept in Streaming Memory, and how the job's functions reach them.
 namespace poprun {
 
-/// What a tensor is that outlives the operations around it.
+/// Kinds of tensor that outlive the operations around them.
 enum class Kept : std::uint8_t { kWeight, kOptimizerState, kAccumulator, kActivation };
 
 /// Parameters, optimiser state, gradient accumulators, and activations in stashes. Of a variable that resides in

@@ -36,7 +36,7 @@ std::vector<std::size_t> balance(const Balancing& balancing, std::span<const Mea
 /// Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
-/// What every possible stage needs of its IPU's memory.
+/// Memory that every possible stage needs on its IPU.
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
@@ -66,7 +66,7 @@ class StageBytes {
   std::vector<Correction> corrections_;  ///< By stage.
 };
 
-/// What the job does with the layers of its forward pass.
+/// The job's use of the layers of its forward pass.
 struct LayerUse {
   const Device& device;
   bool training = false;
@@ -76,7 +76,7 @@ struct LayerUse {
   std::int64_t states = 0;                   ///< float32 numbers that the optimiser keeps for each of a parameter.
 };
 
-/// What each layer of the model costs, by estimate.
+/// Estimates the cost of each layer of the model.
 ///
 ///   cycles       convolutions' and matmuls' as they are planned, in training with their two
 ///                gradients (one for what comes from the host); other operators' work, in training

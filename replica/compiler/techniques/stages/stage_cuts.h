@@ -64,7 +64,7 @@ std::string abbreviated(std::span<const std::string> names);
 /// The names of the layers.
 std::vector<std::string> names_of(std::span<const Layer> layers);
 
-/// Which operation of a forward pass writes a tensor, by the tensor's name in the model.
+/// Finds the operation of a forward pass that writes a tensor, by the tensor's name in the model.
 using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 

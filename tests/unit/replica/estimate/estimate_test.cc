@@ -97,7 +97,7 @@ TEST(Guide, TotalsAreThoseThatArePrinted) {
   EXPECT_EQ(counts.training_total_states_once(), Bytes{134});
 }
 
-// ipu.md section 6: torchvision's, Google's and OpenAI's counts.
+// Torchvision's, Google's and OpenAI's counts.
 TEST(Estimate, HasPublishedCounts) {
   EXPECT_EQ(estimate_of("resnet50").parameters, 25'557'032);
   EXPECT_EQ(estimate_of("resnet101").parameters, 44'549'160);

@@ -140,7 +140,7 @@ TEST(Planner, ChoosesAsInTheSeedsWorkedExample) {
 }
 
 /// A separate planner of some 150 lines, which tries every split but flattens nothing and with which the formulas were
-/// calibrated against seed 003's table 2.1, rounds some cycles differently.
+/// calibrated against Graphcore's table 2.1, rounds some cycles differently.
 struct Calibrated {
   Product product;
   std::int64_t permille;

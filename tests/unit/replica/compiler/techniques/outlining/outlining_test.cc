@@ -143,7 +143,8 @@ TEST(Outlining, NeedsEqualOperations) {
   EXPECT_FALSE(outlines(two_layers("hb2 = relu(hb1)")));
   EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(in) key="b.dropout" rate=0.5)")));
   EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(hb1) available_memory=100 key="b.dropout" rate=0.5)")))
-      << "equal layers with unequal proportions of memory do not share code (seed 003)";
+      << "equal layers with unequal proportions of memory do not share code (Graphcore's note on the available memory "
+         "proportion)";
 }
 
 /// What is recomputed has the code of what is forward.
