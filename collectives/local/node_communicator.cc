@@ -12,7 +12,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// The most bytes a replica reads in an all-reduce by mailbox, where every replica reads everything.
+/// The most bytes that a replica reads in an all-reduce by mailbox, where every replica reads everything.
 constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
 
 /// Bytes of each replica's shard that fit when one staging area holds all shards; a multiple of a cache line.

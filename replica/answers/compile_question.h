@@ -12,7 +12,7 @@
 /// The files of the model that come with a CompileQuestion.
 namespace poprun {
 
-/// Null where the configuration has a built-in model. Errors: those of JobModel::parse.
+/// Null if the configuration has a built-in model. Errors: those of JobModel::parse.
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
 /// How the file of initial weights, where the configuration names one, fits the Program. Errors: those of

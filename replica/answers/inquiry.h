@@ -29,10 +29,10 @@ struct Answer {
 ///   --profile       nothing, or where wall time went: the Profile of the job in `input`, a
 ///                   ProfileQuestion, goes to a file; see profile_answer.h
 ///
-///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
+///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///
-/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate`, `answer_profile` and
-/// `JobModel::parse`.
+/// Errors: kUsage if the question is unknown; those of `compile`, `training_options`, `answer_estimate`,
+/// `answer_profile` and `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

@@ -11,7 +11,7 @@ namespace poprun {
 /// that the question names. A job that does not fit is no error; its report says what it lacks. Appends to `text` where
 /// the wall time went, if that is asked for.
 ///
-/// Errors: kUsage, the device has no such tile or the replica no such IPU; kInfrastructure, the file cannot be written;
+/// Errors: kUsage, if the device lacks the tile or the replica the IPU; kInfrastructure, the file cannot be written;
 /// those of `compile_options`, `plan_program` and `match_weights_of`.
 Status answer_profile(const proto::ProfileQuestion& question, std::string& text);
 

@@ -17,7 +17,7 @@ namespace poprun {
 /// memory.
 ///
 /// Errors: kUsage, the model cannot be spread over IPUs; names its layers. Those of `compile_options` and
-/// `plan_program`, but for bugs in passes after "stages", which the runs report.
+/// `plan_program`, except for bugs in passes after "stages", which the runs report.
 Result<CheckedVariants> check_variants(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx);
 

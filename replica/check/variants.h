@@ -68,7 +68,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "off-chip", "sharded", "sharded off-chip", or nothing where everything is on the chip.
+/// "off-chip", "sharded", "sharded off-chip", or nothing if everything is on the chip.
 std::string_view to_text(Placement placement);
 
 /// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage; "4 phases on 1 IPU,
@@ -78,7 +78,7 @@ std::string to_text(const Variant& variant);
 /// A variant of a job, and the Program that runs it.
 struct CompiledVariant {
   std::string name;       ///< As in CheckPlan.combinations.
-  proto::CheckedRun run;  ///< Its figures; its verdict only where it is known already.
+  proto::CheckedRun run;  ///< Its figures; its verdict only if it is known already.
   Program program;        ///< Empty if the verdict is known.
 };
 

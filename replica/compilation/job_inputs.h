@@ -13,7 +13,7 @@
 namespace poprun {
 
 /// With `onnx`, that model in the place of a built-in one; its weights come from the host.
-/// Errors: kUsage, no such model or device; kData, no label of the training data counts.
+/// Errors: kUsage if the model or device is unknown; kData, no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 

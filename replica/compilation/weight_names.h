@@ -18,7 +18,7 @@ struct FileTensor {
   std::string type;  ///< "f32".
   Shape shape;
   std::uint64_t digest = 0;  ///< Equal for equal bytes, of tensors of one file.
-  std::string data = {};     ///< Its bytes; empty where only the description is known.
+  std::string data = {};     ///< Its bytes; empty if only the description is known.
 };
 using FileTensors = std::map<std::string, FileTensor, std::less<>>;
 

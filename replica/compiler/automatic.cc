@@ -126,7 +126,7 @@ struct Movable {
   std::string_view key;
 };
 
-/// The cheapest first: state moves once a step, accumulators and stashes in every micro-batch.
+/// The cheapest first: state moves once per step, accumulators and stashes in every micro-batch.
 constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state, "memory.optimizer-state"},
                                               {&LocationOptions::weights, "memory.weights"},
                                               {&LocationOptions::accumulators, "memory.accumulators"},

@@ -45,7 +45,7 @@ struct EngineOptions {
   bool poison_dead = false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
-  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and `stray_index` tells of
+  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and `stray_index` reports
   /// it.
   bool check_indices = true;
 };

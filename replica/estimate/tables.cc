@@ -209,7 +209,7 @@ std::string each_more(Bytes a, Bytes b, std::int64_t steps) {
   return (bytes < 0 ? "-" : "") + text_of(Bytes{std::abs(bytes)});
 }
 
-/// What each 1 more adds, from the first row to the last; nothing where the values are no numbers.
+/// What each 1 more adds, from the first row to the last; nothing if the values are no numbers.
 std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
   const std::optional<std::int64_t> steps = distance(rows);
   if (!steps) {

@@ -117,9 +117,9 @@ struct Function {
 };
 
 /// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations that ask for the
-/// micro-batch index get `micro_batch` plus that of the caller, which a function of the host has not, plus the round of
-/// the region that repeats the call. With `entry=5`, the entries of remote buffers that its copies name count from 5
-/// on, plus those of the caller. It reads and writes what the function does.
+/// micro-batch index get `micro_batch` plus that of the caller, which a function of the host does not have, plus the
+/// round of the region that repeats the call. With `entry=5`, the entries of remote buffers that its copies name count
+/// from 5 on, plus those of the caller. It reads and writes what the function does.
 struct Call {
   static constexpr std::string_view kKind = "call";
 

@@ -27,7 +27,7 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
 /// free, it does without the folder.
 ///
 /// Errors
-///   kHostResources  it has not: Open MPI would end by a bus error.
+///   kHostResources  if it is too small: Open MPI would end by a bus error.
 Status check_shared_folder(const std::string& folder, const std::string& host, std::uint32_t processes);
 
 }  // namespace poprun

@@ -31,7 +31,7 @@ class ReportStream;
 /// Where this instance stands, from the variables that poprun-emu and poprun set.
 struct InstanceEnvironment {
   std::string coordinator;           ///< POPRUN_EMU_COORDINATOR, host:port.
-  std::string token;                 ///< POPRUN_EMU_TOKEN; empty where the job has none.
+  std::string token;                 ///< POPRUN_EMU_TOKEN; empty if the job has none.
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
@@ -91,7 +91,7 @@ class CoordinatorClient final : public ProgressSink {
   /// has to be patient. The clock's beginning where none ever did.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// The step after which the launcher asked for a checkpoint last; 0: it has not.
+  /// The step after which the launcher asked for a checkpoint last; 0 if it has not asked.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
   /// For calls of their own.
@@ -118,7 +118,7 @@ class CoordinatorClient final : public ProgressSink {
   ///   message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has everything that was reported; its disk is its own affair. Nothing where nothing was
+  /// Waits until the launcher has everything that was reported; its disk is its own affair. Nothing if nothing was
   /// reported. Errors as `report`.
   Status finish();
 

@@ -76,7 +76,7 @@ proto::ReplicaProgress ProgressBoard::progress(ReplicaId replica) const {
   proto::ReplicaProgress progress;
   const Slot& its = slot(replica);
   const std::lock_guard lock(its.mutex);
-  // Under the lock: a moment before it may be before what the slot tells of.
+  // Read the clock under the lock, or it may precede the times in the slot.
   const auto seconds_since = [now = Clock::now()](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
   };

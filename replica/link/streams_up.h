@@ -23,7 +23,7 @@ inline constexpr std::size_t kPieceBytes = 1 << 20;
 /// The channel to the launcher, and what every call on it carries.
 struct CoordinatorConnection {
   std::string address;  ///< host:port.
-  std::string token;    ///< Empty where the job has none.
+  std::string token;    ///< Empty if the job has none.
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<proto::Coordinator::Stub> stub;
 

@@ -43,8 +43,8 @@ class LearningRate {
 
 /// The factor by which a half precision loss is multiplied so that small gradients do not vanish, found as training
 /// goes: halved after a step in which a gradient was not finite, doubled after kGrowthInterval steps in a row without
-/// one. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, but for the first scale, which fits
-/// float16 gradients of a mean loss.
+/// one. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, except for the first scale, which
+/// fits float16 gradients of a mean loss.
 class LossScale {
  public:
   static constexpr double kFirst = 4096;
@@ -64,7 +64,7 @@ class LossScale {
   /// False where the scale cannot fall any further: then what is not finite is no matter of scale.
   [[nodiscard]] bool can_fall() const { return value_ > kLeast; }
 
-  /// Tells of a step's end; `finite` is false where it was skipped.
+  /// Tells of a step's end; `finite` is false if it was skipped.
   void after_step(bool finite);
 
  private:

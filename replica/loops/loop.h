@@ -61,13 +61,13 @@ struct LoopResult {
   std::uint64_t resumed_after = 0;  ///< The step of the checkpoint that it went on from; 0: none.
   double earlier_seconds = 0;       ///< Wall, from the first step to that checkpoint.
   std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
-  double loss_scale = 0;            ///< The last one; 0 where the host does not scale the loss.
+  double loss_scale = 0;            ///< The last one; 0 if the host does not scale the loss.
   StepReport last_step;
-  EvaluationReport last_evaluation;  ///< items is 0 where none ran.
+  EvaluationReport last_evaluation;  ///< items is 0 if none ran.
   double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
   double evaluation_seconds = 0;
   WallSeconds wall;                                 ///< In training steps; in inference in all batches.
-  Cycles device_time;                               ///< Everything after function "load", but for "save".
+  Cycles device_time;                               ///< Everything after function "load", except for "save".
   std::vector<Bytes> high_water;                    ///< By IPU: of the images of its tensors.
   std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.

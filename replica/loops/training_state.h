@@ -58,8 +58,8 @@ class TrainingState {
   /// Bytes of its slices.
   [[nodiscard]] std::size_t bytes() const;
 
-  /// Copies the slices, one after the other, to `into`, of `bytes()`: as they are now, but for statistics that a step
-  /// was dropped from.
+  /// Copies the slices, one after the other, to `into`, of `bytes()`: as they are now, except for statistics that a
+  /// step was dropped from.
   void copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const;
 
   /// Gives every variable the value that replica 0 reads from `source`; others pass null. Collective. Errors: those of

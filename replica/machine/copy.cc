@@ -58,7 +58,7 @@ std::vector<std::int64_t> entries_of(const Operation& operation, const std::stri
   return operation.attributes.has(attribute) ? operation.attributes.integers(attribute) : std::vector<std::int64_t>{};
 }
 
-/// What a copy reads or writes of a tensor. Errors: kUsage, it has no such entry.
+/// What a copy reads or writes of a tensor. Errors: kUsage if it lacks the entry.
 Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
   if (tensor.is_remote() != (entry != Copy::kWhole)) {
     return fail(ErrorCode::kUsage, fmt::format("copy of '{}': {}", tensor.name,

@@ -18,8 +18,8 @@ namespace poprun {
 ///
 /// An incoming transfer begins as soon as its buffer has been emptied, at most one transfer ahead, and the tiles take
 /// it from there when they need it. What goes out begins when the tiles have given it. Transfers begin in the order of
-/// the program, but for what comes in: it goes before those out that the tiles gave since the buffer was emptied, if it
-/// ends before the first of them begins and loads nothing that they store.
+/// the program, except for what comes in: it goes before those out that the tiles gave since the buffer was emptied, if
+/// it ends before the first of them begins and loads nothing that they store.
 class IoLane {
  public:
   /// An entry of a remote buffer; all entries of a stash count as one.

@@ -18,7 +18,7 @@
 ///
 /// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts follow one another on
 /// their tiles, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
-/// another, begins when the last of them is ready. Only exchanges begun in the background run beside the steps, on the
+/// another, begins when the last of them is ready. Only exchanges begun in the background run besides the steps, on the
 /// links, and transfers by I/O tiles, on a lane of their own (io_lane.h).
 ///
 /// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as schedule `sequential` has them, do
@@ -51,7 +51,7 @@ using StretchVisitor = std::function<void(const Stretch&)>;
 /// The device time of one call of a function.
 struct CallTime {
   Cycles length;                  ///< Until the last IPU has finished, with its I/O tiles.
-  std::vector<proto::Cost> busy;  ///< By IPU: all that it does, but for waiting for other IPUs.
+  std::vector<proto::Cost> busy;  ///< By IPU: all that it does, except for waiting for other IPUs.
 
   [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;
   [[nodiscard]] Cycles idle_cycles(std::size_t ipu) const;

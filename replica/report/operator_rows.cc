@@ -19,7 +19,7 @@ class Calls {
  public:
   Calls(const Program& program, const proto::Function& host) : program_(program) { add(host, 1); }
 
-  /// 0 where it is not reached.
+  /// 0 if it is not reached.
   [[nodiscard]] std::uint64_t of(const std::string& function) const {
     const auto calls = calls_.find(function);
     return calls == calls_.end() ? 0 : calls->second;

@@ -164,7 +164,7 @@ std::string tile_table(const Program& program, int ipu, std::uint32_t step) {
                      table.text(), mostly_text(table, always, not_always), whole_text(memory, ipu));
 }
 
-/// A line for each listed IPU; nothing where there is only one.
+/// A line for each listed IPU; nothing if there is only one.
 std::string ipus_table(const Program& program) {
   if (program.memory_size() == 1) {
     return {};

@@ -41,7 +41,7 @@ struct LivenessCurve {
   Bytes always;
   std::vector<Bytes> not_always;  ///< By step.
 
-  /// The first step with the most live bytes; 0 where there are no steps.
+  /// The first step with the most live bytes; 0 if there are no steps.
   [[nodiscard]] std::uint32_t worst_step() const;
   /// Live bytes at the worst step; no plan has a lower peak.
   [[nodiscard]] Bytes most() const;
@@ -56,7 +56,7 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// The class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals. Null where it is no
+/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals. Null if it is no
 /// tensor's.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
@@ -73,7 +73,7 @@ struct PlacedStep {
   const proto::Step* step = nullptr;
 };
 
-/// The step with that number; nothing where the Program has none. Cost: linear in the steps.
+/// The step with that number; nothing if the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
 /// Describes a step: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or

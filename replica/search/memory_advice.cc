@@ -113,7 +113,7 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// `remedies` with one more, in the setting that needs the least memory; nothing where none helps. A remedy that does
+/// `remedies` with one more, in the setting that needs the least memory; nothing if none helps. A remedy that does
 /// nothing alone may do something now that another step is the worst.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;

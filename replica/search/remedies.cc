@@ -107,7 +107,7 @@ bool is_on_chip(const std::string& storage) {
   return storage.empty() || storage == "on-chip";
 }
 
-/// State moves once a step.
+/// State moves once per step.
 Remedy state_off_chip(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"optimiser state"}};
   if (has_state(config) && is_on_chip(config.memory().optimizer_state())) {
@@ -127,7 +127,7 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
 }
 
 /// The replicas divide among them what each of them has: state first, which needs no more exchange, then weights, too.
-/// Accumulators only where that changes no bit.
+/// Accumulators only if that changes no bit.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {

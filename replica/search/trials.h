@@ -34,7 +34,7 @@ class Trials {
   Trials(const Program& program, ChangedJob job, std::vector<Remedy> table, std::shared_ptr<onnx_import::JobModel> onnx,
          std::function<void()> before_compilation);
 
-  /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
+  /// Nothing if the job cannot be changed so, or the budget is spent; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies);
 
   bool fits(const Remedies& remedies) {
@@ -52,7 +52,7 @@ class Trials {
   void reserve() { reserved_ = most_ / kPartTogether; }
   void release() { reserved_ = 0; }
 
-  /// The first by `key` of all that were tried and are accepted; nothing where none was.
+  /// The first by `key` of all that were tried and are accepted; nothing if none was.
   template <typename Key, typename Accept>
   [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
     const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;

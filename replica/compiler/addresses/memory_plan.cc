@@ -201,7 +201,7 @@ class TakenAddresses {
   }
 
   /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the nodes that share a
-  /// step with it, but for those below one that is inside it.
+  /// step with it, except for those below one that is inside it.
   template <typename Call>
   void visit(const BlockPart& piece, Call call) {
     for (const Span& span : piece.spans) {

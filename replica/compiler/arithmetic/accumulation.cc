@@ -153,7 +153,7 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// One accumulator is zeroed once a step, and takes its gradient once a micro-batch, as soon as that is made.
+/// One accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as that is made.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);

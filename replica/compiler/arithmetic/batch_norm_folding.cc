@@ -198,7 +198,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     return fail(ErrorCode::kBug,
                 fmt::format("pass {}: {} folds, but {} operations less", kName, folds, then.size() - now.size()));
   }
-  // What is left is what was there, in its order, but for the convolutions of folds.
+  // What is left is what was there, in its order, except for the convolutions of folds.
   std::size_t changed = 0;
   std::size_t next = 0;
   for (const Operation& operation : now) {

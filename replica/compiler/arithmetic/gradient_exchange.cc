@@ -138,7 +138,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// The sum that is added to the accumulator of a parameter's first use; nothing where none is, or not once.
+/// The sum that is added to the accumulator of a parameter's first use; nothing if none is, or not once.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {

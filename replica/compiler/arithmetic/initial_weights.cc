@@ -5,7 +5,7 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers, but for those of CompileOptions::initialised_here.
+/// Lets the host write the weights instead of their initialisers, except for those of CompileOptions::initialised_here.
 /// Constants that the model brought have none: an operator makes them. Where weights may be off the chip or in shards,
 /// they come one by one.
 namespace poprun::passes::initial_weights {

@@ -18,7 +18,7 @@
 #include "replica/ops/optimizers/square_sum.h"
 #include "replica/program/host_contract.h"
 
-/// The optimiser's update of every trained parameter, and what the host is told of the step.
+/// Adds the optimiser's update of every trained parameter, and the step's metrics for the host.
 namespace poprun::passes::update {
 namespace {
 
@@ -167,8 +167,9 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
-/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, no such optimiser, with
-/// those there are; a hyper-parameter that it lacks, or that is missing; `no_decay` matches no parameter, or all.
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is
+/// unknown, with those there are; a hyper-parameter that it lacks, or that is missing; `no_decay` matches no parameter,
+/// or all.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));

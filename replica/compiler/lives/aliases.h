@@ -33,7 +33,7 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///   bytes (or, of a concat, its inputs in the output's), however long either lives.
 ///
 /// Operations are taken in order, and each is granted what keeps every value: when a step writes a tensor's bytes, no
-/// other tensor of its block that has one of them may live at that step, but for the input that it takes. Whatever
+/// other tensor of its block that has one of them may live at that step, except for the input that it takes. Whatever
 /// still reads a tensor lets it live: a stash, a clone, an exchange, a host stream, another function that the host
 /// runs. At each step a block claims the bytes of its tensors that live then, so never more than they would each by
 /// themselves. Tensors of a block have one home.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kRounds = 3;
 constexpr std::size_t kNone = ~std::size_t{0};
 
-/// One operation as it runs; null where a round of a region ends.
+/// One operation as it runs; null if a round of a region ends.
 struct Event {
   std::uint32_t step;
   const Operation* operation;

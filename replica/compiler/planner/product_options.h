@@ -72,7 +72,7 @@ struct PlacedProduct {
 struct ProductOptions {
   std::int64_t permille = kDefaultPermille;
   Partials partials = Partials::kFloat;
-  /// "memory.available-memory-proportion = ipu1=0.3"; empty where no setting is for the product.
+  /// "memory.available-memory-proportion = ipu1=0.3"; empty if no setting is for the product.
   std::string permille_by = {};
   std::string partials_by = {};
 };

@@ -97,7 +97,7 @@ struct WorkerRun {
 };
 WorkerRun worker_run(std::int64_t rows, std::int64_t columns, std::int64_t workers);
 
-/// Setting a tile's partial sums to zero, once a step: 24 + their bytes at the load rate.
+/// Setting a tile's partial sums to zero, once per step: 24 + their bytes at the load rate.
 Cycles zeroing_cycles(const Target& target, const TilePart& part);
 
 }  // namespace poprun::planner

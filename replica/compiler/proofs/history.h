@@ -20,7 +20,7 @@ struct Evaluation {
   std::size_t first = 0;  ///< Which of the operation's inputs is inputs[0].
 };
 
-/// All that an interpreter evaluated, to find where two of them began to differ. Cost: some 100 bytes an operand.
+/// All that an interpreter evaluated, to find where two of them began to differ. Cost: about 100 bytes an operand.
 class History {
  public:
   explicit History(const FlatGraph& graph) : graph_(graph) {}

@@ -16,7 +16,7 @@ namespace poprun {
 class History;
 
 /// Records that the host read from one stream: `count` in a row, with micro-batch indices from `index` on, that are the
-/// same but for the micro-batch.
+/// same except for the micro-batch.
 struct Sent {
   Number what;
   std::int64_t index = 0;
@@ -33,10 +33,10 @@ struct Sent {
 /// An operation's micro-batch index is that of the call, with those of the calls that it is within. In a graph without
 /// calls, as jobs are before the pass "pipeline", it is the round of the region.
 ///
-/// Cost: some 50 ns an operation. A region stops as soon as its rounds are known to go on as they do: when every tensor
-/// and every entry of a stash holds what it held a round before, one micro-batch further, and both rounds made the same
-/// values, seen from their own micro-batch. What an operation makes is a function of how far its operands are behind
-/// it, so by induction all rounds to come are shifts of this one, too.
+/// Cost: about 50 ns an operation. A region stops as soon as its rounds are known to go on as they do: when every
+/// tensor and every entry of a stash holds what it held a round before, one micro-batch further, and both rounds made
+/// the same values, seen from their own micro-batch. What an operation makes is a function of how far its operands are
+/// behind it, so by induction all rounds to come are shifts of this one, too.
 class Interpreter {
  public:
   /// `history`, if any, is told every evaluation; then no round is passed over.

@@ -11,7 +11,7 @@ namespace poprun {
 ///   - A step that writes a tensor takes its bytes; whatever else held one of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs lie at its places writes nothing: inputs
 ///     and outputs hold the bytes together from then on.
-///   - Otherwise an operator's output shares a byte with an input only where the operator may take
+///   - Otherwise an operator's output shares a byte with an input only if the operator may take
 ///     that input's bytes (Operator::in_place), and with another output never.
 ///   - A step that reads one, or updates it in place, must find it as it was written. Of a stash,
 ///     the entry that it reads.
@@ -26,7 +26,7 @@ namespace poprun {
 /// has had its turn, so further rounds do what these did.
 ///
 /// Errors: kBug, the step, the tensor, and who took its bytes.
-/// Cost: some 100 ns a tensor that a step names, for those rounds; does not grow with a repeat's count.
+/// Cost: about 100 ns a tensor that a step names, for those rounds; does not grow with a repeat's count.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

@@ -31,7 +31,7 @@ std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
 /// Checks what holds at every step, whenever it runs: tensors live there, lie on one IPU if they must, and share bytes
-/// only where an operator may take those of its input.
+/// only if an operator may take those of its input.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}

@@ -21,7 +21,7 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// Makes a number from everything added, in order. Cost: some 3 ns a word.
+/// Makes a number from everything added, in order. Cost: about 3 ns a word.
 ///
 /// Two chains of 64 bits, each a bijection of every word, with the finalizer of MurmurHash3 (Austin Appleby, public
 /// domain).

@@ -27,7 +27,7 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 /// An exchange takes as long as the tile that receives most, one tensor after the other. It is the exchange phase of
 /// the first compute set, so it needs no synchronisation of its own.
 ///
-/// `planned`: the operation's plan, or null. `moves`: null where mappings are not known yet; then everything is spread
+/// `planned`: the operation's plan, or null. `moves`: null if mappings are not known yet; then everything is spread
 /// evenly and nothing lies elsewhere.
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation, const PlannedProduct* planned = nullptr,

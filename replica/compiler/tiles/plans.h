@@ -26,7 +26,7 @@ using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 /// little. threads: any; one plans at a time.
 planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
 
-/// The plan of an operation's product; nothing where it is none.
+/// The plan of an operation's product; nothing if it is none.
 std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation, const Device& device);
 
 /// Plans all products of a graph.

@@ -47,7 +47,7 @@ struct TileOperands {
   std::int64_t partials = 0;
 };
 
-/// Requires: tile < plan.splits.tiles(). All 0 where the tile has nothing to do.
+/// Requires: tile < plan.splits.tiles(). All 0 if the tile has nothing to do.
 TileOperands operands_on(const planner::Plan& plan, std::int64_t tile);
 
 }  // namespace poprun

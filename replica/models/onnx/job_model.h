@@ -18,7 +18,7 @@ class JobModel {
  public:
   /// `loss`: "cross-entropy" or "mean-squared-error".
   /// `trained_constants`: names of constants to train, see learnt.h.
-  /// Errors: those of OnnxModel::parse; kUsage, no such loss. They name `file`.
+  /// Errors: those of OnnxModel::parse; kUsage if the loss is unknown. They name `file`.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
                                                  const std::string& loss, const std::string& trained_constants = "");
 

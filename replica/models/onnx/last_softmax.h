@@ -18,10 +18,10 @@ struct LastSoftmax {
   bool reshaped = false;  ///< Something behind it changes the shape, and the order of no element.
 };
 
-/// The Softmax whose results are the graph's first output, as they are or moved; `node` is null where there is none.
+/// The Softmax whose results are the graph's first output, as they are or moved; `node` is null if there is none.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
-/// Why the loss must be that of its results: it is not over the classes. Nothing where the loss of its input `x` is
+/// Why the loss must be that of its results: it is not over the classes. Nothing if the loss of its input `x` is
 /// that of the model. `joined`: the Softmax takes all dimensions from its axis on as one. `labels`: their shape, if
 /// there are any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,

@@ -114,7 +114,7 @@ class Node {
   [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
-  /// Attribute or input `i` (ONNX moved several from the one to the other): a list of integers, or nothing where
+  /// Attribute or input `i` (ONNX moved several from the one to the other): a list of integers, or nothing if
   /// neither is there.
   Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
@@ -173,7 +173,7 @@ class Node {
   const ::onnx::NodeProto& proto_;
 };
 
-/// `axis` counted from 0 for a tensor of `rank` dimensions. Errors: kData, there is no such axis.
+/// `axis` counted from 0 for a tensor of `rank` dimensions. Errors: kData if there is no such axis.
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 
 /// How an ONNX operator becomes ours.

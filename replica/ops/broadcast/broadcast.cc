@@ -19,7 +19,7 @@ Shape element_strides(const TensorType& type) {
   return strides;
 }
 
-/// Strides of `operand` along the dimensions of `whole`: 0 where it is repeated.
+/// Strides of `operand` along the dimensions of `whole`: 0 if it is repeated.
 Shape strides_within(const TensorType& operand, const TensorType& whole) {
   POPRUN_CHECK(operand.shape.size() <= whole.shape.size());
   const std::size_t missing = whole.shape.size() - operand.shape.size();

@@ -16,7 +16,7 @@
 /// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand of its rank is, else
 /// row-major. Gradients are summed over repeated dimensions; where a = b, max and min pass theirs to a. KIND_by_0 and
 /// KIND_by_1 are the derivatives of max, min, pow and prelu with respect to a and b. The derivative of a^b with respect
-/// to a is 0 where b = 0, and with respect to b is 0 where a = 0 and b >= 0. The derivative of a remainder a - n b, n
+/// to a is 0 if b = 0, and with respect to b is 0 if a = 0 and b >= 0. The derivative of a remainder a - n b, n
 /// an integer, with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {

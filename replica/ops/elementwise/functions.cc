@@ -140,7 +140,7 @@ constexpr std::array kFunctions = {
              [](float x, float a, float) { return x > 0 ? 1.0F : std::exp(x / a); },
              10,
              {"alpha", 1}},
-    // x moved by bias towards 0 where |x| > lambd; 0 elsewhere
+    // x moved by bias towards 0 if |x| > lambd; 0 elsewhere
     Function{"shrink",
              [](float x, float bias, float lambd) { return x < -lambd  ? x + bias
                                                            : x > lambd ? x - bias

@@ -5,7 +5,7 @@
 #include "replica/ops/face/simd.h"
 
 /// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's algorithm, alpha and
-/// beta, vectorised. Its exp, tanh and erf are polynomials with a relative error of some 1e-6.
+/// beta, vectorised. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
 namespace poprun::ops::unary {
 namespace {
 

@@ -99,7 +99,7 @@ POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors
   return {total(high_sum, high), total(low_sum, low), !any(left)};
 }
 
-/// Likewise for what remains: takes the nearest multiples of 2^low.
+/// For the remainder: takes the nearest multiples of 2^low.
 POPRUN_SIMD Taken take(int low, std::int64_t vectors, double* __restrict rests) {
   const Doubles shift = shift_of(low) - Doubles{};
   Doubles sum{};

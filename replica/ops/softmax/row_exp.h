@@ -9,7 +9,7 @@ namespace poprun {
 /// The largest of row[0, K), ignoring NaN unless it is row[0]. Requires: K >= 1.
 float largest_of(const float* row, std::int64_t K);
 
-/// The sum of exp(row[k] - largest), with a relative error of some 1e-7.
+/// The sum of exp(row[k] - largest), with a relative error of about 1e-7.
 double sum_of_exp(const float* row, std::int64_t K, float largest);
 
 /// y[k] = factor * exp(row[k] - largest).

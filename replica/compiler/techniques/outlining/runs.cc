@@ -114,8 +114,8 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Whether a function that others call may hold an operation. It has a micro-batch, which those of the host have not,
-  /// so what draws random numbers outside of micro-batches stays there.
+  /// Whether a function that others call may hold an operation. It has a micro-batch, which those of the host do not
+  /// have, so what draws random numbers outside of micro-batches stays there.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);

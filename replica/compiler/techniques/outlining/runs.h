@@ -30,7 +30,7 @@ std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 
 /// Runs that one function can stand for.
 ///
-/// Operation k of each has the same kind, attributes (but for the names of random
+/// Operation k of each has the same kind, attributes (except for the names of random
 /// numbers) and IPU as operation k of the others, and its operand j is the same tensor of `tensors_of`, of the same
 /// type. Remote buffers are the same, entries as far from each other.
 struct EqualRuns {
@@ -38,7 +38,7 @@ struct EqualRuns {
   std::size_t root = 0;   ///< The function that the host runs to reach them, and no other does.
 };
 
-/// By function: the one that the host runs to reach it, itself perhaps; nothing where several do.
+/// By function: the one that the host runs to reach it, itself perhaps; nothing if several do.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
 /// The least number of operations of a run: a copy in, a call and a copy out take its place.

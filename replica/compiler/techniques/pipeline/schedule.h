@@ -81,8 +81,8 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
-/// A part works in the cycle after the one whose result it needs, but for the last stage of grouped and phased, whose
-/// backward part follows its forward part within the cycle.
+/// A part works in the cycle after the one whose result it needs, except for the last stage of grouped and phased,
+/// whose backward part follows its forward part within the cycle.
 ///
 /// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is unrolled where no two
 /// rounds are alike. Phased has a repeat of one cycle for each phase: a stage on one way, or the last one on both.

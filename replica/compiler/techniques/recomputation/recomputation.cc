@@ -51,7 +51,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Why a job recomputes nothing. Nothing where kStandard has found no need to.
+/// Why a job recomputes nothing. Nothing if kStandard has found no need to.
 std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
@@ -80,7 +80,7 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, 
 }
 
 /// In which stages recomputation takes time and saves no memory, such as those whose backward pass follows their
-/// forward pass at once; nothing where there are none. `memories` is the micro-batch's. Cost: linear in the operations.
+/// forward pass at once; nothing if there are none. `memories` is the micro-batch's. Cost: linear in the operations.
 std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -111,7 +111,7 @@ bool applies(const CompileOptions& options) {
                                   !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
 }
 
-/// What the job asks for, or its default. Errors: kUsage, no such mode.
+/// What the job asks for, or its default. Errors: kUsage if the mode is unknown.
 Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::size_t stages) {
   RecomputationOptions asked{.checkpoints = pipeline.recomputation_checkpoints,
                              .recompute = pipeline.recompute,
@@ -125,7 +125,7 @@ Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::siz
   return asked;
 }
 
-/// Errors: kUsage, no such schedule.
+/// Errors: kUsage if the schedule is unknown.
 Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options, const Job& job) {
   POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
   const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
@@ -136,7 +136,7 @@ Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options
   return lengths;
 }
 
-/// Errors: kUsage, no such schedule.
+/// Errors: kUsage if the schedule is unknown.
 Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, double proportion) {
   POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
   StandardGoal goal{.ipu_of_stage = job.ipu_of_stage,

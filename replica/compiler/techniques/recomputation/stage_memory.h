@@ -21,7 +21,7 @@ struct StageMemory {
 ///
 /// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first operation that names
 /// it to the last. With a stash length above 1, what the stage keeps does not live on between its parts, because it
-/// lies in the stash. With length 1, it lies there only where other stages run on the same IPU meanwhile; at the
+/// lies in the stash. With length 1, it lies there only if other stages run on the same IPU meanwhile; at the
 /// stage's own peak it is then counted twice.
 class StageMemories {
  public:

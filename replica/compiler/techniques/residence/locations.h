@@ -34,7 +34,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
                                                const std::vector<Place>& phases = {});
 
 /// Moves what is decided to be off the chip there. A stash is moved as it is. A variable gets an entry of a remote
-/// buffer; variables of one IPU that are alike in type and, but for the numbers in their names, in name, share one:
+/// buffer; variables of one IPU that are alike in type and, except for the numbers in their names, in name, share one:
 /// "layer.3.weight" and "layer.12.weight". A region of a function loads it right before it is used and stores it right
 /// after it was written, unless nothing reads that any more; uses few operations apart share one load. Variables that
 /// one operation uses are loaded by one copy.

@@ -29,7 +29,7 @@ struct MeasuredSplit {
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});
 
 /// The split to compile when none of `measured` fits: the balanced one or, where that has been measured, the one beside
-/// it (one stage begins one layer earlier or later) whose fullest stage is estimated to need least. Nothing where all
+/// it (one stage begins one layer earlier or later) whose fullest stage is estimated to need least. Nothing if all
 /// of these have been measured, or where the stages of the one measured last need a quarter more than all IPUs have
 /// together.
 ///

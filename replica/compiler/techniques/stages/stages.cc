@@ -208,7 +208,7 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   }
 }
 
-/// "pipeline.split = conv2": what says where to cut. Empty where nobody does.
+/// "pipeline.split = conv2": what says where to cut. Empty if nobody does.
 std::string setting_text(const PipelineOptions& pipeline) {
   return !pipeline.layers_per_ipu.empty()
              ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
@@ -267,7 +267,7 @@ bool differ_only_in_stage(const Region& a, const Region& b) {
                             [](const Operation& x, const Operation& y) { return differ_only_in_stage(x, y); });
 }
 
-/// Operations are the same ones but for their stages, which exist.
+/// Operations are the same ones except for their stages, which exist.
 Status verify_operations_stay(const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     const Function& function = after.graph.functions.at(f);

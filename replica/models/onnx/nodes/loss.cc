@@ -59,7 +59,7 @@ Result<TensorId> gathered_by_label(Node& node, TensorId table, TensorId labels) 
   return node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
 }
 
-/// The weight of every position [P], or nothing where all are 1.
+/// The weight of every position [P], or nothing if all are 1.
 Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int64_t C) {
   std::optional<TensorId> weights;
   if (node.has(2)) {

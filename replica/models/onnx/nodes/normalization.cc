@@ -173,7 +173,7 @@ Result<double> dropout_ratio(Node& node) {
   return static_cast<double>(ratio);
 }
 
-/// What dropping makes of ones is 0 where it drops: the same key finds the same elements again.
+/// What dropping makes of ones is 0 if it drops: the same key finds the same elements again.
 Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   POPRUN_ASSIGN(TensorId ones, node.fill(node.shape(0), 1));
   POPRUN_ASSIGN(ones, node.reshape(ones, node.shape(0), layout));

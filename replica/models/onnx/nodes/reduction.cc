@@ -14,7 +14,7 @@ using Proto = ::onnx::TensorProto;
 
 using layers::Reduction;
 
-/// Dimensions to reduce, sorted, from 0; empty where nothing is reduced.
+/// Dimensions to reduce, sorted, from 0; empty if nothing is reduced.
 Result<Shape> axes_of(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(const auto given, node.integers_from("axes", 1));
