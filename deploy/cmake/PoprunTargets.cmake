@@ -119,6 +119,22 @@ endfunction()
 option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
 set(POPRUN_UNITY_SOURCES 12)
 
+# What Release optimises, and how far: -O3 for the rooms in which a job spends its steps, -O2 for those in which it
+# compiles or reads data. All else runs once or waits for something, so it compiles quickly, with -O1.
+set(POPRUN_O3 replica/base replica/engine replica/graph replica/machine replica/ops collectives)
+set(POPRUN_O2 replica/compiler replica/device replica/program hostio)
+function(poprun_optimise name folder)
+  set(level 1)
+  foreach(candidate 2 3)
+    foreach(room IN LISTS POPRUN_O${candidate})
+      if("${folder}/" MATCHES "^${room}/")
+        set(level ${candidate})
+      endif()
+    endforeach()
+  endforeach()
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O${level}>)
+endfunction()
+
 # poprun_library(<folder> [EXCLUDE <sub-folder>...] [DEPS ...] [PRIVATE_DEPS ...])
 #
 # One folder, one target: `replica/ops` becomes poprun::replica_ops. It holds every *.cc in and below
@@ -131,6 +147,7 @@ function(poprun_library folder)
     list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
     add_library(poprun_${name} STATIC ${sources})
     poprun_precompile(poprun_${name})
+    poprun_optimise(poprun_${name} "${folder}")
     target_link_libraries(poprun_${name} PUBLIC poprun_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
     set_target_properties(poprun_${name} PROPERTIES
       CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}"
@@ -182,6 +199,7 @@ function(poprun_program name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS")
   add_executable(${name} ${ARG_SOURCES})
   poprun_precompile(${name})
+  poprun_optimise(${name} programs)
   target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
