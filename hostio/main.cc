@@ -30,8 +30,8 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Threads of gRPC, of which at most 10 were seen on 2 cores and without one of which it hangs, and those of the store
-/// and the server.
+/// Threads of gRPC, which hangs if it cannot start one (at most 10 were seen on 2 cores), and of the store and the
+/// server.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
@@ -52,20 +52,19 @@ po::options_description described_options() {
        "File whose first line is the job token that callers must show (default: environment "
        "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).")  //
       ("tls-cert", po::value<std::string>()->value_name("FILE"),
-       "Certificate (PEM) of your own to be known by, with --tls-key and --tls-ca. Without them, a "
-       "server that other hosts reach has one made from the token.")  //
+       "Certificate (PEM) of this server, used with --tls-key and --tls-ca. Without them, a server that other hosts "
+       "can reach uses one made from the token.")  //
       ("tls-key", po::value<std::string>()->value_name("FILE"),
-       "Its private key (PEM, without a password).")  //
+       "Private key of the certificate (PEM, without a password).")  //
       ("tls-ca", po::value<std::string>()->value_name("FILE"),
-       "Certificates (PEM) of those who sign the certificates of clients.");
+       "Certificates (PEM) of the authorities that sign the clients' certificates.");
   po::options_description data("Data");
   data.add_options()  //
       ("root", po::value<std::string>()->value_name("DIR"),
        "Serve the datasets in files below this folder. Without it only built-in and synthetic "
        "datasets and those of --source and --preload are served.")  //
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Serve this dataset wherever its files are: a source as in train.cfg. May be given several "
-       "times.")  //
+       "Serve this dataset (a source as in train.cfg), wherever its files are. May be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Like --source, but load it before listening; exit if that fails.");
   po::options_description information("Information");
@@ -167,7 +166,7 @@ Result<Options> parse_options(int argc, char** argv) {
   return options;
 }
 
-/// The parent may have closed standard output, which is no reason to stop serving.
+/// Prints the text. Ignores errors: the server continues even if its parent has closed standard output.
 void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
@@ -215,8 +214,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// SIGTERM and SIGINT, unless the parent ignores them: a launcher ends its data server itself once the replicas no
-/// longer need it, even if all processes of the job receive the signal.
+/// Returns SIGTERM and SIGINT, except those that the parent ignores: a launcher ends its data server itself when the
+/// replicas no longer need it, even if all processes of the job receive the signal.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -230,12 +229,12 @@ sigset_t signals_to_end_at() {
 }
 
 int run(int argc, char** argv) {
-  // Done before any thread exists, so that all inherit it: only sigwait takes these signals, and a client or parent
-  // that goes away causes an error code, not a death.
+  // Set before any thread exists, so that all threads inherit it: only sigwait receives these signals, and a client or
+  // parent that disappears causes an error code instead of SIGPIPE.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // Otherwise gRPC would report a port in use in its own words, before our one line.
+  // Otherwise gRPC would print its own report of a port in use before our one-line message.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   end_in_a_line_at_limits(kName);

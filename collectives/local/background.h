@@ -25,7 +25,7 @@ class Background {
   Background& operator=(const Background&) = delete;
   ~Background();
 
-  /// See Communicator::begin_all_reduce. The first call makes the channel, a group of `parent`.
+  /// See Communicator::begin_all_reduce. The first call creates the channel, a group of `parent`.
   Status begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers);
 
   /// See Communicator::await_all_reduces.

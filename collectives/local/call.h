@@ -33,12 +33,12 @@ enum class CallKind : std::uint8_t {
 struct Call {
   CallKind kind = CallKind::kBarrier;
   Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
-  ReplicaId root{};                       ///< For broadcast: its number in the job.
+  ReplicaId root{};                       ///< For broadcast: the root's number in the job.
   std::uint64_t bytes = 0;                ///< Bytes this replica contributes; for a group, its size.
   /// Hash of the buffers' names, types, sizes and positions; for a group, its kind.
   std::uint64_t layout = 0;
-  std::uint32_t names = 0;      ///< How many buffers have a name.
-  std::array<char, 64> name{};  ///< The first buffer's name, 0-terminated, cut if longer.
+  std::uint32_t names = 0;      ///< Number of buffers that have a name.
+  std::array<char, 64> name{};  ///< The first buffer's name, 0-terminated, truncated if longer.
 
   /// Adds a buffer's name, which may be empty.
   void add_name(std::string_view name);
@@ -50,7 +50,7 @@ struct Call {
   }
 };
 
-/// Name of a kind of call: "all-reduce".
+/// Returns the name of a kind of call: "all-reduce".
 const char* name_of(CallKind kind);
 
 /// Returns "all-reduce (mean) of 4096 B ('conv1.weight.gradient' and 9 more)".
@@ -59,8 +59,8 @@ std::string describe(const Call& call);
 /// Returns " ('conv1.weight.gradient' and 9 more)"; empty if the call has no names.
 std::string names_of(const Call& call);
 
-/// The longest prefix of a UTF-8 text that has at most `bytes_max` bytes and cuts no character. Text on the wire must
-/// stay valid UTF-8, or protobuf drops the whole failure report.
+/// Returns the longest prefix of a UTF-8 text that has at most `bytes_max` bytes and splits no character. Text on the
+/// wire must stay valid UTF-8, or protobuf drops the whole failure report.
 std::string_view cut_to(std::string_view text, std::size_t bytes_max);
 
 /// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
@@ -94,7 +94,7 @@ constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }
 
-/// The members of `replica`'s group among `total` replicas.
+/// Returns the members of `replica`'s group among `total` replicas.
 ///
 /// Errors
 ///   kUsage   the group size does not divide `total`; names the sizes that do.
@@ -102,8 +102,8 @@ Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);
 
-/// Follows a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups, names only the first
-/// and the last. Requires: ascending, not empty.
+/// Returns the text after a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups, it names
+/// only the first and the last. Requires: ascending, not empty.
 std::string among(std::span<const std::size_t> numbers);
 
 }  // namespace poprun::collectives

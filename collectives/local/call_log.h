@@ -14,7 +14,7 @@ namespace poprun::collectives {
 
 /// The last collectives of one replica on all its channels, for failure reports.
 ///
-/// Threads: any, since channels may run concurrently.
+/// Threads: any, because channels may run concurrently.
 /// Cost: an uncontended lock and one clock read; no allocation once every entry has been used.
 class CallLog {
  public:
@@ -29,11 +29,11 @@ class CallLog {
   /// Marks the call as done. May be called after each part of a call; the last one counts.
   void done(std::uint64_t number);
 
-  /// Marks the call as not done after all.
+  /// Marks the call as not done, even after `done`.
   void broken(std::uint64_t number);
 
-  /// One line per call, oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B ('conv1.bias' and 9 more),
-  /// begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not done".
+  /// Returns one line per call, oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B ('conv1.bias' and 9
+  /// more), begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not done".
   [[nodiscard]] std::vector<std::string> lines(Clock::time_point now) const;
 
  private:

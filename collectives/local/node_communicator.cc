@@ -12,10 +12,10 @@
 namespace poprun::collectives {
 namespace {
 
-/// The most bytes that a replica reads in an all-reduce by mailbox, where every replica reads everything.
+/// Most bytes that a replica may read in an all-reduce by mailbox, in which every replica reads all payloads.
 constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
 
-/// Bytes of each replica's shard that fit when one staging area holds all shards; a multiple of a cache line.
+/// Returns the bytes of each shard that fit if one staging area holds all shards; a multiple of a cache line.
 std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
@@ -273,7 +273,7 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
       std::copy_n(mine.data() + begin, count, segment_->staging(options_.self));
     }
   };
-  // Each replica begins with itself, so that they do not all read the same memory at the same time.
+  // Each replica starts at its own index, so that they do not all read the same memory at the same time.
   const auto collect = [&](std::size_t begin, std::size_t count) {
     for (std::size_t i = 0; i < size(); ++i) {
       const std::size_t r = (options_.self + i) % size();

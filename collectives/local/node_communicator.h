@@ -17,10 +17,10 @@
 
 namespace poprun::collectives {
 
-/// The non-empty buffers of `replica`, and their places in shared memory, where peers find them.
+/// Returns the non-empty buffers of `replica` with their places in shared memory, where peers find them.
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica, std::span<const Buffer> buffers);
 
-/// Describes an all-reduce of `buffers`; `pieces` is what `find_pieces` returned for them.
+/// Describes an all-reduce of `buffers`; `pieces` is the result of `find_pieces` for them.
 Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, std::span<const Piece> pieces);
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
@@ -33,18 +33,18 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
 ///                    [r]  \______________________/  [r]                        up the tree, back
 ///   meet      all slices are written
 ///
-/// Each byte is read once and written once. For small payloads the meetings cost most, so each replica copies its
-/// payload into a mailbox before the first meeting, and every replica computes the whole result itself. That saves the
-/// second meeting: a replica has two mailboxes, used in turn, and by the time it reuses one, the call in between has
-/// proved that all others have read it.
+/// Each byte is read once and written once. For small payloads the meetings cost most. Each replica therefore copies
+/// its payload into a mailbox before the first meeting, and every replica computes the whole result itself. This saves
+/// the second meeting: a replica has two mailboxes, used in turn; when it reuses one, the call in between has proved
+/// that all others have read it.
 ///
-/// Buffers outside allocated memory go through the staging areas the same way, chunk by chunk. The other collectives
+/// Buffers outside allocated memory go through the staging areas in the same way, chunk by chunk. The other collectives
 /// read from the peers' memory or from their staging areas.
 class NodeCommunicator final : public Communicator {
  public:
   struct Options {
     std::size_t self = 0;            ///< Index in the segment.
-    std::size_t process_leader = 0;  ///< The index that maps new memory for its process.
+    std::size_t process_leader = 0;  ///< Index of the replica that maps new memory for its process.
     std::chrono::milliseconds deadline{0};
     std::vector<std::size_t> numbers{};                    ///< Numbers of the replicas in the segment; empty: 0, 1, ..
     std::string among{};                                   ///< See Rendezvous::Options.
@@ -73,11 +73,11 @@ class NodeCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> group(Group group) override;
   [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
-  /// Returns the segment of this replica's group, whose replicas are `members` of this segment, once all replicas have
-  /// made `call`. It gets `wire` bytes of wire area, the same for all groups.
+  /// Waits until all replicas have made `call`, then returns the segment of this replica's group, which consists of
+  /// `members` of this segment. It has `wire` bytes of wire area, the same number for all groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members, Bytes wire);
 
-  /// The options of a communicator over that segment.
+  /// Returns the options of a communicator over that segment.
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
 
   /// The rendezvous of this segment's replicas.
@@ -97,7 +97,7 @@ class NodeCommunicator final : public Communicator {
   [[nodiscard]] bool all_placed() const;
 
   /// Runs `exchange(begin, size)` for each chunk of [0, total), all replicas in step, and `stage(begin, size)` before
-  /// each chunk but the first, which is staged before the call is opened.
+  /// each chunk except the first, which is staged before the call is opened.
   template <typename Exchange, typename Stage>
   Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange, const Stage& stage);
 

@@ -21,8 +21,8 @@ std::string failed(const std::string& what, Bytes size) {
 constexpr Bytes kPage{4096};
 constexpr Bytes kNonceBytes = kPage;  ///< Before the rooms.
 
-// A region's number in `Place::owner`: its index within its segment in the low bits, and above them how many segments
-// up from the group that segment is.
+// A region's number in `Place::owner`: its index within its segment in the low bits, and above them the number of
+// levels from the group up to that segment.
 constexpr std::int64_t kSegmentAbove = std::int64_t{1} << 32;
 
 Bytes control_bytes(std::size_t replicas) {

@@ -39,11 +39,11 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  /// Memory for the threads of this process.
+  /// Creates memory for the threads of this process.
   static Result<SharedMemory> create_for_threads(Bytes size);
 
-  /// Memory that other processes can open while `address()` is valid. It is a memfd and not a file in /dev/shm, because
-  /// many containers limit /dev/shm to 64 MiB.
+  /// Creates memory that other processes can open while `address()` is valid. It is a memfd and not a file in /dev/shm,
+  /// because many containers limit /dev/shm to 64 MiB.
   static Result<SharedMemory> create_for_processes(Bytes size);
 
   /// Maps the memory that another process created with this size.
@@ -76,13 +76,13 @@ class SharedMemory {
 ///   control   rendezvous of all replicas; in the first room
 ///   mailboxes two of kMailBytes, for payloads small enough to be copied
 ///   staging   kStagingBytes, for buffers that peers cannot read
-///   wire      as many bytes as the creator asks for, for other hosts; in the first room
+///   wire      for exchange with other hosts, as large as the creator asks; in the first room
 ///
 /// A process has one segment for all its replicas. Every process maps all of it; addresses differ between processes,
 /// regions and offsets do not.
 ///
-/// A group of the replicas has its own segment, whose rooms lie in a region of this one. Its members also find buffers
-/// in the regions of this one.
+/// A group of the replicas has its own segment, whose rooms are in a region of this one. Its members also find buffers
+/// in this one's regions.
 ///
 /// Threads: any.
 class NodeSegment {
@@ -92,7 +92,7 @@ class NodeSegment {
 
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
-  /// A new segment for `replicas` replicas.
+  /// Creates a segment for `replicas` replicas.
   static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas, Bytes wire = Bytes{0});
 
   /// Opens the segment that another process created with equal arguments and this nonce.
@@ -102,15 +102,15 @@ class NodeSegment {
   [[nodiscard]] Peers peers() const { return peers_; }
   [[nodiscard]] std::size_t replicas() const { return replicas_; }
 
-  /// Where other processes find the segment until `close_files`, and the nonce they find in it.
+  /// Address at which other processes can open the segment until `close_files`, and the nonce that identifies it.
   [[nodiscard]] FileAddress address() const { return memory_.address(); }
   [[nodiscard]] std::uint64_t nonce() const;
 
   /// Closes the descriptors of the segment and its regions; the memory stays.
   void close_files();
 
-  /// The segment of a group of `members`, whose rooms are their parts of region `region`. The first caller in this
-  /// process makes it, the others find it.
+  /// Returns the segment of a group of `members`, whose rooms are the members' parts of region `region`. The first
+  /// caller in this process creates it.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
   /// Bytes of one replica's room among `replicas` replicas; no group of them needs more.
@@ -127,26 +127,26 @@ class NodeSegment {
   /// Page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
-  /// Bytes of a region that gives each replica `size`. Errors: kHostResources if that exceeds the address space.
+  /// Returns the size of a region with `size` per replica. Errors: kHostResources if it exceeds the address space.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;
 
-  /// Takes `memory`, of `region_size(size)` bytes, as the next region.
+  /// Adds `memory`, of `region_size(size)` bytes, as the next region.
   void add_region(SharedMemory memory, Bytes size);
 
   [[nodiscard]] std::size_t region_count() const;
 
-  /// The memory of `replica` at a place. Requires: the place is in a region.
+  /// Returns the memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
-  /// Where `replica`'s bytes lie, in a region of this segment or of one that it is a group of; owner -1 if they are not
+  /// Returns the place of `replica`'s bytes in a region of this segment or of its parents; owner -1 if they are not
   /// entirely in the replica's part of one region.
   [[nodiscard]] Place find(std::size_t replica, std::span<const std::byte> bytes) const;
 
  private:
   struct Region {
     SharedMemory memory;
-    std::size_t size;    ///< Each replica's part.
-    std::size_t stride;  ///< Between replicas.
+    std::size_t size;    ///< Size of each replica's part.
+    std::size_t stride;  ///< Distance between replicas' parts.
 
     [[nodiscard]] std::byte* at(std::size_t replica) const { return memory.data() + replica * stride; }
   };
@@ -158,8 +158,8 @@ class NodeSegment {
   std::size_t replicas_;
   SharedMemory memory_;                  ///< The rooms; empty for a group.
   std::vector<std::byte*> rooms_;        ///< By replica.
-  const NodeSegment* parent_ = nullptr;  ///< The segment that this one is a group of,
-  std::vector<std::size_t> members_;     ///< and the group's members there.
+  const NodeSegment* parent_ = nullptr;  ///< Segment of which this one is a group; else null.
+  std::vector<std::size_t> members_;     ///< The group's members in the parent.
 
   mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.
   std::vector<Region> regions_;

@@ -26,8 +26,8 @@ using Clock = std::chrono::steady_clock;
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
-// The word that waiters sleep on: bit 0 says that the communicator has failed, the rest counts completed barriers. It
-// is one word, so that no waiter sleeps through a failure that happens between looking and sleeping.
+// The word that waiters sleep on: bit 0 is set if the communicator has failed, the rest counts completed barriers. A
+// single word ensures that no waiter sleeps through a failure that happens between its check and its sleep.
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
@@ -36,7 +36,7 @@ constexpr std::uint32_t kGeneration = 2;
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
 
-/// How often a waiter checks whether the replicas it waits for are still on their way.
+/// Interval at which a waiter checks whether the replicas it waits for are still on their way.
 constexpr auto kLook = std::chrono::milliseconds{50};
 
 bool passed(std::uint32_t before, std::uint32_t now) {
@@ -95,7 +95,7 @@ struct alignas(64) Rendezvous::Board {
 };
 
 // Each slot has two announcements, used in turn: a fast replica may announce the next call while a slow one still reads
-// this one. It cannot get further ahead, since the next call waits for the slow one.
+// this one. It cannot get further ahead, because the next call waits for the slow one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
   std::atomic<Clock::rep> on_the_way{0};   ///< Time of its last report; all processes share the clock.
@@ -135,7 +135,7 @@ Place Rendezvous::place_of(std::size_t index) const {
 }
 
 Status Rendezvous::open(const Call& call, Place place) {
-  if (failure_) {  // Returns early, since slow peers may still read the last announcement.
+  if (failure_) {  // Returns early, because slow peers may still read the last announcement.
     return tl::unexpected<Error>{*failure_};
   }
   ++sequence_;
@@ -200,7 +200,7 @@ bool Rendezvous::is_on_the_way(std::size_t index) const {
   return Clock::now().time_since_epoch() - said < options_.deadline / 4;
 }
 
-/// Indices of the replicas that have not arrived at the current barrier.
+/// Returns the indices of the replicas that have not arrived at the current barrier.
 std::vector<std::size_t> Rendezvous::missing() const {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < replicas_; ++i) {

@@ -20,7 +20,7 @@
 namespace poprun::collectives {
 
 /// An Error in a fixed number of bytes, so that it can travel between processes, in shared memory and in messages. A
-/// longer message is cut. The address fact is dropped: no exchange sets it.
+/// longer message is truncated. The address fact is dropped: no exchange sets it.
 class FlatError {
  public:
   FlatError() = default;
@@ -39,11 +39,11 @@ class FlatError {
   std::array<char, 1000> message_{};     ///< 0-terminated.
 };
 
-/// Returns when a replica of the job last had an excuse for being late, such as a data server that does not answer it.
-/// Deadlines count from then on. Thread-safe; empty if no replica ever has one.
+/// Returns the last time that a replica of the job had an excuse for being late, such as a data server that does not
+/// answer it. Deadlines count from that time. Thread-safe; empty if no replica ever has one.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
-/// Where peers find a replica's contribution to a call. May differ between replicas.
+/// The place where peers find a replica's contribution to a call. May differ between replicas.
 struct Place {
   std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
   std::int64_t where = 0;   ///< Offset in the region, or descriptor.
@@ -51,14 +51,14 @@ struct Place {
   friend bool operator==(Place, Place) = default;
 };
 
-/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping barrier that knows who
-/// is missing and whether all make the same call.
+/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping barrier that knows
+/// which replicas are missing and whether all make the same call.
 ///
-///   open(call)   announce, wait for all, check that all announced the same
+///   open(call)   announce, wait for all, check that all announced the same call
 ///   wait()       wait for all again, as often as the algorithm needs
 ///
 /// The memory holds a counter and a generation word (futex) for the barrier, the message of the first failure, and one
-/// slot per replica for its announcement. It works for threads and processes alike.
+/// slot per replica for its announcement. It works for threads and for processes.
 ///
 /// Errors, from any call. The first error of any replica is returned to all replicas, by this call and by all later
 /// ones
@@ -66,7 +66,7 @@ struct Place {
 ///   kBug              replicas made different calls; names them.
 ///
 /// Threads: a handle belongs to one thread.
-/// Cost: one futex wake per barrier. Waiters look again for some microseconds before they sleep.
+/// Cost: one futex wake per barrier. Waiters poll for a few microseconds before they sleep.
 class Rendezvous {
  public:
   struct Options {
@@ -74,8 +74,8 @@ class Rendezvous {
     std::vector<std::size_t> numbers;       ///< Numbers of the replicas that meet here, for messages.
     std::string among;                      ///< Follows a call's number in messages; may be empty.
     std::size_t self = 0;                   ///< Index among them.
-    std::chrono::milliseconds deadline{0};  ///< Limit of each wait,
-    LastExcuse last_excuse{};               ///< counted from the last excuse during it.
+    std::chrono::milliseconds deadline{0};  ///< Limit of each wait.
+    LastExcuse last_excuse{};               ///< The deadline counts from the last excuse during a wait.
     std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
     /// Decides whether a call may begin if more replicas take part than meet here. Every replica calls it with the
     /// announcements of all replicas that meet here. If empty, all announcements must be equal.
@@ -89,8 +89,8 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options);
 
-  /// Enters a collective. After success all replicas have entered it with an equal `call`, and `place_of` returns what
-  /// they passed as `place`.
+  /// Enters a collective. After success all replicas have entered it with an equal `call`, and `place_of` returns the
+  /// `place` that each one passed.
   Status open(const Call& call, Place place = {});
 
   /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on their way. For barriers
@@ -101,10 +101,10 @@ class Rendezvous {
   /// a replica that has not reported for a quarter of the deadline counts as missing.
   void on_the_way();
 
-  /// The place that `index` announced for the current call. Valid until the call's last `wait` returns.
+  /// Returns the place that `index` announced for the current call. Valid until the call's last `wait` returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
 
-  /// Makes `error` the failure of all replicas, unless there already is one, and returns the one that counts.
+  /// Makes `error` the failure of all replicas, unless there already is one, and returns the failure that counts.
   Status give_up(Error error);
 
   /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".

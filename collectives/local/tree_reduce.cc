@@ -14,8 +14,8 @@
 #include "replica/base/error.h"
 #include "replica/base/half.h"
 
-// The build targets generic x86-64. These loops carry the whole exchange, so they are also compiled for wider vectors,
-// and the loader picks one version. Not with sanitizers: the choice would run before their own start-up.
+// The build targets generic x86-64. These loops do the arithmetic of an exchange, so they are also compiled for wider
+// vectors, and the loader picks one version. Sanitizers are excluded: the choice would run before their start-up.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define POPRUN_FOR_EACH_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -44,8 +44,8 @@ struct Larger {
   }
 };
 
-/// The bits of a sum of two NaNs are the compiler's choice and differ between whole vectors and leftover elements, so
-/// they would depend on the cut. One NaN stands for all of them.
+/// Returns the same NaN for all NaNs. The bits of a sum of two NaNs are the compiler's choice and differ between full
+/// vectors and leftover elements, so they would depend on the cut.
 inline float settled(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
 }
@@ -166,7 +166,7 @@ struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;
 
-  /// How many leaves form the left subtree. Requires: at least two leaves.
+  /// Returns how many leaves form the left subtree. Requires: at least two leaves.
   [[nodiscard]] std::size_t left() const {
     if (replicas.empty()) {
       return left_subtree(sources.size());

@@ -20,8 +20,8 @@ struct Piece {
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
 };
 
-/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that cutting at cache lines
-/// cuts no element.
+/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that a cut at a cache line
+/// never splits an element.
 class Pieces {
  public:
   Pieces() = default;
@@ -30,13 +30,14 @@ class Pieces {
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
   [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
-  /// The pieces that make up these bytes, in order and without gaps. Requires: the bytes exist; no element is cut.
+  /// Returns the pieces that make up these bytes, in order and without gaps. Requires: the bytes exist, in full
+  /// elements.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
-  /// The fewest pieces that have one element type each.
+  /// Returns the fewest pieces that have one element type each.
   [[nodiscard]] std::vector<Piece> types() const;
 
-  /// True if peers find every one of these bytes.
+  /// Returns whether peers can find all of these bytes.
   [[nodiscard]] bool placed(Slice bytes) const;
 
   /// to = bytes [begin, begin + to.size()). Requires: the bytes exist.
@@ -58,12 +59,12 @@ class Pieces {
 ///
 /// Requires: a target is one of the sources or overlaps none of them; at least one source; elements are aligned to
 /// their size; not kMean of kI32.
-/// Determinism: the same bits on every x86-64 processor, whatever its vector width.
-/// Cost: reads each source once and writes each target once, block by block in the level 1 cache.
+/// Determinism: the same bits on every x86-64 processor, regardless of its vector width.
+/// Cost: reads each source once and writes each target once, block by block in the cache.
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count);
 
-// The same reduction in two steps, for when the sources of a subtree are together and the subtrees are not.
+// The same reduction in two steps, for subtrees of sources that are in different places.
 
 /// Bytes per element of a sum: floats of any width are summed in float32, integers in int32.
 inline constexpr std::size_t kSumBytes = 4;
@@ -72,7 +73,7 @@ inline constexpr std::size_t kSumBytes = 4;
 void reduce_subtree(Reduction reduction, ElementType type, std::span<const std::byte* const> sources, std::byte* sum,
                     std::size_t count);
 
-/// target = the reduction over all replicas, from sums of subtrees in tree order; sums[i] is that of `replicas[i]`
+/// target = the reduction over all replicas, from sums of subtrees in tree order; sums[i] is the sum over `replicas[i]`
 /// replicas. Requires: they are subtrees of the canonical tree over all replicas.
 void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
                       std::span<const std::size_t> replicas, std::byte* target, std::size_t count);

@@ -11,21 +11,20 @@ namespace {
 /// Ticks that a post may travel, so the wire has the posts of this many ticks to work on.
 constexpr std::size_t kTravel = 2;
 
-/// Chunks with a slot of their own. One more tick passes until all replicas have read a slot.
+/// Number of slots, one per chunk in progress. One more tick passes until all replicas have read a slot.
 constexpr std::size_t kSlots = kTravel + 2;
 
 /// A call is cut into this many chunks, so that they overlap, but into none smaller than `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
 
-/// Part `part` of elements [0, count), cut so that sums begin at cache lines.
+/// Returns part `part` of elements [0, count), cut so that sums begin at cache lines.
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   const Slice bytes = slice_of(count * kSumBytes, parts, part);
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
-/// Where each host's slice of elements [0, count) begins, and where the last one ends; cut so that sums begin at cache
-/// lines.
+/// Returns where each host's slice of elements [0, count) begins and the last one ends; sums begin at cache lines.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
   const std::size_t lines = (count + kLine - 1) / kLine;
@@ -179,7 +178,7 @@ void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size
   }
 }
 
-/// Fills my part of my host's slice: from the sums of all hosts, or with what I contribute to it.
+/// Fills my part of my host's slice: from the sums of all hosts, or with my contribution.
 void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const Slot at = slot(index);

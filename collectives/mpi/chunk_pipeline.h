@@ -16,8 +16,8 @@
 
 namespace poprun::collectives {
 
-/// Runs a collective of many bytes over H hosts, chunk by chunk: while the wire carries some chunks, the replicas work
-/// on others. Host h owns slice h of each chunk.
+/// Runs a large collective over H hosts, chunk by chunk: while the wire carries some chunks, the replicas work on
+/// others. Host h owns slice h of each chunk.
 ///
 ///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
 ///   2  wire    slice g of `sums` to host g, slices of mine -> `received`
@@ -34,14 +34,14 @@ namespace poprun::collectives {
 /// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that only gathers takes
 /// 3, 4 and 5, and its step 3 fills what a replica contributes into `result`.
 ///
-/// Chunks lie in memory that the host's replicas share and the wire reads and writes, in four slots used in turn: two
-/// for the ticks on the wire, one in work, one that others may still read.
+/// Chunks are stored in memory that the host's replicas share and the wire reads and writes. It has four slots, used in
+/// turn: two for the chunks on the wire, one for the chunk in work, one that other replicas may still read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |
 ///
 /// Sources are read in place if peers can find them, and otherwise from the staging areas, which costs a copy and one
-/// more meeting. Sums of halves travel as float32, since rounding them on the way would change the result; results
+/// more meeting. Sums of halves travel as float32, because rounding them on the way would change the result; results
 /// travel as halves.
 ///
 /// Threads: belongs to one replica's thread.
@@ -67,11 +67,11 @@ class ChunkPipeline {
     std::vector<Chunk> chunks;
     /// Puts this replica's contribution into its host's slice; used if nothing is reduced.
     std::function<void(const Chunk&, std::byte* slice)> fill{};
-    /// Takes this replica's part of the result.
+    /// Copies this replica's part of the result.
     std::function<void(const Chunk&, std::byte* result)> take;
   };
 
-  /// The shared memory it needs.
+  /// Bytes of shared memory that it needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
   /// All arguments must outlive it. It uses the beginning of the segment's wire area, which must also outlive any
@@ -82,12 +82,12 @@ class ChunkPipeline {
   /// Bytes of float32 data per chunk for `bytes` in all: enough chunks to overlap, none too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// The chunks of an all-reduce: one element type each, with slices as the plan shares them out. `pieces` must outlive
+  /// Returns the chunks of an all-reduce: one element type each, sliced by the plan's shares. `pieces` must outlive
   /// them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
-  /// Chunks of `step` bytes for replicas that have `bytes` each; host h's slice is `copies[h]` of them, one after
-  /// another. Elements have `width` bytes.
+  /// Returns chunks of `step` bytes for replicas that have `bytes` each; host h's slice consists of `copies[h]` of
+  /// them. Elements have `width` bytes.
   static std::vector<Chunk> cut(std::size_t bytes, std::size_t step, std::span<const std::size_t> copies,
                                 std::size_t width = 1);
 

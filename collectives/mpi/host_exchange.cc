@@ -10,18 +10,18 @@
 namespace poprun::collectives {
 namespace {
 
-/// Largest payload of one host, in bytes,
+/// Largest payload of one host, in bytes.
 constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
 
-/// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least that a separate
-/// phase takes when hosts share their cores among many replicas.
+/// Largest payload of all hosts together, in bytes. A link of 1 Gbit/s carries it in half a millisecond, about the
+/// minimum time of a separate phase if hosts share their cores among many replicas.
 constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
   return plan.replicas[host].size() * sizeof(Call);
 }
 
-/// Zero if calls and payload do not fit into one message: only a single message may be shorter than its room.
+/// Returns 0 if calls and payload do not fit into one message: only a single message may be shorter than its room.
 std::size_t room_bytes(const HostPlan& plan, std::size_t host) {
   return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
 }
@@ -34,7 +34,7 @@ std::size_t bytes_before(const HostPlan& plan, std::size_t host) {
   return bytes;
 }
 
-/// Time that a waiting host gives another to report first what that one is waiting for.
+/// Returns how long a waiting host lets another host report first what it is waiting for.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
 }

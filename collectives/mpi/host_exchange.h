@@ -22,25 +22,25 @@ struct Payload {
   std::function<void(std::byte* to)> write;  ///< Writes this host's payload.
 };
 
-/// The announcements that the hosts of a channel exchange before a collective, in memory that all
-/// replicas of a host share:   | calls of host 0's replicas, room for a payload | the same of host
-/// 1 | ..
+/// The announcements that a channel's hosts exchange before a collective, in memory that all replicas of a host share:
+///
+///   | calls of host 0's replicas, room for a payload | the same of host 1 | ..
 ///
 /// Threads: synchronised by the meetings of the host's replicas.
 class Announcements {
  public:
-  /// The memory they need.
+  /// Bytes of memory that they need.
   static std::size_t bytes_needed(const HostPlan& plan);
 
   /// `memory` and `plan` must outlive it; the memory must also outlive any failed transfer.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// True if payloads of these sizes, by host, may travel with the announcements: small enough that a separate phase on
-  /// the wire would take longer.
+  /// Returns whether payloads of these sizes, by host, may travel with the announcements: small enough that a separate
+  /// phase on the wire would take longer.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
   /// Begins to exchange the calls of this host's replicas, and its payload if any, with those of all other hosts. The
-  /// payload must fit. Called by the leaders, who then wait for the wire.
+  /// payload must fit. Called by the leaders, which then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
   /// All calls, by replica index.
@@ -73,13 +73,13 @@ class HostExchange {
 
   [[nodiscard]] bool carries() const { return carries_; }
 
-  /// Whether this replica speaks for its host.
+  /// True if this replica speaks for its host.
   [[nodiscard]] bool leads() const { return carries_ && wire_.leads(); }
 
   /// The wire to post to. Requires: this replica carries.
   [[nodiscard]] HostWire& wire() { return wire_; }
 
-  /// Records that the rendezvous has opened a call, to which everything that follows belongs.
+  /// Records the call that the rendezvous has opened; all later steps belong to it.
   void begin_call() { call_ = rendezvous_->call_name(); }
 
   /// Waits for all replicas of the host, longer than the deadline while they wait for the wire.
@@ -88,8 +88,8 @@ class HostExchange {
   /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Passes a call's outcome on and tells the other hosts of a failure. Every replica calls it, since the one that
-  /// carries may be the one that is missing.
+  /// Returns a call's outcome, and reports a failure to the other hosts. Every replica calls it, because the one that
+  /// carries may be missing.
   Status settle(Status status);
 
  private:

@@ -13,9 +13,9 @@ namespace poprun::collectives {
 
 /// A process of a channel.
 struct Process {
-  int rank = 0;                       ///< In MPI_COMM_WORLD.
+  int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
   std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
-  std::vector<std::size_t> replicas;  ///< Its replicas of the channel, by job number, ascending.
+  std::vector<std::size_t> replicas;  ///< Its replicas in the channel: numbers in the job, ascending.
 };
 
 /// Locations of a channel's replicas; every process computes the same plan. A replica's index is its position among the
@@ -28,10 +28,10 @@ struct HostPlan {
   std::vector<std::vector<Subtree>> subtrees;      ///< By host: subtrees of its replicas.
   std::vector<double> shares;                      ///< By host: its share of an all-reduce (see `shares_of`).
 
-  /// The plan for all processes of the job; `self` is this host.
+  /// Creates the plan for all processes of the job; `self` is this host.
   HostPlan(std::vector<Process> processes, std::size_t self);
 
-  /// The plan for a group, without the hosts and processes that have none of its members. Requires: `members` are
+  /// Returns the plan for a group, without hosts and processes that have none of its members. Requires: `members` are
   /// ascending indices, at least one of them on this host.
   [[nodiscard]] HostPlan among(std::span<const std::size_t> members) const;
 
@@ -70,8 +70,8 @@ class HostSums {
     return sums;
   }
 
-  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) is where the elements of the host's
-  /// replica i are.
+  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) returns the elements of the host's
+  /// replica i.
   template <typename SourceOf>
   void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of, std::byte* sum,
               std::size_t elements) {
@@ -87,7 +87,7 @@ class HostSums {
     reduce_subtree(reduction, type, sources_, sum, elements);
   }
 
-  /// target = the reduction over all replicas. sum_at(host, s) is where the sum of subtree s of a host is.
+  /// target = the reduction over all replicas. sum_at(host, s) returns the sum of subtree s of a host.
   template <typename SumAt>
   void combine(Reduction reduction, ElementType type, const SumAt& sum_at, std::byte* target, std::size_t elements) {
     sources_.clear();

@@ -24,7 +24,7 @@ constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps, longer the longer it has waited.
+/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps for increasing times.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
   const Clock::time_point begin = Clock::now();
@@ -65,7 +65,7 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);
   if (!complete(std::span(&request, 1), limit)) {
-    // MPI would write into the object if the missing process came after all.
+    // Leaked, because MPI would still write into it if the missing process arrived late.
     static_cast<void>(link.release());
     return fail(ErrorCode::kInfrastructure, "a process of the job exited while the exchange was starting");
   }
@@ -213,7 +213,7 @@ MPI_Request HostWire::send(const Notice& notice, int rank) {
   return request;  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks,clang-analyzer-optin.mpi.MPI-Checker)
 }
 
-/// Hosts whose processes have not sent all bytes of a post, or have not received them.
+/// Returns the hosts whose processes have not sent or not received all bytes of a post.
 std::vector<std::size_t> HostWire::late_hosts(Post& post) const {
   const std::lock_guard lock(link_->mutex());
   std::vector<std::size_t> hosts;
@@ -252,7 +252,7 @@ std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> host
   return replicas;
 }
 
-/// The replicas on these hosts that have not reported that they are waiting.
+/// Returns the replicas on these hosts that have not reported that they are waiting.
 std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
   std::vector<std::size_t> silent;
   std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {

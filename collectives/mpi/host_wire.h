@@ -21,8 +21,8 @@
 
 namespace poprun::collectives {
 
-/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between short sleeps, since
-/// waiting inside MPI would burn a core that other ranks need.
+/// Waits until all requests are complete; returns false if they are not by `limit`. Polls MPI between short sleeps,
+/// because waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
 /// A process's connection to the others, shared by all its channels: MPI's communicator, the lock for calling MPI, and
@@ -33,7 +33,8 @@ class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` returns the last excuse of any replica.
+  /// Creates the link of a job of `replicas`. Collective over MPI_COMM_WORLD. `last_excuse` returns any replica's last
+  /// excuse.
   ///
   /// Errors
   ///   kInfrastructure   not all processes arrived before `limit`.
@@ -53,7 +54,7 @@ class MpiLink {
   /// The channel of all replicas of the job.
   static constexpr int kAll = 0;
 
-  /// A number for a new channel, unique over all calls in all processes. Requires: `replica` is one of this process.
+  /// Returns a new channel number, unique over all calls in all processes. Requires: `replica` belongs to this process.
   [[nodiscard]] int new_channel(std::size_t replica) {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
@@ -88,7 +89,7 @@ class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, which queues behind
+  /// Largest message: Open MPI sends messages below 64 KiB at once. A larger one waits for a reply, which queues behind
   /// everything its sender is sending, so links would carry one direction at a time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
@@ -134,7 +135,7 @@ class HostWire {
               const std::function<void()>& while_waiting);
 
   /// Tells all other hosts that still listen why this host gives up. If several replicas of a process have a wire, each
-  /// may call it, whichever carries.
+  /// may call it, not only the one that carries.
   void tell(const Error& error);
 
  private:
@@ -171,7 +172,7 @@ class HostWire {
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
   std::size_t lane_ = 0;                            ///< This process's position among those of its host.
   std::deque<Post> posts_;                          ///< Oldest first.
-  std::vector<int> waiting_;                        ///< Ranks that have reported since we asked that they are waiting.
+  std::vector<int> waiting_;                        ///< Ranks that have answered our question: they are waiting.
 };
 
 }  // namespace poprun::collectives

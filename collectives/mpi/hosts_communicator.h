@@ -43,7 +43,7 @@ class HostsCommunicator final : public Communicator {
     std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
 
-  /// The wire area that the host's segment needs.
+  /// Returns the bytes of wire area that the host's segment needs.
   static Bytes wire_bytes(const HostPlan& plan);
 
   /// `segment` must outlive the communicator. `channel` is this channel's number on the link.

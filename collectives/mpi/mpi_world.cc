@@ -42,8 +42,8 @@ struct Introduction {
   std::uint64_t nonce = 0;
 };
 
-/// Processes with equal numbers can open each other's memory: one machine, one boot, one pid namespace. Containers of
-/// one machine count as hosts of their own.
+/// Returns a number that is equal for processes that can open each other's memory: one machine, one boot, one pid
+/// namespace. Each container on a machine counts as a separate host.
 std::uint64_t host_number() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -122,8 +122,8 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limi
   return all;
 }
 
-/// The processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order of their first
-/// replicas.
+/// Returns the processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order of their
+/// first replicas.
 Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std::size_t replicas) {
   std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -182,7 +182,7 @@ Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
   return segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())};
 }
 
-/// Takes the segment that the host's first process, `owner`, made in `offered`; null if it made none.
+/// Returns the segment that the host's first process (`owner`) offers, which is `offered` there; null if it made none.
 Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered, const Introduction& owner,
                                           std::size_t replicas, Bytes wire) {
   const bool opens = offered && *offered == nullptr && owner.memory.process >= 0;

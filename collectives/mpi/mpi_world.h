@@ -23,9 +23,9 @@ struct HostPlan;
 /// The replicas of a job that runs on the processes of MPI_COMM_WORLD. Each process owns a contiguous block of
 /// replicas, one thread each; blocks may differ in size.
 ///
-/// If all processes are on one host, replicas exchange through shared memory and MPI only serves to find it. On several
-/// hosts, the replicas of each host share memory, and the first replica of each process carries data between hosts by
-/// MPI. Results equal those of LocalWorld bit for bit.
+/// If all processes are on one host, replicas exchange through shared memory and MPI is only used to find it. On
+/// several hosts, the replicas of each host share memory, and the first replica of each process carries data between
+/// hosts by MPI. Results are bit-identical to those of LocalWorld.
 ///
 /// Threads: create and destroy it in one thread, between MPI_Init_thread (at least MPI_THREAD_SERIALIZED) and
 /// MPI_Finalize. Hand each communicator to one thread, and join those threads before destroying the world; groups must
@@ -36,18 +36,18 @@ class MpiWorld {
     std::size_t replicas = 1;                     ///< In the whole job.
     ReplicaId first{};                            ///< This process owns [first, first + local).
     std::size_t local = 1;                        ///< > 0.
-    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included;
-    /// calls count it from the last time that a replica of the job had an excuse, such as a data server that does not
-    /// answer it. Thread-safe; empty if no replica ever has one.
+    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, including creation.
+    /// The last time that a replica of the job had an excuse, such as a data server that does not answer it; the
+    /// deadlines of calls count from it. Thread-safe; empty if no replica ever has one.
     std::function<std::chrono::steady_clock::time_point()> last_excuse{};
-    /// The host number of this process, instead of asking the machine. For tests that play several hosts on one.
+    /// Host number of this process; unset: the machine's. For tests that simulate several hosts on one.
     std::optional<std::uint64_t> host;
     /// Bytes of one replica's float32 data that cross between hosts at a time. At least 64 B per replica, at most 1
     /// MiB.
     std::size_t chunk_bytes = std::size_t{1} << 19U;
   };
 
-  /// Collective over MPI_COMM_WORLD.
+  /// Creates the world. Collective over MPI_COMM_WORLD.
   ///
   /// Errors
   ///   kHostResources    memory for the exchange could not be allocated; says why.

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-/// The canonical tree: the order in which the values of replicas are combined, everywhere.
+/// The canonical tree: the order in which every reduction combines the values of the replicas.
 ///
 ///   sum[a, b) = sum[a, m) + sum[m, b),   m - a = the largest power of two strictly below b - a
 ///
@@ -19,7 +19,7 @@
 /// it alone without changing the result.
 namespace poprun::collectives {
 
-/// How many of `count` neighbours form the left subtree. Requires: count >= 2.
+/// Returns how many of `count` neighbours form the left subtree. Requires: count >= 2.
 constexpr std::size_t left_subtree(std::size_t count) {
   return std::bit_floor(count - 1);
 }
@@ -32,7 +32,7 @@ struct Subtree {
   friend bool operator==(Subtree, Subtree) = default;
 };
 
-/// The fewest subtrees of the canonical tree over [0, total) that hold these replicas and no others, ascending.
+/// Returns the fewest subtrees of the canonical tree over [0, total) that hold exactly these replicas, ascending.
 /// Requires: `replicas` ascending, below `total`.
 ///
 ///   7 replicas, those of one host in brackets:   0 1 [2 3 4 5] 6   ->   [2 3] [4 5]
@@ -61,7 +61,7 @@ struct Members {
 
   [[nodiscard]] constexpr std::size_t operator[](std::size_t index) const { return first + index * stride; }
 
-  /// The index of `replica` among the members. Requires: it is one of them.
+  /// Returns the index of `replica` among the members. Requires: it is one of them.
   [[nodiscard]] constexpr std::size_t index_of(std::size_t replica) const { return (replica - first) / stride; }
 
   [[nodiscard]] constexpr bool contains(std::size_t replica) const {
@@ -79,15 +79,15 @@ struct Members {
   friend constexpr bool operator==(Members, Members) = default;
 };
 
-/// The group of `replica` if every `size` neighbours form a group. 12 replicas in groups of 4:
+/// Returns the group of `replica` if every `size` neighbours form a group. 12 replicas in groups of 4:
 ///
 ///   0 1 2 3 | 4 5 6 7 | 8 9 10 11
 constexpr Members consecutive_members(std::size_t size, std::size_t replica) {
   return {replica / size * size, 1, size};
 }
 
-/// The group of `replica` if replicas with equal positions in blocks of total / size form a group. 12 replicas in
-/// groups of 4:
+/// Returns the group of `replica` if replicas with equal positions in blocks of total / size form a group. 12 replicas
+/// in groups of 4:
 ///
 ///   0 3 6 9 | 1 4 7 10 | 2 5 8 11
 ///

@@ -19,11 +19,11 @@ struct Slice {
 };
 
 /// Bytes of a cache line, the granularity of slices: two replicas never write into the same line of an aligned vector,
-/// and no element is cut.
+/// and no element is split.
 inline constexpr std::size_t kLineBytes = 64;
 
-/// Part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples of a line
-/// and differ by at most one line; some may be empty.
+/// Returns part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples
+/// of a line and differ by at most one line; some may be empty.
 /// Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
@@ -34,15 +34,15 @@ constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part)
   return {edge(part), edge(part + 1)};
 }
 
-/// The bytes that both slices hold; empty if they do not overlap.
+/// Returns the bytes that both slices hold; empty if they do not overlap.
 constexpr Slice overlap(Slice a, Slice b) {
   const std::size_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// The share of an all-reduce's elements that each host combines, chosen so that the busiest direction of any host's
-/// link carries as little as possible. Host h of H has sums[h] sums of every element. With share f, its link carries,
-/// in units of the whole vector:
+/// Returns the share of an all-reduce's elements that each host combines, chosen so that the busiest direction of any
+/// host's link carries as little as possible. Host h of H has sums[h] sums of every element. With share f, its link
+/// carries, in units of the whole vector:
 ///
 ///   sends      sums[h] (1 - f) + (H - 1) f     its sums to the others, its results to all of them
 ///   receives   (1 - f) + f (sum of the others' sums)
@@ -50,7 +50,7 @@ constexpr Slice overlap(Slice a, Slice b) {
 ///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the minimum
 ///   sums 2 1       shares 1 0, 1 both ways, where equal shares would take 1.5
 ///
-/// Shares add up to 1. Equal everywhere for equal arguments. Requires: every sum > 0.
+/// Shares add up to 1. Equal arguments give equal shares on every host. Requires: every sum > 0.
 inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
   struct Range {
     double least = 0;
@@ -59,7 +59,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
   const auto hosts = static_cast<double>(sums.size());
   const auto total = static_cast<double>(std::accumulate(sums.begin(), sums.end(), std::size_t{0}));
   std::vector<Range> ranges(sums.size());
-  // Whether there are shares with which no host carries more than `load`.
+  // Returns whether some shares make no host carry more than `load`.
   const auto fits = [&](double load) {
     double least = 0;
     double most = 0;
@@ -86,7 +86,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
     return least <= 1 && most >= 1;
   };
   double below = 0;
-  double load = total;  // Always fits, since total >= hosts.
+  double load = total;  // Always fits, because total >= hosts.
   for (int i = 0; i < 50; ++i) {
     const double middle = (below + load) / 2;
     (fits(middle) ? load : below) = middle;

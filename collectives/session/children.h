@@ -6,10 +6,10 @@
 
 namespace poprun::collectives {
 
-/// The unreaped children of `parent`, including those adopted from children that died.
+/// Returns the unreaped children of `parent`, including those adopted from children that died.
 std::vector<pid_t> children_of(pid_t parent);
 
-/// The parent of `pid`; 0 if there is no such process.
+/// Returns the parent of `pid`; 0 if there is no such process.
 pid_t parent_of(pid_t pid);
 
 }  // namespace poprun::collectives

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kDaemonsMilliseconds = 3000;
 
-/// The first of these variables that is set, or else `fallback`.
+/// Returns the first of these variables that is set, or else `fallback`.
 fs::path folder_from(std::initializer_list<const char*> variables, const char* fallback) {
   for (const char* variable : variables) {
     if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') {
@@ -46,7 +46,7 @@ std::string job_folder_prefix() {
   return fmt::format("poprun-emu.{}.", geteuid());
 }
 
-/// A descriptor that is closed at the end of its scope, which also releases its lock.
+/// A descriptor that is closed, and its lock released, at the end of its scope.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -76,7 +76,7 @@ Descriptor open_folder(const fs::path& path) {
   return Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-/// Whether `descriptor` is the file at `path` and belongs to this user.
+/// Returns whether `descriptor` is the file at `path` and belongs to this user.
 bool is_ours(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};
@@ -84,7 +84,7 @@ bool is_ours(int descriptor, const fs::path& path) {
          opened.st_ino == named.st_ino && opened.st_uid == geteuid();
 }
 
-/// The folders in `folder` whose names begin with `prefix`, except symbolic links and those of other users.
+/// Returns the folders in `folder` whose names begin with `prefix`, except symbolic links and those of other users.
 std::vector<fs::path> folders_in(const fs::path& folder, std::string_view prefix) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -102,7 +102,7 @@ bool is_daemons(const fs::path& session) {
   return session.filename().string().starts_with("jf.");
 }
 
-/// The job number in the names of the ranks' shared memory.
+/// Returns the job number in the names of the ranks' shared memory.
 std::optional<std::uint64_t> ranks_job(const fs::path& session) {
   const std::string name = session.filename();
   std::uint64_t number = 0;
@@ -114,13 +114,13 @@ std::optional<std::uint64_t> ranks_job(const fs::path& session) {
   return std::ifstream(session / "contact.txt") >> number ? std::optional(number + 1) : std::nullopt;
 }
 
-/// The names that Open MPI may use for this host: it drops the domain if the job's hosts have none.
+/// Returns the names that Open MPI may use for this host: it drops the domain if the job's hosts have none.
 std::vector<std::string> own_names(const SessionPlace& place) {
   const std::string bare = place.host.substr(0, place.host.find('.'));
   return bare == place.host ? std::vector{place.host} : std::vector{place.host, bare};
 }
 
-/// The folders of this host's sessions in `folder`.
+/// Returns the folders of this host's sessions in `folder`.
 std::vector<fs::path> tops_in(const fs::path& folder, const SessionPlace& place) {
   std::vector<fs::path> found;
   for (const std::string& name : own_names(place)) {
@@ -131,7 +131,7 @@ std::vector<fs::path> tops_in(const fs::path& folder, const SessionPlace& place)
   return found;
 }
 
-/// Places where sessions of this host can be: in the base itself and in jobs' folders.
+/// Returns the places where sessions of this host can be: in the base itself and in jobs' folders.
 std::vector<fs::path> tops(const SessionPlace& place) {
   std::vector<fs::path> found = tops_in(place.base, place);
   for (const fs::path& job : folders_in(place.base, job_folder_prefix())) {
@@ -142,7 +142,7 @@ std::vector<fs::path> tops(const SessionPlace& place) {
   return found;
 }
 
-/// Family numbers are short and recur, so no other session here may have this one.
+/// Returns whether no other session on this host has the job number: family numbers are short and recur.
 bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPlace& place) {
   for (const fs::path& top : tops(place)) {
     for (const fs::path& other : folders_in(top, "")) {
@@ -207,8 +207,7 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
     std::string path = place.base / (job_folder_prefix() + "XXXXXX");
     if (mkdtemp(path.data()) == nullptr) {
       return fail(ErrorCode::kHostResources,
-                  fmt::format("no folder can be made in {}, which Open MPI needs: {}; set TMPDIR "
-                              "to another folder",
+                  fmt::format("cannot create the folder that Open MPI needs in {}: {}; set TMPDIR to another folder",
                               place.base.string(), std::strerror(errno)));
     }
     Descriptor folder = open_folder(path);

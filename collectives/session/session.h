@@ -10,7 +10,7 @@
 #include "replica/base/error.h"
 
 /// The files that Open MPI 4.1 keeps on a host while a job runs (orte/util/session_dir.c,
-/// opal/mca/btl/vader/btl_vader_component.c), parts of which stay if all of the job's processes are killed:
+/// opal/mca/btl/vader/btl_vader_component.c), some of which remain if all of the job's processes are killed:
 ///
 ///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
 ///        ompi.HOST.UID/pid.PID/              on the launcher's host: for mpirun and its ranks
@@ -19,10 +19,10 @@
 ///   /dev/shm/vader_segment.HOST.UID.JOB.RANK JOB in hexadecimal, FAMILY in its upper half; the
 ///                                            ranks are job 1
 ///
-/// Whether a job is dead is never guessed. Its folder is locked (flock): by the launcher and the guard of mpirun, on
-/// other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel releases the lock when they are gone. Only
-/// unlocked folders are removed, and only this user's on this host, under a shared lock, since hosts may share BASE.
-/// Symbolic links are removed, never followed.
+/// The code never guesses whether a job is dead. Its folder is locked (flock) by the launcher and the guard of mpirun,
+/// and on other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel releases the lock when they exit. Only
+/// unlocked folders of this user are removed, and only from this host, under a shared lock, because hosts may share
+/// BASE. Symbolic links are removed, never followed.
 namespace poprun::collectives {
 
 /// Places of these files on a host.
@@ -32,7 +32,7 @@ struct SessionPlace {
   std::filesystem::path shared_memory;  ///< The folder of vader's files.
 };
 
-/// The places as mpirun, its daemons and vader see them on this host, whose name is `host`.
+/// Returns the places that mpirun, its daemons and vader use on this host, whose name is `host`.
 SessionPlace session_place(std::string host);
 
 /// A job's own folder for temporary files, locked by every process that has the descriptor.
@@ -50,7 +50,7 @@ class JobFolder {
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
   /// Looks up which shared memory belongs to the sessions in the folder, because mpirun may remove a session without
-  /// the shared memory of a replica that died early. Nothing is looked up twice.
+  /// the shared memory of a replica that died early. Does nothing after the first success.
   void learn();
 
   /// Removes the folder, its contents from this host, and the shared memory that belongs to it. Requires: the job's
@@ -67,13 +67,13 @@ class JobFolder {
 };
 
 /// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless the daemon ends
-/// within 3 s, as it does if mpirun tells it to. For a process that has lost the launcher and leaves. Beyond a cut
-/// link, the daemon itself notices only when TCP gives up on its last message, a quarter of an hour later, and it
+/// within 3 s, as it does if mpirun tells it to. Called by a process that exits because it has lost the launcher. If a
+/// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later, and it
 /// ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
-/// Removes what dead jobs left at `place`. A job that is just starting already holds its lock. Costs the listing of one
-/// or two folders if nothing is left.
+/// Removes the files that dead jobs left at `place`. A job that is just starting already holds its lock. Cost if
+/// nothing is left: listing one or two folders.
 void remove_leftovers(const SessionPlace& place);
 
 }  // namespace poprun::collectives

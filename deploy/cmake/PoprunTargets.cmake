@@ -30,9 +30,9 @@ find_package(nlohmann_json REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
-# Flags for our own code. Rounding is part of the product's promise (equal bits for every
-# placement), so there is no contraction and no fast-math. Nobody reads errno after a square root,
-# and without errno loops with square roots are vectorised, which changes no result.
+# Flags for our own code. Rounding is part of the product's promise (bit-identical results for every placement), so
+# there is no contraction and no fast-math. Nobody reads errno after a square root, and without errno loops with square
+# roots are vectorised, which changes no result.
 add_library(poprun_flags INTERFACE)
 target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(poprun_flags INTERFACE
@@ -40,8 +40,8 @@ target_compile_options(poprun_flags INTERFACE
   -Wold-style-cast -Wswitch-enum -Werror
   # g++ 12 sees overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-  # After a precompiled header it takes inlined code of std::string for ours and sees out-of-bounds
-  # copies there. Presets without the header keep these warnings.
+  # After a precompiled header it treats inlined code of std::string as ours and reports out-of-bounds copies there.
+  # Presets without the header keep these warnings.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-array-bounds>
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-stringop-overflow>)
 target_compile_definitions(poprun_flags INTERFACE POPRUN_VERSION="${PROJECT_VERSION}")
@@ -88,17 +88,16 @@ target_compile_definitions(poprun_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
 target_link_libraries(poprun_onnx INTERFACE
   "${ONNX_LIBRARY}" "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
 
-# Whether a file sees aligned_alloc depends on what it includes before Asio, and memory that one file
-# takes another gives back: all do without.
+# Whether Asio uses aligned_alloc depends on the headers that a file includes before it, and one file may free memory
+# that another one allocated. Therefore no file uses it.
 add_library(poprun_asio INTERFACE)
 target_compile_definitions(poprun_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
-# Headers that most files include are compiled once, with replica/base, which every room knows. Only
-# headers of the standard library and of Debian, none of ours and no generated ones, so that a
-# change rebuilds only the files that include it. The other presets compile without it, which proves
-# that each file includes what it uses.
+# Headers that most files include are compiled once, with replica/base, on which every room depends. Only headers of the
+# standard library and of Debian, none of ours and no generated ones, so that a change rebuilds only the files that
+# include it. The other presets compile without it, which proves that each file includes what it uses.
 set(POPRUN_PRECOMPILED_HEADERS
   <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string>
   <string_view> <utility> <vector> <fmt/format.h> <google/protobuf/extension_set.h>
@@ -113,9 +112,9 @@ function(poprun_precompile name)
   endif()
 endfunction()
 
-# Several sources of a folder are compiled as one, which halves the time of a whole build. A file's local
-# names are therefore in an unnamed namespace within a namespace of the file's own wherever files beside
-# it use the same ones. The other presets compile each source alone.
+# Several sources of a folder are compiled as one, which halves the time of a full build. If files of a folder use the
+# same local names, each puts its unnamed namespace into a namespace of its own. The other presets compile each source
+# alone.
 option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
 set(POPRUN_UNITY_SOURCES 12)
 
@@ -175,9 +174,10 @@ endfunction()
 
 # poprun_families(<folder> [EXCLUDE <file or sub-folder>...])
 #
-# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc in
-# and below the folder except registry.cc and helpers, which have a header of the same name. Writes <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)`
-# each, which registry.cc expands (its target needs poprun_generated). A new entry is one new file.
+# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc in and below the
+# folder except registry.cc and helpers, which have a header of the same name. Writes <folder>/families.inc into the
+# build tree, with one line `POPRUN_FAMILY(<file stem>)` per file, which registry.cc expands (its target needs
+# poprun_generated). A new entry is one new file.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder)
@@ -206,7 +206,7 @@ function(poprun_program name)
     CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
 endfunction()
 
-# Tests spend their time in the product, whose code is optimised; their own is compiled quickly.
+# Tests spend their time in the product, whose code is optimised; their own code is compiled quickly.
 add_library(poprun_test_flags INTERFACE)
 target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
 target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
@@ -230,8 +230,8 @@ endfunction()
 
 # poprun_unit_tests(<folder> [EXCLUDE <file or sub-folder>...] DEPS ... [LABELS unit])
 #
-# One test of every *.cc in and below tests/unit/<folder>, which mirrors the folder of that name:
-# `replica/ops` becomes replica_ops_test.
+# One test of all *.cc in and below tests/unit/<folder>, which mirrors the folder of that name: `replica/ops` becomes
+# replica_ops_test.
 function(poprun_unit_tests folder)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE;DEPS;LABELS")
   string(REPLACE "/" "_" name "${folder}_test")

@@ -36,7 +36,7 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
   return value;
 }
 
-/// Names of the tensors in the order of a batch: images first, as augmentation requires, labels last.
+/// Returns the names of the tensors in the order of a batch: images first, as augmentation requires, labels last.
 std::vector<std::string> order_of(const Tensors& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
@@ -51,7 +51,7 @@ std::vector<std::string> order_of(const Tensors& tensors) {
   return names;
 }
 
-/// The facts about the arrays that do not depend on the parameters of the source.
+/// Returns the facts about the arrays that do not depend on the parameters of the source.
 Result<proto::Dataset> facts_of(const Tensors& tensors, const FileScope& scope) {
   constexpr std::array kElements = {"u8", "i32", "f32", "f32"};
   proto::Dataset facts;
@@ -83,7 +83,7 @@ struct Normalisation {
   [[nodiscard]] double of(double value) const { return (value - mean) / deviation; }
 };
 
-/// The normalisation of the images, if there are any.
+/// Returns the normalisation of the images, if there are any.
 Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source& source) {
   const proto::StreamTensor& first = facts.tensors(0);
   const double fallback = first.element() == "u8" ? 0.5 : 0;
@@ -99,7 +99,7 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   return normalisation;
 }
 
-/// The facts, with the normalisation that the replica applies to bytes. Floats arrive normalised.
+/// Returns the facts with the normalisation that the replica applies to bytes. Floats arrive normalised.
 proto::Dataset description_of(proto::Dataset facts, const Normalisation& normalisation) {
   const bool bytes = facts.tensors(0).name() == "images" && facts.tensors(0).element() == "u8";
   facts.set_mean(bytes ? static_cast<float>(normalisation.mean) : 0);
@@ -120,7 +120,7 @@ struct Range {
   }
 };
 
-/// Float `index` of an array's elements, which are doubles if `wide`.
+/// Returns float `index` of an array's elements, which are doubles if `wide`.
 double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t index) {
   double value = 0;
   float narrow = 0;
@@ -132,7 +132,7 @@ double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t in
   return narrow;
 }
 
-/// Returns a note if float images have the range of bytes, with which networks train badly.
+/// Returns a note if float images have the range of bytes, because networks train badly on them.
 Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   constexpr std::uint64_t kLookedAt = 1 << 18;  // Bytes.
   constexpr double kFarFromOne = 16;
@@ -175,8 +175,8 @@ class StoredArrays final : public Stored {
     }
   };
 
-  /// `parts` are in the order of the facts' tensors. `range` is that of float images, which are doubles if `wide`;
-  /// `place` is their name in messages.
+  /// `parts` are in the order of the facts' tensors. `range` is the range of float images, `place` their name in
+  /// messages; they are doubles if `wide`.
   StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide, std::string place)
       : facts_(std::move(facts)), parts_(std::move(parts)), range_(range), wide_(wide), place_(std::move(place)) {}
 
@@ -256,7 +256,7 @@ Result<std::unique_ptr<Dataset>> StoredArrays::view(const Source& source) const 
       return fail(ErrorCode::kData,
                   fmt::format("{}: needed numbers that fit float32, had {:g}, which {}", place_, value,
                               source.parameters.contains("deviation")
-                                  ? fmt::format("data.mean and data.deviation make {:g}", normalisation.of(value))
+                                  ? fmt::format("data.mean and data.deviation turn into {:g}", normalisation.of(value))
                                   : "does not"));
     }
   }

@@ -21,7 +21,7 @@ namespace {
 using Element = NpyTarget::Element;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-/// Exceeds any classifier; each class costs a row of weights.
+/// More classes than any classifier has; each one costs a row of weights.
 constexpr std::int64_t kClassesMax = 1 << 24;
 
 /// The part and tensor that an array's name denotes.
@@ -59,7 +59,7 @@ Place place_of(const std::string& array) {
       return {part, tensor_called(name)};
     }
   }
-  // Names of tensors are kept as written, since a model may know them in this form.
+  // Other names are kept as written, because a model may use them in this form.
   return {Place::Part::kNone, tensor_called(name) == name ? array : tensor_called(name)};
 }
 
@@ -67,7 +67,7 @@ std::string type_text(const ArrayFile& array) {
   return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
 }
 
-/// Whether an array is ignored: its name has no part although others have one, or it is a single number.
+/// Returns whether an array is ignored: its name has no part although others have one, or it is a single number.
 bool is_aside(const ArrayFile& array, bool parts) {
   return (parts && place_of(array.name).part == Place::Part::kNone) || (array.header && array.header->shape.empty());
 }
@@ -77,7 +77,7 @@ bool have_parts(const std::vector<ArrayFile>& arrays) {
                              [](const ArrayFile& array) { return place_of(array.name).part != Place::Part::kNone; });
 }
 
-/// The arrays by tensor and part.
+/// Groups the arrays by tensor and part.
 Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source) {
   const bool parts = have_parts(arrays);
   Tensors tensors;
@@ -124,7 +124,7 @@ Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& 
   return {};
 }
 
-/// Checks that all tensors of a part have equally many rows, and that rows have the same shape in both parts.
+/// Checks that all tensors of a part have the same number of rows, and that rows have the same shape in both parts.
 Status check_shapes(const Tensors& tensors, const Source& source) {
   const Tensor& first = tensors.begin()->second;
   for (const auto& [name, tensor] : tensors) {
@@ -137,14 +137,14 @@ Status check_shapes(const Tensors& tensors, const Source& source) {
     const auto& test = tensor.test->header->shape;
     if (!std::equal(train.begin() + 1, train.end(), test.begin() + 1, test.end())) {
       return fail(ErrorCode::kData,
-                  fmt::format("{}: needed rows of one shape in {} {} and {} {}", source.text, tensor.train->name,
+                  fmt::format("{}: needed rows of the same shape in {} {} and {} {}", source.text, tensor.train->name,
                               type_text(*tensor.train), tensor.test->name, type_text(*tensor.test)));
     }
   }
   return {};
 }
 
-/// Whether images are [N,H,W,C]: as the user says, who must say it if they look like it.
+/// Returns whether images are [N,H,W,C], as set by the user, who must decide if their shape suggests it.
 Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   const auto& shape = images.header->shape;
   const auto found = source.parameters.find("channels");
@@ -249,7 +249,7 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
   }
   if (name == "tokens") {
     return fail(ErrorCode::kData, fmt::format("{}: needed tokens >= 0, had {}; pad with any "
-                                              "token and say so in attention_mask",
+                                              "token and mask it in attention_mask",
                                               place, value));
   }
   if (tensor.sample_shape.empty()) {
@@ -261,7 +261,7 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
   return {};
 }
 
-/// Checks labels that are floats: padding is NaN, so none of them may be.
+/// Checks that float labels are finite: NaN marks padding.
 Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
   const std::size_t items = array.header->shape[0];
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
@@ -329,11 +329,11 @@ std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& sourc
       names.push_back(array.name);
     }
   }
-  return names.empty() ? ""
-                       : fmt::format(
-                             "{}: {} {} not read: the arrays that are read end in _train "
-                             "or _test, or begin so",
-                             source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
+  return names.empty()
+             ? ""
+             : fmt::format(
+                   "{}: {} {} not read: the arrays that are read begin with train_ or test_, or end in _train or _test",
+                   source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }
 
 }  // namespace poprun::hostio

@@ -11,7 +11,7 @@
 #include "hostio/formats/npy.h"
 #include "replica/base/error.h"
 
-/// Decides which of a dataset's arrays is which tensor, and how its elements are converted.
+/// Assigns a dataset's arrays to tensors, and decides how their elements are converted.
 namespace poprun::hostio {
 
 /// A readable array.
@@ -42,15 +42,15 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
 
 /// Classes found in the labels or tokens of a tensor.
 struct Classes {
-  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are not classes.
-  bool train_counts = true;  ///< Some labels of the part are not below zero.
+  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none or they are floats.
+  bool train_counts = true;  ///< The training part has a label >= 0.
   bool test_counts = true;
 };
 
 /// Counts the classes of the tensor `name`, if there is one, and checks its labels. Errors: kData.
 Result<Classes> count_classes(const Tensors& tensors, const std::string& name, const FileScope& scope);
 
-/// Returns a note that names the arrays that are ignored, or nothing.
+/// Returns a note that names the ignored arrays; empty if there are none.
 std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& source);
 
 }  // namespace poprun::hostio

@@ -23,7 +23,7 @@ namespace poprun::hostio {
 ///   kUsage  another name, or the dataset's first tensor is not images [C, H, W].
 Status check_augmentation(const std::string& name, const proto::Dataset& description);
 
-/// Requires: check_augmentation() succeeds.
+/// Returns the dataset with augmented images. Requires: check_augmentation() succeeded.
 std::unique_ptr<Dataset> augmented(std::unique_ptr<Dataset> dataset, const std::string& name);
 
 }  // namespace poprun::hostio

@@ -16,8 +16,8 @@
 /// this folder is one family of sources; to add one, add a file that defines `families::<file stem>()`.
 namespace poprun::hostio {
 
-/// One item as seen in one epoch. Everything that a dataset draws at random for it, augmentation or masks, is a
-/// function of these fields.
+/// One item as seen in one epoch. Everything that a dataset draws at random for it (augmentation, masks) is a function
+/// of these fields.
 struct Sample {
   proto::Split split = proto::SPLIT_TRAIN;
   std::uint64_t item = 0;
@@ -65,7 +65,7 @@ class Stored : public std::enable_shared_from_this<Stored> {
   /// Bytes of memory in use, apart from negligible amounts.
   [[nodiscard]] virtual std::uint64_t bytes() const = 0;
 
-  /// Returns the dataset that `source` asks for, which keeps this alive. Cheap.
+  /// Returns the dataset that `source` asks for; it keeps this object alive. Cheap.
   ///
   /// Errors
   ///   kUsage  a parameter is wrong.
@@ -78,7 +78,7 @@ struct DatasetFamily {
   std::string_view form;  ///< Form of its sources, for messages: "idx:DIR".
   /// Parameters it accepts, in addition to those of all families (registry.cc).
   std::span<const std::string_view> parameters;
-  /// The parameters that change what is stored.
+  /// The parameters that change the stored data.
   std::span<const std::string_view> stored;
   bool (*accepts)(std::string_view text);  ///< Takes Source::text.
   Result<proto::Dataset> (*describe)(const Source& source);
@@ -90,9 +90,9 @@ struct DatasetFamily {
 /// for tokens, which are read once.
 ///
 /// Errors, of all functions
-///   kUsage  no family knows this source (lists the existing ones); a parameter is wrong; or
+///   kUsage  no family knows this source (lists the known ones); a parameter is wrong; or
 ///           `scope` does not admit a file.
-///   kData   a file is missing, damaged or changes meanwhile, or does not fit this host's memory;
+///   kData   a file is missing, damaged or changes during the read, or does not fit this host's memory;
 ///           names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
                                         bool with_fingerprint = true);
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::stri
 /// Does both: read_dataset, then view_dataset.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
 
-/// The part of a source that decides what is stored. If the source is wrong, a name for messages.
+/// Returns the part of a source that determines the stored data; if the source is invalid, a name for messages.
 std::string stored_name(std::string_view source);
 
 /// The forms of sources, for help: "fashion-mnist", "idx:DIR".

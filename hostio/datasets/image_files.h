@@ -23,10 +23,10 @@ struct ImageFacts {
   float deviation;
 };
 
-/// The first of the four files that is missing in `folder`, by its name with .gz.
+/// Returns the first of the four files that is missing in `folder`, by its name with .gz.
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
-/// Reads only headers, and the labels if `facts.classes` is 0.
+/// Describes the images. Reads only headers, and the labels if `facts.classes` is 0.
 ///
 /// Errors, of both functions: those of OpenFile::open, and
 ///   kData  a file is missing, damaged, empty, or does not fit the others; names it.

@@ -33,7 +33,7 @@ Status check_parameters(const DatasetFamily& family, const Source& source) {
   return {};
 }
 
-/// A digest of contents and description. Notes are left out, as they follow from both.
+/// Returns a digest of contents and description. Notes are left out, because they follow from both.
 std::string fingerprint_of(const std::string& digest, proto::Dataset description) {
   description.clear_fingerprint();
   description.clear_notes();
@@ -45,7 +45,7 @@ FileScope in_reading(const FileScope& scope) {
   return scope.reading() != nullptr ? scope : scope.during(std::make_shared<Reading>());
 }
 
-/// The digest of all files that the reading opened.
+/// Returns the digest of all files that the reading opened.
 Result<std::string> digest_of(const FileScope& scope) {
   POPRUN_ASSIGN(const std::string digest, fingerprint_of(scope.reading()->files(), scope.unrestricted()));
   POPRUN_TRY(scope.reading()->check_unchanged());
@@ -64,7 +64,7 @@ constexpr auto kFamilies = std::to_array<const DatasetFamily& (*)()>({
 #undef POPRUN_FAMILY
 });
 
-/// The family of `source`, after a check that it accepts all parameters.
+/// Returns the family of `source`, after checking that it accepts all parameters.
 Result<const DatasetFamily*> family_of(const Source& source) {
   for (const auto family : kFamilies) {
     if (family().accepts(source.text)) {

@@ -28,7 +28,7 @@ Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::st
 Result<Source> Source::parse(std::string_view source) {
   const std::size_t mark = source.rfind('?');
   const std::string_view list = mark == std::string_view::npos ? "" : source.substr(mark + 1);
-  // A `?` inside a path: a list of parameters has no slash, and always has `=`.
+  // The `?` is part of a path if a slash follows, or no `=`: a list of parameters has no slash and always has `=`.
   const bool in_path =
       list.find('/') != std::string_view::npos || (!list.empty() && list.find('=') == std::string_view::npos);
   if (mark == std::string_view::npos || in_path) {

@@ -21,15 +21,15 @@ namespace poprun::hostio {
 struct Source {
   std::string text;
   std::map<std::string, std::string, std::less<>> parameters;
-  FileScope scope;  ///< Folders in which its files may lie.
+  FileScope scope;  ///< Folders that may contain its files.
 
   /// Errors
   ///   kUsage  a parameter is not `key=value`.
   static Result<Source> parse(std::string_view source);
 };
 
-/// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text has a `?` of its own,
-/// the result always ends with another one and the parameters.
+/// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text itself contains a `?`,
+/// another one always follows it, even without parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
 /// Parses `key=value,key=value`. `what` names the list in messages.
@@ -38,7 +38,7 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
 ///   kUsage  an entry without `=`.
 Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list, std::string_view what);
 
-/// Parameter `key` as an integer; `fallback` if it is not given.
+/// Returns parameter `key` as an integer, or `fallback` if it is not given.
 ///
 /// Errors
 ///   kUsage  not an integer from `least` to `most`.

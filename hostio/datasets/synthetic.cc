@@ -10,7 +10,7 @@
 #include "replica/base/random.h"
 #include "replica/base/text.h"
 
-/// Synthetic data, for benchmarks and first experiments. A function of the source alone.
+/// Synthetic data, for benchmarks and first experiments: a function of the source alone.
 ///
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
@@ -23,11 +23,11 @@ namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
-/// These decide how many tokens are generated, and whether one of them is the mask.
+/// Parameters that determine how many tokens are generated and whether one id is reserved for the mask.
 constexpr std::array<std::string_view, 2> kStored = {"sequence-length", "task"};
 using Parameters = std::map<std::string, std::string, std::less<>>;
 
-/// The parameters between the prefix and `?`.
+/// Returns the parameters between the prefix and `?`.
 Result<Parameters> parameters_of(const Source& source) {
   std::string list = source.text.substr(kSyntheticPrefix.size());
   if (list == "tokens" || list.starts_with("tokens,")) {
@@ -41,8 +41,7 @@ Result<Parameters> parameters_of(const Source& source) {
   for (const auto& [key, value] : parameters) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
         key != (images ? "classes" : "vocabulary")) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: {} is not known here; available: {}, items, "
-                                                 "seed",
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} is not a parameter of this source; available: {}, items, seed",
                                                  source.text, key, images ? "images, classes" : "tokens, vocabulary"));
     }
   }
@@ -182,7 +181,7 @@ Result<proto::Dataset> describe(const Source& source) {
   }
   for (const std::string_view key : kTokenParameters) {
     if (source.parameters.contains(key)) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: data.{} is for tokens", source.text, key));
+      return fail(ErrorCode::kUsage, fmt::format("{}: data.{} applies only to tokens", source.text, key));
     }
   }
   return describe_images(parameters);

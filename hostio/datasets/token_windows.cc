@@ -23,7 +23,8 @@ struct Windows {
   std::uint64_t test_items = 0;
 };
 
-/// Windows of T tokens in a part; the label of a window's last token is the token after the window.
+/// Returns the number of windows of T tokens in a part. With next-token, the last label of a window is the token after
+/// it.
 std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
   const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
   return tokens > beyond ? (tokens - beyond) / windows.T : 0;
@@ -132,14 +133,14 @@ class TokenWindows final : public Dataset {
   }
 
  private:
-  /// Token `i` of the sequence.
+  /// Returns token `i` of the sequence.
   [[nodiscard]] std::int32_t token(std::uint64_t i) const {
     std::uint32_t value = 0;
     std::memcpy(&value, tokens_.bytes.data() + i * tokens_.width, tokens_.width);
     return static_cast<std::int32_t>(value);
   }
 
-  /// The T tokens of the sample's window, from its token `first` on.
+  /// Returns T tokens of the sample's window, from its token `first` on.
   [[nodiscard]] std::vector<std::int32_t> window(const Sample& sample, std::uint64_t first) const {
     const std::uint64_t part = sample.split == proto::SPLIT_TEST ? windows_.train_tokens : 0;
     std::vector<std::int32_t> values(windows_.T);

@@ -23,22 +23,22 @@
 ///                     next_sentence i32 (-1: none).
 ///
 /// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M positions of a window are
-/// drawn anew; 80 % of them become the mask token, 10 % a random token, and 10 % stay. `positions` lists them in
-/// ascending order, `labels` the original tokens. Windows are raw: no [CLS], no [SEP]. The draw is a function of (seed,
-/// epoch, split, item); evaluation always uses that of epoch 0.
+/// drawn anew; 80 % of them become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists them
+/// in ascending order, `labels` the original tokens. Windows are raw: no [CLS], no [SEP]. The draw is a function of
+/// (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).
 namespace poprun::hostio {
 
-/// The parameters, for the list of a dataset family.
+/// The source parameters, for DatasetFamily::parameters.
 inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length", "masks", "mask-token"};
 
-/// Properties of a sequence of tokens that a description states.
+/// Properties of a sequence of tokens that its description states.
 struct TokenFacts {
   std::uint64_t count = 0;
   std::uint32_t vocabulary = 0;  ///< All ids are below it.
-  std::uint32_t specials = 0;    ///< Ids from `vocabulary` on that masks use; the last is the mask.
+  std::uint32_t specials = 0;    ///< Number of ids from `vocabulary` on that masking uses; the last is the mask.
 };
 
 struct Tokens {
@@ -54,7 +54,7 @@ struct Tokens {
 ///   kData   the tokens do not fill one window in each part.
 Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name);
 
-/// Its view has the same errors.
+/// Returns the tokens as stored data; its view() has the same errors.
 std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name);
 
 }  // namespace poprun::hostio

@@ -45,7 +45,7 @@ struct OtherFile {
 constexpr std::array kOtherFiles = {
     OtherFile{"\x93NUMPY", "is a NumPy array; use data.source = npy:tokens=FILE,labels=FILE"},
     OtherFile{"PK\x03\x04", "is a zip archive; use data.source = npz:FILE if NumPy wrote it"},
-    OtherFile{"\x1F\x8B\x08", "is packed with gzip; unpack it first"},
+    OtherFile{"\x1F\x8B\x08", "is compressed with gzip; decompress it first"},
 };
 
 std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
@@ -54,7 +54,7 @@ std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
   return value;
 }
 
-/// Bytes of the file's header; 0 if it has none. `width` is that of the requested tokens.
+/// Returns the bytes of the file's header; 0 if it has none. `width` is the width of the requested tokens.
 Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes, unsigned width,
                                    const std::string& source) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), begin.size());

@@ -16,28 +16,28 @@
 
 namespace poprun::hostio {
 
-/// A SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7 s for 1
-/// GiB in the page cache, on a processor with SHA instructions.
+/// Returns a SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7
+/// s for 1 GiB in the page cache, on a processor with SHA instructions.
 ///
 /// Errors: those of OpenFile::open, and
 ///   kData  a file cannot be read to its end.
 Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files, const FileScope& scope = {});
 
-/// The bytes of a file, or of its beginning, in order: inflated if they begin like gzip, with any number of members,
-/// otherwise unchanged. Any input results in bytes or an error, and memory grows only with the bytes that really exist.
+/// Reads the bytes of a file, or of its beginning, in order. Gzip data, with any number of members, is inflated; other
+/// data is unchanged. Any input yields bytes or an error; memory use depends on the actual bytes, not on claimed sizes.
 ///
 /// Errors, of all members
-///   kData  the packed bytes are damaged or end too early, or the inflated ones do not fit this
+///   kData  the gzip data is damaged or truncated, or the inflated bytes do not fit this
 ///          host's memory; the message calls them `name`.
 class Content {
  public:
-  /// `bytes` must outlive the content. `scope` counts the progress and bounds the memory.
+  /// `bytes` must outlive the content. `scope` records the progress and limits the memory.
   Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope = {});
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
   ~Content();
 
-  /// Fills `out` as far as there are bytes; returns their number.
+  /// Fills `out` with as many bytes as remain; returns their number.
   Result<std::size_t> read(std::span<std::byte> out);
 
   /// Returns the next `count` bytes; fewer at the end. Byte: std::byte or std::uint8_t.

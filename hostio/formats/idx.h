@@ -10,7 +10,7 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// IDX, the file format of MNIST and its relatives, plain or inside gzip.
+/// IDX, the file format of MNIST and similar datasets, plain or inside gzip.
 ///
 ///   byte 0, 1   zero
 ///   byte 2      element type; only 0x08, unsigned byte, is read
@@ -18,8 +18,8 @@
 ///   byte 4      R dimensions, 32-bit big-endian
 ///   then        the elements, row-major, and nothing after them
 ///
-/// Any input results in a value, or in one line that names the file, what was needed and what was there. Memory grows
-/// with the bytes that really exist, never with the claims of a header.
+/// Any input yields a value or a one-line error with the file, what was needed and what was found. Memory use depends
+/// on the actual bytes, never on sizes claimed in a header.
 namespace poprun::hostio {
 
 inline constexpr std::size_t kIdxRankMax = 8;

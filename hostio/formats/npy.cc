@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kRankMax = 32;  // NumPy's own limit.
 
-/// The integer in `bytes`, which has at most 8 bytes.
+/// Returns the integer in `bytes`, which has at most 8 bytes.
 std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -28,7 +28,7 @@ std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
 }
 
 /// Reads the Python literal of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)} with its keys in any
-/// order. After a failure every member returns something, and ok() is false.
+/// order. After a failure every member returns a placeholder, and ok() is false.
 class Literal {
  public:
   explicit Literal(std::string_view text) : rest_(text) {}
@@ -111,7 +111,7 @@ tl::unexpected<Error> damaged(std::string_view name) {
                                             name));
 }
 
-/// The text of the header, and its end.
+/// The text of the header and the offset of its end.
 struct HeaderText {
   std::string_view text;
   std::uint64_t end = 0;
@@ -169,7 +169,7 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// The element at `at` as a double. Integers beyond 2^53 are rounded, since no target can hold them.
+/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded, because no target can hold them.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
@@ -222,7 +222,7 @@ struct Walk {
   }
 };
 
-/// Whether the elements need no conversion.
+/// Returns whether the elements need no conversion.
 bool is_target(const NpyHeader& header, const NpyTarget& target) {
   const bool same_type = target.element == NpyTarget::Element::kU8    ? header.width == 1
                          : target.element == NpyTarget::Element::kI32 ? header.kind == 'i' && header.width == 4
@@ -236,7 +236,7 @@ void put(std::vector<std::byte>& elements, std::uint64_t at, auto value) {
   std::memcpy(elements.data() + at * sizeof(value), &value, sizeof(value));
 }
 
-/// Whether the element can hold the value; NaN and the infinities are floats like others.
+/// Returns whether the element type can hold the value; NaN and the infinities count as floats.
 bool representable(double value, NpyTarget::Element element) {
   if (element == NpyTarget::Element::kI32) {
     return value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max();

@@ -12,15 +12,15 @@
 
 /// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
 ///
-/// Any input results in a value, or in one line that names the file, what was needed and what was there.
+/// Any input yields a value or a one-line error with the file, what was needed and what was found.
 namespace poprun::hostio {
 
-/// Size of a file's beginning that is certain to hold its header.
+/// Number of leading bytes of a file that are certain to include its header.
 inline constexpr std::size_t kNpyPrefix = (std::size_t{1} << 16) + 12;
 
 struct NpyHeader {
   char kind = 'f';     ///< 'b' bool, 'i' and 'u' integers, 'f' floats.
-  unsigned width = 4;  ///< Bytes of an element: 1, 2, 4 or 8.
+  unsigned width = 4;  ///< Bytes per element: 1, 2, 4 or 8.
   bool big_endian = false;
   bool fortran_order = false;  ///< The first dimension varies fastest.
   std::vector<std::uint64_t> shape;
@@ -30,13 +30,14 @@ struct NpyHeader {
   [[nodiscard]] std::uint64_t bytes() const { return elements * width; }
 };
 
-/// Parses the header in a file's first bytes: kNpyPrefix of them, or all. `name` is the file's name in messages.
+/// Parses the header in a file's first bytes: kNpyPrefix of them, or all if there are fewer. `name` is the file's name
+/// in messages.
 ///
 /// Errors
 ///   kData  not an array file, damaged, or its elements are not numbers.
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
-/// NumPy's name of the type: "float32".
+/// Returns NumPy's name for the type: "float32".
 std::string dtype_of(const NpyHeader& header);
 
 /// The format to which an array's elements are converted.
@@ -47,18 +48,18 @@ struct NpyTarget {
   bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
 };
 
-/// Checks that an array's file, or its member of an archive, is as large as its header says, before anything is read or
-/// inflated. `bytes` is the size after the header.
+/// Checks that an array's file or archive member is as large as its header says, before anything is read or inflated.
+/// `bytes` is the size after the header.
 ///
 /// Errors
-///   kData  it is larger or smaller.
+///   kData  it has a different size.
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
-/// Converts the elements in `data`, all bytes after the header, to row-major and little-endian.
+/// Converts the elements in `data`, all bytes after the header, to row-major order and little-endian.
 ///
 /// Errors
-///   kData  `data` holds more or fewer elements, or one that the target cannot represent.
-/// Requires: a u8 target has a header of unsigned bytes.
+///   kData  `data` has the wrong number of elements, or one that the target cannot represent.
+/// Requires: if the target is u8, the array is, too.
 /// Cost: none if the array already has the target format; else about 10 ns per element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,

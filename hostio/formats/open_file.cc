@@ -29,7 +29,7 @@ tl::unexpected<Error> unreadable(const fs::path& file, std::string_view why) {
   return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), why));
 }
 
-/// Path of the open file with links resolved.
+/// Returns the path of the open file with links resolved.
 fs::path real_path(int descriptor) {
   std::error_code failed;
   return fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), failed);

@@ -14,14 +14,14 @@
 #include "hostio/formats/reading.h"
 #include "replica/base/error.h"
 
-/// Opens the files of datasets so that neither a link nor a pipe in their place does harm.
+/// Opens the files of datasets, and is safe against links and pipes in their place.
 namespace poprun::hostio {
 
-/// Checks that this host has memory for `bytes` more, in addition to those `promised` to others. A small number of
+/// Checks that this host has free memory for `bytes`, in addition to the bytes `promised` to others. A small number of
 /// bytes is always accepted.
 ///
 /// Errors
-///   kData  it does not, with the shortage; the message says that `what` needs them.
+///   kData  it does not; the message names `what` and the shortage.
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
 
 inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
@@ -31,7 +31,7 @@ class FileScope {
  public:
   FileScope() = default;  ///< Admits any file.
 
-  /// Admits files below `root`, after links are resolved.
+  /// Returns a scope that admits files below `root`, after links are resolved.
   ///
   /// Errors
   ///   kUsage  `root` is not a folder.
@@ -41,7 +41,7 @@ class FileScope {
 
   /// Returns the same scope for one pass over the files of a dataset.
   [[nodiscard]] FileScope during(std::shared_ptr<Reading> reading) const;
-  /// Returns a scope of any file for the same reading.
+  /// Returns a scope that admits any file, for the same reading.
   [[nodiscard]] FileScope unrestricted() const { return FileScope().during(reading_); }
   /// Null outside of a reading.
   [[nodiscard]] Reading* reading() const { return reading_.get(); }
@@ -49,7 +49,7 @@ class FileScope {
   /// Records work done (Reading::advance).
   void advance(std::uint64_t bytes) const;
 
-  /// Resizes a vector of bytes for `what`. Concurrent readings do not count on the same free memory.
+  /// Resizes a vector of bytes for `what`. Concurrent readings cannot claim the same free memory.
   ///
   /// Errors: those of check_room.
   template <typename Byte>
@@ -70,7 +70,8 @@ class FileScope {
     }
     return {};
   }
-  /// Checks that the file or folder may be read. It need not exist, and the result does not reveal whether it does.
+  /// Checks that the file or folder may be read. It does not have to exist, and the result does not reveal whether it
+  /// does.
   ///
   /// Errors
   ///   kUsage  it may not be read; names it and the remedy.
@@ -79,15 +80,15 @@ class FileScope {
  private:
   [[nodiscard]] Status check_promise(std::uint64_t bytes, std::string_view what) const;
 
-  std::optional<std::filesystem::path> root_;  ///< Canonical path; empty path: no file is admitted.
+  std::optional<std::filesystem::path> root_;  ///< Canonical path. None: any file is admitted; empty: no file.
   std::shared_ptr<Reading> reading_;           ///< Shared with the code that reports its progress.
 };
 
 /// A regular file, open for reading.
 class OpenFile {
  public:
-  /// Opens a file without ever waiting: a pipe or a device is refused, not opened. The opened file is the one that
-  /// `scope` was asked about, even if links change meanwhile.
+  /// Opens a file without ever blocking: pipes and devices are refused. The opened file is the one that `scope`
+  /// checked, even if links change in between.
   ///
   /// Errors
   ///   kData   it is missing, not a regular file, cannot be read, or changed during the reading of
@@ -114,7 +115,7 @@ class OpenFile {
   std::uint64_t size_;
 };
 
-/// Returns `most` bytes of the file from `offset` on; fewer if it ends before.
+/// Returns `most` bytes of the file from `offset` on; fewer if it ends first.
 ///
 /// Errors: those of OpenFile::open and check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope = {},
@@ -123,7 +124,7 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, con
 /// Fills `out` from byte `offset` of the file. `name` is the file's name in messages.
 ///
 /// Errors
-///   kData  the file ends before, or cannot be read.
+///   kData  the file ends first or cannot be read.
 Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name);
 
 }  // namespace poprun::hostio

@@ -8,9 +8,10 @@ namespace poprun::hostio {
 namespace {
 
 Status changed(const std::filesystem::path& file) {
-  return fail(ErrorCode::kData, fmt::format("{}: changed while the data server read it; start the job again once "
-                                            "nobody writes to the file",
-                                            file.string()));
+  return fail(
+      ErrorCode::kData,
+      fmt::format("{}: changed while the data server was reading it; restart the job when nothing writes to the file",
+                  file.string()));
 }
 
 std::int64_t nanoseconds(const struct timespec& time) {

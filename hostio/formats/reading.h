@@ -14,7 +14,7 @@
 
 namespace poprun::hostio {
 
-/// One pass over the files of a dataset: records which files it opened, refuses a file that changes meanwhile, and
+/// One pass over the files of a dataset: records which files it opened, rejects files that change during the pass, and
 /// counts its progress.
 ///
 /// Threads: one thread reads; any thread may ask for the progress.
@@ -24,7 +24,7 @@ class Reading {
   struct Shared {
     std::atomic<std::uint64_t> work = 0;  ///< Sum of the readings' work().
     std::mutex mutex;
-    std::uint64_t promised = 0;  ///< Memory about to be taken; under the mutex.
+    std::uint64_t promised = 0;  ///< Memory about to be allocated; guarded by the mutex.
   };
 
   explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>()) : shared_(std::move(shared)) {}
@@ -32,10 +32,10 @@ class Reading {
   /// Records an open file.
   ///
   /// Errors
-  ///   kData  the file is not the one that this reading opened under the same name before.
+  ///   kData  the file is not the one that this reading opened earlier under the same name.
   Status opened(const std::filesystem::path& file, const struct stat& facts);
 
-  /// Checks that every file is still what it was when it was opened.
+  /// Checks that no file has changed since it was opened.
   ///
   /// Errors
   ///   kData  a file was replaced, written to or removed; names it.
@@ -47,7 +47,7 @@ class Reading {
   void begin() { has_begun_ = true; }
   [[nodiscard]] bool has_begun() const { return has_begun_; }
 
-  /// Announces work of this many bytes, in addition to that of the files.
+  /// Adds this many bytes to the expected work, in addition to that of the files.
   void expect(std::uint64_t bytes) { expected_ += bytes; }
   /// Records work done. Liveness depends on it: call it at least every 16 MiB.
   void advance(std::uint64_t bytes) {
@@ -60,7 +60,7 @@ class Reading {
   /// Estimate of the percentage done, 0 to 99. Never falls.
   [[nodiscard]] unsigned percent() const;
 
-  /// Memory that a reading is about to take, so that others do not count on it.
+  /// Memory that a reading is about to allocate, so that others do not claim it.
   class Promise {
    public:
     Promise(Reading& reading, std::uint64_t bytes) : reading_(reading), rest_(bytes) {}
@@ -68,7 +68,7 @@ class Reading {
     Promise& operator=(const Promise&) = delete;
     ~Promise() { reading_.release(rest_); }
 
-    /// Records that this many of the bytes have been taken.
+    /// Records that this many of the bytes have been allocated.
     void taken(std::uint64_t bytes) {
       rest_ -= bytes;
       reading_.release(bytes);
@@ -81,8 +81,8 @@ class Reading {
     std::uint64_t rest_;
   };
 
-  /// Adds `bytes` to the promised memory if `check`, given the memory promised before, allows it. The caller then
-  /// creates a Promise of the same size.
+  /// Adds `bytes` to the promised memory if `check` accepts the memory promised so far. The caller then creates a
+  /// Promise of the same size.
   template <typename Check>
   Status promise(std::uint64_t bytes, const Check& check) {
     const std::lock_guard lock(shared_->mutex);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Far more than the arrays of a dataset. The directory is read again for each member.
+/// Far more members than a dataset has; limits the cost of reading the directory again for each member.
 constexpr std::uint64_t kMembersMax = 1024;
 
 struct Close {
@@ -111,7 +111,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
   const std::uint64_t count = std::min(member.size, most);
   POPRUN_ASSIGN(std::vector<std::byte> bytes,
                 read_from(open_member.get(), count, fmt::format("{}: {}", file.string(), member.name), scope));
-  // Reading on at the end makes libzip compare the checksum.
+  // Reading past the end makes libzip compare the checksum.
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
   if (bytes.size() != count || more != 0) {

@@ -10,11 +10,11 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// Zip archives as NumPy writes them: members stored or deflated, on one disk, with the 64-bit fields of large ones,
-/// without encryption. libzip reads them.
+/// Zip archives as NumPy writes them: members stored or deflated, a single disk, 64-bit sizes if needed, no encryption.
+/// libzip reads them.
 ///
-/// Any input results in a value, or in one line that names the file and what is wrong. A member's memory grows with the
-/// bytes that really exist.
+/// Any input yields a value or a one-line error that names the file and the fault. Memory use depends on a member's
+/// actual bytes.
 namespace poprun::hostio {
 
 struct ZipMember {
@@ -23,7 +23,7 @@ struct ZipMember {
   std::uint64_t index = 0;  ///< Index in the directory.
 };
 
-/// The members, in the order of the archive's directory.
+/// Returns the members, in the order of the archive's directory.
 ///
 /// Errors: those of OpenFile::open, and
 ///   kData  not a zip archive, damaged, or of an unsupported kind.

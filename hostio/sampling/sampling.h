@@ -10,7 +10,7 @@
 #include "replica/base/error.h"
 
 /// Decides which items are in batch k of replica r: a pure function of the Selection, the number of items and k
-/// (ARCHITECTURE, law 6). Without state, cache or gRPC, so that replicas can also count steps with it.
+/// (ARCHITECTURE, law 6). It has no state, no cache and no dependency on gRPC, so replicas also use it to count steps.
 ///
 ///   one training step, 2 replicas, 2 micro-batches per step, micro-batch m of replica r:
 ///
@@ -22,9 +22,8 @@
 /// and b in a micro-batch, global batch s of an epoch has the items s * G to (s + 1) * G - 1, and within it micro-batch
 /// m of replica r has the b items from (m * replicas + r) * b on.
 ///
-/// In an evaluation, of the test items or once of the training items, batch k of replica r has the b items from (k *
-/// replicas + r) * b on. Beyond the last item there is padding: the items from the first one on again, which do not
-/// count.
+/// An evaluation covers the test items, or the training items once: batch k of replica r has the b items from (k *
+/// replicas + r) * b on. The last item is followed by padding: the items from the first one on, which do not count.
 namespace poprun::hostio {
 
 /// Number of global batches in one epoch; items that do not fill the last one are left out.
@@ -39,16 +38,16 @@ Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selectio
 ///   kUsage  a count of the Selection is zero.
 Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection);
 
-/// Up to this many items, every order of an epoch is equally likely. Beyond, orders are drawn by a network that can
-/// produce only few of them, but shows no bias that a test of a few positions would detect.
+/// Up to this many items, every order of an epoch is equally likely. Above this, a Feistel network draws the order; it
+/// can produce only few of all orders, but shows no bias in tests of a few positions.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
-/// The permutation of 0..items-1 of one epoch, by the Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost:
+/// Returns one epoch's permutation of 0..items-1, by the Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost:
 /// about 20 ns per item.
 std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std::uint64_t items);
 
-/// The item at `position` of the permutation of 0..items-1 of one epoch. A bijection for each (key, epoch). Requires:
-/// position < items <= 2^62. Cost: that of `shuffled` for few items, else about 0.2 us, at worst 0.8 us.
+/// Returns the item at `position` of one epoch's permutation of 0..items-1. A bijection for each (key, epoch).
+/// Requires: position < items <= 2^62. Cost: that of `shuffled` for few items, else about 0.2 us, at worst 0.8 us.
 std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items, std::uint64_t position);
 
 /// The batches of one Selection over a split of `items` items. A value; any thread may use it.
@@ -58,7 +57,7 @@ class Sampler {
   static constexpr std::uint64_t kEndless = std::numeric_limits<std::uint64_t>::max();
 
   /// Errors
-  ///   kUsage  the Selection can never work; says which field and why.
+  ///   kUsage  the Selection is invalid; names the field and the reason.
   static Result<Sampler> make(const proto::Selection& selection, std::uint64_t items);
 
   /// Number of batches: evaluation_batches(), or kEndless.

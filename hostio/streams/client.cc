@@ -22,13 +22,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBetweenQuestions{100};  // How often is_needed is asked.
+constexpr milliseconds kBetweenQuestions{100};  // Interval at which is_needed is polled.
 
 double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// The reason why a call broke, for a log line: "Connection refused" out of gRPC's list of all attempts.
+/// Returns why a call broke, for a log line: only "Connection refused" from gRPC's list of all attempts.
 std::string reason_of(const grpc::Status& status) {
   const std::string& message = status.error_message();
   const std::size_t colon = message.rfind(": ");
@@ -36,7 +36,7 @@ std::string reason_of(const grpc::Status& status) {
   return listed ? message.substr(colon + 2) : message;
 }
 
-/// The error of an answer that waiting cannot change; else nothing.
+/// Returns the error if waiting cannot change the answer; else nothing.
 std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
   using enum grpc::StatusCode;
   const grpc::StatusCode code = status.error_code();
@@ -61,11 +61,11 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
           {.address = address}};
 }
 
-/// The error of a server that answers but makes no progress in reading a dataset.
+/// Returns the error for a server that answers but makes no progress in reading a dataset.
 Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
             const proto::Loading& loading) {
   return {ErrorCode::kUnreachable,
-          fmt::format("data server {} reads '{}' and has got no further than {} % for {:g} s; check "
+          fmt::format("data server {} is reading '{}' but has not got beyond {} % for {:g} s; check "
                       "the disk it reads from, or raise --hostio-timeout",
                       address, source, loading.percent(), seconds(timeout)),
           {.address = address}};
@@ -105,7 +105,7 @@ class PrefetchingStream final : public HostStream {
     }
     if (batches_.empty()) {
       return tl::unexpected(
-          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job stops before the batch that is missing"}));
+          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job stops before the missing batch"}));
     }
     HostBatch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -132,7 +132,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Runs one call, from the next batch needed until it ends.
+  /// Runs one call, from the next batch needed to the end of the call.
   grpc::Status pull() {
     const std::uint32_t credits = room();
     proto::Open open;
@@ -182,8 +182,8 @@ class PrefetchingStream final : public HostStream {
       }
       if (batch.fingerprint() != options_.selection.fingerprint()) {
         return grpc::Status(grpc::StatusCode::DATA_LOSS,
-                            fmt::format("the data server at {} sends batches of other data than "
-                                        "was described to this job; is it of another version?",
+                            fmt::format("the data server at {} sends batches of different data than was described to "
+                                        "this job; is it a different version?",
                                         options_.address));
       }
       if (batch.sequence() != next_sequence_) {
@@ -219,14 +219,13 @@ class PrefetchingStream final : public HostStream {
     changed_.notify_all();
   }
 
-  /// Number of batches that may be requested. Call with no batch in flight, or subtract those.
+  /// Returns how many batches may be in flight, including those that already are.
   std::uint32_t room() {
     const std::lock_guard lock(mutex_);
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Grants half the prefetch at a time: this halves the messages, and at least half is always in flight or in the
-  /// queue.
+  /// Grants credits in steps of half the prefetch: few messages, and at least half is always in flight or in the queue.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;
     if (2 * free >= options_.prefetch_batches) {
@@ -251,7 +250,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// The reason why the stream ends, if it does.
+  /// Returns the error that ends the stream, if any.
   std::optional<Error> verdict(const grpc::Status& status) const {
     if (status.ok()) {
       return Error{ErrorCode::kBug, fmt::format("batch {} was requested, but the stream of replica {} ends before it",
@@ -308,7 +307,7 @@ class PrefetchingStream final : public HostStream {
 
   const HostStreamOptions options_;
 
-  // The following members belong to the thread.
+  // Only the thread uses the following members.
   std::uint64_t next_sequence_;
   std::uint32_t under_way_ = 0;
   Clock::time_point last_success_;

@@ -33,19 +33,19 @@ struct HostStreamOptions {
   std::function<bool()> is_needed = [] { return true; };
 };
 
-/// Opens a stream that prefetches from now on, on a thread of its own. It tries to reconnect to a lost server every 50
-/// ms at first and every second at last; no batch is lost or repeated, because batches are numbered. One log line
-/// reports that the server is lost, another that it is back.
+/// Opens a stream that starts to prefetch at once, on its own thread. It retries a lost server at intervals that grow
+/// from 50 ms to 1 s; no batch is lost or repeated, because batches are numbered. One log line reports that the server
+/// is lost, another that it is back.
 ///
-/// A server that accepts and never answers counts as lost after a quarter of the timeout. One that is reading the
-/// dataset reports it, and counts as alive as long as it makes progress. Destruction takes milliseconds, whatever the
-/// server does.
+/// A server that accepts connections but never answers counts as lost after a quarter of the timeout. A server that is
+/// reading the dataset reports it, and counts as alive while it makes progress. Destruction takes milliseconds,
+/// whatever the server does.
 ///
 /// Errors, from next()
 ///   kUnreachable  no server answered or made progress with the dataset for the whole timeout;
 ///                 names address, time and remedy.
 ///   kData         the dataset is missing, damaged or does not have the selection's fingerprint;
-///                 the server's message.
+///                 the message is the server's.
 ///   kUsage        the selection or the token is wrong, or another service answers.
 ///   kBug          next() after the last batch of an evaluation, or a server that miscounts.
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);

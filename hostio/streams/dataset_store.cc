@@ -14,7 +14,7 @@
 namespace poprun::hostio {
 namespace {
 
-/// Below the limit of 4 MiB on a message at the client.
+/// Below the client's limit of 4 MiB on a message.
 constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
 
 /// Calls `find`, and returns an error if its memory cannot be allocated.
@@ -31,7 +31,7 @@ auto within_memory(const std::string& source, Find find) -> decltype(find()) {
   }
 }
 
-/// A source without its parameters.
+/// Returns a source without its parameters.
 std::string text_of(const std::string& source) {
   const Result<Source> parsed = Source::parse(source);
   return parsed ? parsed->text : source;
@@ -61,7 +61,7 @@ void DatasetStore::describe_then(const std::string& source, bool with_fingerprin
   if (!descriptions_.add(
           [this, source, with_fingerprint, reading, done] { done(describe_now(source, with_fingerprint, reading)); })) {
     done(fail(ErrorCode::kHostResources,
-              fmt::format("{} requests for descriptions of datasets wait already", limits_.descriptions_max)));
+              fmt::format("{} requests for descriptions of datasets are already waiting", limits_.descriptions_max)));
   }
 }
 
@@ -108,7 +108,8 @@ void DatasetStore::load_then(const std::string& source, const std::string& finge
     }
   }
   if (is_refused) {
-    done(fail(ErrorCode::kHostResources, fmt::format("{} requests for datasets wait already", limits_.requests_max)));
+    done(fail(ErrorCode::kHostResources,
+              fmt::format("{} requests for datasets are already waiting", limits_.requests_max)));
   }
 }
 
@@ -148,7 +149,7 @@ proto::Loading DatasetStore::loading(const std::string& source) {
   return progress_of(found == loads_under_way_.end() ? nullptr : found->second.reading.get());
 }
 
-/// The dataset if it is stored, else null. Errors: those of view_dataset.
+/// Returns the dataset if it is stored, else null. Errors: those of view_dataset.
 Result<DatasetStore::Loaded> DatasetStore::find(const std::string& source, const std::string& fingerprint) {
   const std::string name = stored_name(source);
   const std::lock_guard lock(mutex_);
@@ -202,15 +203,15 @@ void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   } else if (request.came_late) {
     load_then(request.source, request.fingerprint, request.done);
   } else {
-    request.done(
-        fail(ErrorCode::kData, fmt::format("{}: its files changed after the job had begun, so the data server does not "
-                                           "have the data that was described to it; put the old files back and go on "
-                                           "from a checkpoint, or start the job anew",
-                                           text_of(request.source))));
+    request.done(fail(
+        ErrorCode::kData,
+        fmt::format("{}: its files changed after the job began, so the data server does not have the data that was "
+                    "described to it; restore the old files and continue from a checkpoint, or start a new job",
+                    text_of(request.source))));
   }
 }
 
-/// Reads the files, and tries again if memory is short at first.
+/// Reads the files, and tries again if memory is short at first and idle datasets can be dropped.
 Result<ReadDataset> DatasetStore::read_now(const std::string& source, const std::shared_ptr<Reading>& reading) {
   const auto read = [&] {
     return within_memory(source, [&] { return read_dataset(source, scope_of(source).during(reading)); });
@@ -222,7 +223,7 @@ Result<ReadDataset> DatasetStore::read_now(const std::string& source, const std:
   return fresh;
 }
 
-/// Stores what was read, if there is space. Errors: kHostResources if there is none.
+/// Stores the data that was read, if there is space. Errors: kHostResources if there is none.
 Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read) {
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
@@ -235,10 +236,10 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
   make_room(limits_.bytes_max, limits_.datasets_max);
   if (entries_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
     std::erase_if(entries_, [&](const Entry& entry) { return entry.read.stored == read.stored; });
-    return fail(ErrorCode::kHostResources,
-                fmt::format("{}: no room for it beside the {} that are being read from; this "
-                            "server keeps at most {} of datasets",
-                            text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("{}: no memory for it in addition to the {} in use; this server keeps at most {} of datasets",
+                    text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
   }
   return read;
 }

@@ -15,17 +15,17 @@
 
 namespace poprun::hostio {
 
-/// Limits on what a server serves.
+/// Limits of what a server serves.
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
-  std::vector<std::string> sources;  ///< Exempt from `files`, with any parameters.
-  /// Bytes of all stored data together. A single dataset is always admitted, however large it is for its host.
+  std::vector<std::string> sources;  ///< Sources exempt from `files`, with any parameters.
+  /// Bytes of all stored data together. A single dataset is always admitted, even above the limit.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
   std::size_t datasets_max = 64;         ///< Limit on stored datasets.
   std::size_t requests_max = 16'384;     ///< Limit on requests that wait for a load.
   std::size_t descriptions_max = 1024;   ///< Limit on descriptions that wait to begin.
-  std::size_t loads_at_once = 4;         ///< Number of datasets loaded at a time,
-  std::size_t descriptions_at_once = 4;  ///< and of datasets described at a time.
+  std::size_t loads_at_once = 4;         ///< Number of datasets loaded at a time.
+  std::size_t descriptions_at_once = 4;  ///< Number of datasets described at a time.
 };
 
 /// The data that a server keeps from the files of datasets. It is identified by the contents of the files, not only by
@@ -39,7 +39,7 @@ struct StoreLimits {
 /// does not hold up the others. Each first checks that this host has memory for it.
 class DatasetStore {
  public:
-  /// Shared, because a stream may go on reading from a dataset that the store has dropped.
+  /// Shared, because a stream may continue to read from a dataset that the store has dropped.
   using Loaded = std::shared_ptr<const Dataset>;
   /// Called once; never if the store is destroyed first.
   using Done = std::function<void(Result<Loaded>)>;
@@ -53,23 +53,23 @@ class DatasetStore {
   /// Waits for the running tasks; drops those that have not begun.
   ~DatasetStore() = default;
 
-  /// Passes the current description of the dataset, as from describe_dataset, to `done`: later, and on a thread for
-  /// descriptions. Never blocks.
+  /// Passes the current description of the dataset (describe_dataset) to `done`, later and on a description thread.
+  /// Never blocks.
   ///
   /// Errors: those of describe_dataset, and
   ///   kData           its description is larger than a message.
-  ///   kHostResources  `descriptions_max` wait already; reported at once and on this thread.
+  ///   kHostResources  `descriptions_max` are already waiting; reported at once and on this thread.
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
 
   /// Blocking form of `describe_then`, with the fingerprint.
   Result<proto::Dataset> describe(const std::string& source);
 
   /// Passes the dataset that was described with this fingerprint to `done`: at once and on this thread if it is stored,
-  /// else later and on a thread for loads. Never blocks. Without a fingerprint, passes what its files hold now.
+  /// else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its files.
   ///
   /// Errors: those of load_dataset, and
-  ///   kData           the files do not hold what was described.
-  ///   kHostResources  `requests_max` wait already, or the datasets in use leave no space.
+  ///   kData           the contents of the files are not those that were described.
+  ///   kHostResources  `requests_max` are already waiting, or the datasets in use leave no space.
   void load_then(const std::string& source, const std::string& fingerprint, Done done);
 
   /// Loads the dataset for a client that will soon request it, unless many others wait.
@@ -94,7 +94,7 @@ class DatasetStore {
     std::string source;
     std::string fingerprint;
     Done done;
-    bool came_late = false;  ///< It came after the load had begun, which may have read older files.
+    bool came_late = false;  ///< It arrived after the load began, which may have read older files.
   };
 
   /// A load that is running or waits to begin, and all requests that wait for it.
@@ -125,7 +125,7 @@ class DatasetStore {
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;
   std::uint64_t requests_seen_ = 0;
-  Workers loads_;  ///< Must be the last members, with the next: their threads use those above.
+  Workers loads_;  ///< This and the next must be the last members: their threads use those above.
   Workers descriptions_;
 };
 

@@ -14,11 +14,11 @@
 
 namespace poprun::hostio {
 
-/// Pauses before a lost data server is tried again.
+/// The first and the longest pause before a lost data server is tried again.
 inline constexpr std::chrono::milliseconds kBackoffFirst{50};
 inline constexpr std::chrono::milliseconds kBackoffMost{1000};
 
-/// One Pull call on a channel of its own. Belongs to one thread, except cancel().
+/// One Pull call on its own channel. Used by one thread, except for cancel().
 class PullCall {
  public:
   enum class Event : std::uint8_t { kBatch, kOver, kSilence };
@@ -29,8 +29,8 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or broke; close() says
-  /// how.
+  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or broke; close()
+  /// returns how.
   Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
 
   /// Allows the server to send this many more batches.
@@ -59,7 +59,7 @@ class PullCall {
     ++pending_;
   }
 
-  /// Returns true once no operation is in progress.
+  /// Waits until `deadline` for the operations in progress; returns whether all have ended.
   bool drain(std::chrono::steady_clock::time_point deadline);
 
   proto::HostStreams::Stub stub_;

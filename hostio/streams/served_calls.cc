@@ -59,7 +59,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
         call->room_ = room;
       } else {
         admission = {grpc::StatusCode::RESOURCE_EXHAUSTED,
-                     fmt::format("the data server has {} streams, as many as it can", Room::kStreamsMax)};
+                     fmt::format("the data server already has {} streams, its maximum", Room::kStreamsMax)};
       }
     }
     if (admission.ok()) {
@@ -149,7 +149,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (selection_.fingerprint().empty()) {
       end({grpc::StatusCode::INVALID_ARGUMENT,
-           "selection: needed the fingerprint that Describe gave; is the job of another version?"});
+           "selection: needed the fingerprint that Describe returned; is the job a different version?"});
       return;
     }
     datasets_.load_then(
@@ -168,8 +168,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     const std::uint64_t bytes = batch_bytes((*dataset)->description(), selection_.micro_batch_size());
     if (!room_->take(bytes)) {
       end({grpc::StatusCode::RESOURCE_EXHAUSTED,
-           fmt::format("the batches of all streams take as much as the data server has for them; "
-                       "this one takes {}",
+           fmt::format("the batches of all streams already use the data server's memory for batches; this one needs {}",
                        mebibytes_text(bytes))});
       return;
     }
@@ -205,8 +204,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     advance();
   }
 
-  /// Starts the next write, or the end, when it is time. Decides under the lock and acts outside it; `writing_` and
-  /// `finished_` keep other threads away meanwhile.
+  /// Starts the next write or the end, whichever is due. Decides under the lock and acts outside it; `writing_` and
+  /// `finished_` keep other threads away in the meantime.
   void advance() {
     {
       const std::lock_guard lock(mutex_);

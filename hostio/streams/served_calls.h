@@ -15,12 +15,12 @@
 
 #include "proto/host_streams.pb.h"
 
-/// The two calls of the data server's service while they are served: Describe and Pull.
+/// The server's side of the two calls of the data server's service, Describe and Pull.
 namespace poprun::hostio {
 
 class DatasetStore;
 
-/// Resources of this host that all streams use together. Thread-safe.
+/// Resources of this host that all streams share. Thread-safe.
 class Room {
  public:
   static constexpr std::uint32_t kStreamsMax = 8192;  ///< Two per replica of the largest job.
@@ -33,7 +33,7 @@ class Room {
     return streams_ < kStreamsMax && ++streams_ > 0;
   }
 
-  /// Reserves memory for its batch, if there is space; a single batch is always admitted.
+  /// Reserves memory for a stream's batch, if there is space; a single batch is always admitted.
   bool take(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes_ > 0 && bytes > bytes_max_ - std::min(bytes_, bytes_max_)) {
@@ -69,7 +69,7 @@ class Waiting {
   virtual bool send_news() = 0;
 };
 
-/// Makes waiting calls send their progress, a few times per second, on a thread of its own.
+/// Makes waiting calls send their progress, a few times per second, on its own thread.
 ///
 /// Threads: any.
 class NewsThread {

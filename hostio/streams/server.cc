@@ -93,7 +93,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int on = 1;
   setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
-  const int reason = bound ? EADDRINUSE : errno;  // Free by now: its owner has just left.
+  const int reason = bound ? EADDRINUSE : errno;  // If it is free by now, its owner has just left.
   close(probe);
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {

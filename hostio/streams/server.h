@@ -15,19 +15,19 @@ namespace poprun::hostio {
 struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< An address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free port.
-  std::string token;               ///< Empty: none is required; only on a loopback address.
+  std::string token;               ///< Empty: none is required; allowed only on a loopback address.
   /// None: plain text on a loopback address, the token's identity on any other.
   std::optional<TlsIdentity> identity{};
-  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< All streams; one batch is always admitted.
+  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Limit for all streams; one batch is always admitted.
 };
 
 /// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4 GiB. Datasets get
 /// half (StoreLimits), and a description or load needs some temporarily.
 std::uint64_t batch_bytes_max_of(Bytes free_memory);
 
-/// The data server: proto/host_streams.proto along with gRPC's health service. It keeps no progress (law 6); a stream
-/// costs no thread and at most one batch of memory. Calls that wait for a dataset to be read get progress messages four
-/// times per second.
+/// The data server: implements proto/host_streams.proto and gRPC's health service. It keeps no record of a job's
+/// progress (law 6); a stream costs no thread and at most one batch of memory. Calls that wait for a dataset to be read
+/// get progress messages four times per second.
 ///
 /// A client without a token can use only the resources that bound_clients allows. A client with the token may send 64
 /// KiB per message, sources of 8 KiB and 2^20 credits per stream. The server serves 8,192 streams and `batch_bytes_max`

@@ -7,7 +7,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/sampling/sampling.h"
 
-/// Conventions of both ends of the HostStreams service in addition to proto/host_streams.proto.
+/// Conventions that both ends of the HostStreams service share, in addition to proto/host_streams.proto.
 namespace poprun::hostio {
 
 /// Metadata key of the job token.

@@ -10,7 +10,7 @@
 
 namespace poprun::hostio {
 
-/// A pool of threads that run tasks, begun in order of arrival.
+/// A pool of threads that start tasks in order of arrival.
 ///
 /// Threads: any, for all functions.
 class Workers {
@@ -24,7 +24,7 @@ class Workers {
   /// Waits for the running tasks; drops those that have not begun.
   ~Workers();
 
-  /// Adds a task. Returns false and does nothing if `waiting_max` tasks wait already.
+  /// Adds a task. Returns false and does nothing if `waiting_max` tasks are already waiting.
   [[nodiscard]] bool add(Task task);
 
   [[nodiscard]] std::size_t waiting();

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Tells the job's progress which run it belongs to. A check ends at once where a job drains, and its runs say nothing
+/// Adds the name of the run to the job's progress. A check ends at once instead of draining, and its runs say nothing
 /// about the speed of a replica.
 class RunProgress final : public ProgressSink {
  public:
@@ -63,7 +63,7 @@ class Check {
   }
 
  private:
-  /// Where nothing is sharded, any count does.
+  /// Returns this replica's shard of a tensor. If nothing is sharded, any count will do.
   [[nodiscard]] OwnShard own_shard() const {
     const std::size_t all = ports_.communicator.size();
     const std::size_t count = ports_.sharding_group > 0 ? ports_.sharding_group : all;
@@ -100,7 +100,7 @@ class Check {
     return {};
   }
 
-  /// Replica 0 compiles; everyone gets the same bytes.
+  /// Compiles a variant on replica 0 and gives all replicas the same bytes.
   Result<CompiledVariant> share_variant(std::uint32_t index) {
     CompiledVariant compiled;
     std::string run;
@@ -148,7 +148,7 @@ class Check {
     StateRecord record(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
-    // The search for numbers that are not finite takes time that the other runs do not spend.
+    // The search for non-finite numbers takes time that the other runs do not spend.
     StateRecord timed(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, unchecked(), timed));
     run.set_verdict(proto::CheckedRun::REFERENCE);
@@ -193,8 +193,8 @@ class Check {
                                : fmt::format("step {}", step);
   }
 
-  /// The options of runs after that of the reference, which has only finite numbers and indices in range: others are a
-  /// difference to report, no end of the check.
+  /// Returns the options of the runs after the reference run. That one had only finite numbers and indices in range, so
+  /// any others are a difference to report and do not end the check.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
@@ -202,7 +202,7 @@ class Check {
     return options;
   }
 
-  /// The text of the lowest replica whose text is not empty, or "". Collective.
+  /// Returns the text of the lowest replica whose text is not empty, or "". Collective.
   Result<std::string> first_of(std::string text, std::string_view name) {
     const std::byte has{!text.empty()};
     std::vector<std::byte> all(ports_.communicator.size());
@@ -216,7 +216,7 @@ class Check {
     return text;
   }
 
-  /// Where replica `who` computes another value in step `step`; empty on the others.
+  /// Returns where replica `who` first computes a different value in step `step`; empty on the others.
   Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
@@ -260,8 +260,8 @@ class Check {
     return result;
   }
 
-  /// Whether this machine has the memory that `program` touches and no earlier run has. Nobody touches it before all
-  /// have passed.
+  /// Checks that this machine has the memory that `program` touches and no earlier run touched. No replica touches it
+  /// before all have passed.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
@@ -277,7 +277,7 @@ class Check {
     return ports_.communicator.barrier();
   }
 
-  /// Memory of a communicator lives as long as it does.
+  /// Allocates an arena per IPU; a communicator's memory lives as long as the communicator.
   Status allocate(const Program& program) {
     const Bytes capacity = images_capacity(program.memory(0));
     while (memory_.size() < plan_.ipus()) {
@@ -287,7 +287,7 @@ class Check {
     return {};
   }
 
-  /// Fills the memory with NaN: what an earlier run left there would hide that this one does not write what it reads.
+  /// Fills the memory with NaN, because values of an earlier run would hide reads of values that this one never wrote.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
       std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()), std::byte{0xFF});
@@ -306,14 +306,14 @@ class Check {
 
   const CheckPorts& ports_;
   TrainingOptions options_;
-  VariantCompiler compiler_;  ///< Used by replica 0 alone, as `variants_`.
+  VariantCompiler compiler_;  ///< Used by replica 0 alone, like `variants_`.
   std::vector<Variant> variants_;
   proto::CheckPlan plan_;
   std::vector<std::span<std::byte>> memory_;
-  std::vector<Bytes> touched_;  ///< By IPU, of its memory.
+  std::vector<Bytes> touched_;  ///< Memory touched so far, by IPU.
   std::optional<Reference> reference_;
-  /// By digests of Programs that ran, without their notes. A variant that compiles to one of them, such as schedules of
-  /// a single micro-batch, need not run.
+  /// Programs that ran, by digest. A variant that compiles to one of them, such as another schedule of a single
+  /// micro-batch, does not have to run.
   std::map<std::uint64_t, Executed> executed_;
 };
 

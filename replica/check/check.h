@@ -15,13 +15,13 @@
 
 namespace poprun {
 
-/// Batches of the evaluation after the last step, at most: enough for every stage to be busy.
+/// Largest number of batches of the evaluation after the last step: enough to keep every stage busy.
 inline constexpr std::uint64_t kCheckedBatches = 8;
 
-/// The comparisons to come.
+/// The variants to compare.
 struct CheckedVariants {
   std::vector<Variant> variants;
-  std::vector<std::string> notes;  ///< What was left out, and why.
+  std::vector<std::string> notes;  ///< Remarks on the choice, such as which variants were left out and why.
 };
 
 /// Everything that a replica needs for a check. All references must outlive it.
@@ -29,40 +29,40 @@ struct CheckPorts {
   Communicator& communicator;
   ProgressSink& progress;
   StreamFactory streams;
-  const HostWeights& initial_weights;  ///< As LoopPorts'; complete once `variants` was called.
+  const HostWeights& initial_weights;  ///< As in LoopPorts; complete after `variants` was called.
 
-  /// Whether this machine has so much more memory for each of its replicas; called on every replica, before a run that
-  /// touches more than the earlier ones.
+  /// Checks that this machine has `more` memory for each of its replicas. Called on every replica before a run that
+  /// touches more memory than the earlier ones.
   std::function<Status(Bytes more)> check_host;
 
-  std::uint32_t sharding_group = 0;  ///< Replicas that share tensors in some variants; 0: all.
+  std::uint32_t sharding_group = 0;  ///< Number of replicas that share tensors in sharded variants; 0 for all.
 
-  // Called on replica 0 only; `compile` for one variant after another. A Program that does not fit its memory is no
-  // error.
+  // These are called on replica 0 only, `compile` for one variant after another. A Program that does not fit in memory
+  // is not an error.
   std::function<Result<CheckedVariants>()> variants;
   std::function<Result<Program>(const Variant&)> compile;
   std::function<void(proto::ReportItem)> report;
 };
 
-/// One replica's part of a check: runs the same few steps of a job as every variant, in lock-step with the other
-/// replicas, and reports a CheckPlan and a CheckedRun for each variant.
+/// Runs one replica's part of a check: the same few steps of a job as every variant, in lock-step with the other
+/// replicas. Reports a CheckPlan, and a CheckedRun for each variant.
 ///
-/// The first variant that fits the memory of its IPUs is the reference. Every replica compares the state after each
-/// step of the others with that of its own reference run, and the evaluation
-/// after the last step. Where one differs, both runs are repeated up to there, and the values that the step or the
-/// evaluation computed are compared in the order of the reference: the first one that differs is reported, from the
-/// lowest replica that saw the difference first.
+/// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
+/// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
+/// both runs are repeated up to there, and the values that the step or the evaluation computed are compared in the
+/// order of the reference. The first one that differs is reported, from the lowest of the replicas that saw the
+/// earliest difference.
 ///
-/// All runs use the same memory, one arena for each IPU, which is filled with NaN before each run. Only the reference
-/// ends the check when a number is not finite or an index out of range. It runs twice: the second time without looking
-/// for such numbers, as the others, for its wall time.
+/// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only the reference run
+/// ends the check if a number is not finite or an index is out of range. It is repeated without looking for these, like
+/// the other runs, to measure its wall time.
 ///
-/// A variant whose Program has run is not run again. Recomputation "standard" has the job's memory goal, or if it would
-/// recompute nothing, half the memory that the job needs without it.
+/// A variant whose Program has run is not run again. Recomputation "standard" has the job's memory goal or, if it would
+/// then recompute nothing, half the memory that the job needs without recomputation.
 ///
-/// `options` are the job's, with as many steps as each run has. Dumps and drains are no part of a check.
+/// `options` are the job's, with the number of steps of each run. Dumps and drains are not part of a check.
 ///
-/// Errors: those of `variants`, communicator, host streams and engine. That a variant differs is none.
+/// Errors: those of `variants`, communicator, host streams and engine. A variant that differs is not an error.
 Status run_check(const CheckPorts& ports, TrainingOptions options);
 
 }  // namespace poprun

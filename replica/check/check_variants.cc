@@ -20,14 +20,14 @@
 namespace poprun {
 namespace {
 
-/// What each stage of a job holds.
+/// The layers in each stage of a job.
 struct Stages {
-  std::vector<std::string> layers;   ///< All the model's.
+  std::vector<std::string> layers;   ///< All layers of the model.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
-  std::vector<std::string> begins;   ///< The layer with which each stage but the first begins.
+  std::vector<std::string> begins;   ///< First layer of each stage but the first.
 };
 
-/// A layer that is cut counts for its first stage.
+/// Returns the stages of a graph. A layer that is split counts for its first stage.
 Stages stages_of(const Graph& graph) {
   Stages stages;
   std::map<std::int32_t, std::uint32_t> stage_of_layer;
@@ -58,7 +58,7 @@ Stages stages_of(const Graph& graph) {
   return stages;
 }
 
-/// A bug of a later pass is for the run that it concerns to report.
+/// Returns the stages of a variant. Ignores bugs of later passes, which the run of the variant reports.
 Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config, const proto::Dataset& dataset,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
@@ -81,7 +81,7 @@ std::string split_text(const Stages& stages) {
   return fmt::format("{}", fmt::join(stages.counts, " "));
 }
 
-/// "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its stages to us.
+/// Returns "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its stages to us.
 std::string own_stages_text(const proto::PipelineConfig& pipeline) {
   std::vector<std::string> keys;
   if (!pipeline.layers_per_ipu().empty()) {
@@ -96,7 +96,7 @@ std::string own_stages_text(const proto::PipelineConfig& pipeline) {
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// Which rows have the stages that the job asks for.
+/// Returns a note on which rows have the stages that the job asks for.
 std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus, const std::vector<Spread>& spreads) {
   std::vector<std::uint32_t> balanced;
   const Spread* own = nullptr;
@@ -157,7 +157,7 @@ class Planner {
   }
 
  private:
-  /// The job's own schedule decides which balanced stages fit.
+  /// Returns the stages of a spread. The job's own schedule decides which balanced stages fit.
   [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
     const proto::PipelineConfig& own = config_.pipeline();
     Variant variant{spread.ipus, spread.stages, "", "sequential", "none", spread.own_stages};
@@ -168,7 +168,7 @@ class Planner {
     return stages_of(variant, config_, dataset_, onnx_);
   }
 
-  /// Those of a job that asks for phases, cut as it says.
+  /// Adds the phases of a job that asks for them, cut as it says.
   Status add_own_phases() {
     Variant variant{std::max(1U, config_.memory().phase_ipus()), phases_, "", "phased", "none", !own_stages_.empty()};
     variant.phased = true;
@@ -178,7 +178,7 @@ class Planner {
     return {};
   }
 
-  /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left out then.
+  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or a number of our own choice is left out.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};
@@ -211,8 +211,8 @@ class Planner {
         compute_batch_size(config_) == config_.data().micro_batch_size()) {
       const auto most = std::ranges::max_element(spreads_, {}, &Spread::ipus);
       notes_.push_back(
-          fmt::format("training.gradient-accumulation = 1: with one micro-batch per step, no two stages "
-                      "work at the same time and schedules hardly differ; to compare pipelines, add "
+          fmt::format("training.gradient-accumulation = 1: with one micro-batch per step, only one stage works at a "
+                      "time and schedules hardly differ; to compare pipelines, add "
                       "--training.gradient-accumulation {}",
                       2 * std::max(2U, most->ipus)));
     }
@@ -221,10 +221,10 @@ class Planner {
   const proto::RunConfig& config_;
   const proto::Dataset& dataset_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
-  std::string own_stages_;  ///< What the job says of them; empty: nothing.
+  std::string own_stages_;  ///< The job's settings for its own stages; empty if there are none.
   std::uint32_t own_ipus_;
-  std::uint32_t phases_;               ///< At most 1: none.
-  bool own_stages_are_plain_ = false;  ///< They are a single one.
+  std::uint32_t phases_;               ///< No phases if at most 1.
+  bool own_stages_are_plain_ = false;  ///< The job's own stages are a single one.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
   std::vector<std::string> notes_;

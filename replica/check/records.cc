@@ -17,7 +17,7 @@
 namespace poprun {
 namespace {
 
-/// Neither a remote buffer nor a shard, which are where variables reside.
+/// Returns whether a tensor is a variable itself, not a remote buffer or a shard in which one resides.
 bool lives_on(const proto::Tensor& tensor) {
   const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;
@@ -65,7 +65,7 @@ std::string operation_text(const proto::Step& step) {
   return std::string(operation == nullptr ? "step" : operation->kind);
 }
 
-/// `batch`: the word for what a part computes at once.
+/// Returns the place of a step, as a phrase. `batch`: the word for what a part computes at once.
 std::string place_text(const proto::Function& function, std::string_view batch, std::uint32_t index) {
   if (!function.has_part()) {
     return fmt::format("function '{}'", function.name());
@@ -164,7 +164,7 @@ void ValueTrace::watch(Engine& engine) {
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
 
-/// What an exchange in the background still works on is read at its end.
+/// Reads tensors that a background exchange still works on at the end of that exchange.
 void ValueTrace::after(const proto::Step& step) {
   if (step.has_call() || step.all_reduce().in_background()) {
     return;

@@ -10,21 +10,21 @@
 #include "replica/loops/loop.h"
 #include "replica/program/program.h"
 
-/// Digests of what a run leaves behind after each step, to compare runs of one job without keeping their weights.
+/// Digests of a run's state after each step, to compare runs of one job without keeping their weights.
 namespace poprun {
 
 /// 64-bit digests of a variable's bytes.
 struct StateDigest {
   std::uint64_t whole = 0;
-  std::uint64_t part = 0;  ///< The part that is this replica's shard, where shards are taken.
-  bool is_whole = true;    ///< False: the replica has no more than its shard.
+  std::uint64_t part = 0;  ///< Digest of this replica's shard alone.
+  bool is_whole = true;    ///< False if the replica has only its shard.
 
   [[nodiscard]] bool agrees(const StateDigest& other) const {
     return is_whole && other.is_whole ? whole == other.whole : part == other.part;
   }
 };
 
-/// By name: weights, running statistics and optimiser state, and loss and accuracy.
+/// Digests by name: weights, running statistics, optimiser state, loss and accuracy.
 using StateDigests = std::map<std::string, StateDigest, std::less<>>;
 
 /// The replica's shard of a tensor: number `self` of `count`.
@@ -42,10 +42,10 @@ class StateRecord final : public StepWatcher {
   /// Adds the outcome of an evaluation after the last step, as one more step.
   void add(const EvaluationReport& evaluation);
 
-  /// By step, and last the evaluation if there was one.
+  /// Returns the digests by step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Mean wall seconds of a step. The first one, which touches all memory, counts only if there is no other.
+  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is alone.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -61,31 +61,31 @@ class StateRecord final : public StepWatcher {
   double began_ = 0;
 };
 
-/// The first state that is not as in the reference.
+/// The first state that differs from the reference.
 struct StateDifference {
-  std::uint64_t step = 0;  ///< From 1; one more than the last for the evaluation.
+  std::uint64_t step = 0;  ///< From 1; for the evaluation, one more than the last step.
   std::string name;        ///< The first in name order.
 };
 
-/// Variables that only `other` has do not count: a variable may have replicas on several IPUs.
+/// Returns the first difference. Ignores variables that only `other` has: a variable may have copies on several IPUs.
 std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
                                                 std::span<const StateDigests> other);
 
-/// A hash of a tensor's bytes, for comparisons within a process.
+/// Returns a hash of a tensor's bytes, for comparisons within a process.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 
-/// Digests of everything that the steps of one training step write, or those of the evaluation after it, in order and
-/// in every micro-batch: to find where two runs of a job part. Costs 24 bytes for each tensor written.
+/// Digests of everything that one training step, or the evaluation after it, writes in every micro-batch, in order, to
+/// find where two runs of a job diverge. Cost: 24 bytes per tensor written.
 class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };
 
-  /// Traces training step `step`, from 1, or what the run does after it. `program` must outlive this, and this the run.
+  /// Traces training step `step`, from 1, or the evaluation after it. `program` must outlive this, and this the run.
   ValueTrace(const Program& program, std::uint64_t step, Of traced) : program_(program), step_(step), traced_(traced) {}
 
-  /// The first value of this trace whose counterpart in `other` is not equal, as a phrase: "'fc1.weight.gradient' of
-  /// linear_grad in micro-batch 2, backward part of stage 1 on IPU 1". Where and by what operation are those of
-  /// `other`. Values that only one has do not count.
+  /// Returns the first value of this trace that differs from its counterpart in `other`, as a phrase:
+  /// "'fc1.weight.gradient' of linear_grad in micro-batch 2, backward part of stage 1 on IPU 1". The place and the
+  /// operation are those in `other`. Ignores values that only one trace has.
   [[nodiscard]] std::optional<std::string> first_difference(const ValueTrace& other) const;
 
  private:
@@ -110,7 +110,7 @@ class ValueTrace final : public StepWatcher, private StepObserver {
   const Program& program_;
   std::uint64_t step_;
   Of traced_;
-  Engine* engine_ = nullptr;  ///< While it is traced.
+  Engine* engine_ = nullptr;  ///< Set while it is traced.
   std::vector<Value> values_;
 };
 

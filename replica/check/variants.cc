@@ -40,7 +40,7 @@ std::vector<Placement> other_placements(std::uint32_t replicas) {
                       : std::vector{Placement::kOffChip};
 }
 
-/// A plain job keeps everything on the chip; others may as the job itself does.
+/// Sets where tensors are kept: a plain job keeps everything on-chip, others may keep tensors where the job does.
 void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, proto::MemoryConfig& memory) {
   const bool off_chip = variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
   const bool sharded = variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
@@ -65,7 +65,7 @@ void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, p
   }
 }
 
-/// What is known of a variant before it runs.
+/// Returns what is known of a variant before it runs.
 proto::CheckedRun describe(const Variant& variant) {
   proto::CheckedRun run;
   run.set_ipus(variant.ipus);
@@ -127,7 +127,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const Placement placement : other_placements(replicas)) {
     variants.push_back(variants.front());
     variants.back().placement = placement;
-    // One of every 15 of a spread, and another one for the next placement.
+    // Take one of the 15 variants of each spread, a different one for each placement.
     for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement); v < unplaced;
          v += std::size(kSchedules) * std::size(kRecomputations)) {
       variants.push_back(variants[v]);
@@ -232,11 +232,11 @@ CompiledVariant VariantCompiler::compile(Variant variant) {
   }
   compiled.run.set_verdict(program.error().code == ErrorCode::kBug ? proto::CheckedRun::DIFFERENT
                                                                    : proto::CheckedRun::NOT_APPLICABLE);
-  compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
+  compiled.run.set_detail(fmt::format("does not compile: {}", program.error().message));
   return compiled;
 }
 
-/// Sets the variant's memory goal.
+/// Compiles a variant with recomputation "standard" and sets its memory goal.
 Result<Program> VariantCompiler::compile_standard(Variant& variant) {
   constexpr double kLowest = 1e-9;
   Result<Program> program = compile_(variant);

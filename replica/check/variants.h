@@ -13,66 +13,66 @@
 #include "replica/base/error.h"
 #include "replica/program/program.h"
 
-/// The ways to run one job that must give the same bits.
+/// Ways to run one job that must give bit-identical results.
 namespace poprun {
 
 /// Where a variant keeps weights, optimiser state, accumulators and stashes.
 enum class Placement : std::uint8_t {
   kOnChip,
   kOffChip,  ///< All of them in Streaming Memory.
-  kSharded,  ///< All but stashes divided among the replicas; accumulators only if they may be.
+  kSharded,  ///< All but stashes sharded across the replicas; accumulators only if allowed.
   kShardedOffChip,
 };
 
-/// One of them.
+/// One way to run the job.
 struct Variant {
   std::uint32_t ipus = 1;
   std::uint32_t stages = 1;
-  std::string split;          ///< For people: counted layers of each stage, "3 7 7 7".
+  std::string split;          ///< For display: counted layers of each stage, "3 7 7 7".
   std::string schedule;       ///< As in PipelineConfig.
-  std::string recomputation;  ///< Likewise.
-  bool own_stages = false;    ///< The job's own cuts and device mapping; else balanced stages.
-  /// The layer with which each stage but the first begins, where the job does not say how to cut.
+  std::string recomputation;  ///< As in PipelineConfig.
+  bool own_stages = false;    ///< The job's own cuts and device mapping, not balanced stages.
+  /// First layer of each stage but the first, if the job does not say where to cut.
   std::vector<std::string> begins = {};
-  double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
-  bool phased = false;              ///< Stages are phases, which take turns on `ipus`; then `schedule` is that.
+  double recomputation_memory = 0;  ///< As in PipelineConfig; 0 for the job's.
+  bool phased = false;              ///< Stages are phases, which take turns on `ipus`; `schedule` is "phased".
   Placement placement = Placement::kOnChip;
-  bool outlined = false;  ///< Equal runs of operations share functions wherever they can.
+  bool outlined = false;  ///< Repeated sequences of operations share functions wherever possible.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// How many IPUs the check spreads a model over, if `check.ipus` does not say: those of a job that has several, else 2,
-/// 3 and 4.
+/// Returns the numbers of IPUs that the check spreads a model over by default: that of a job with several IPUs, or else
+/// 2, 3 and 4.
 std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 
-/// A replica of so many IPUs, and what its stages hold.
+/// A replica spread over IPUs, and the layers of its stages.
 struct Spread {
   std::uint32_t ipus = 1;
   std::uint32_t stages = 1;
   std::string split;
-  bool own_stages = false;               ///< As Variant's.
-  std::vector<std::string> begins = {};  ///< As Variant's.
-  bool phased = false;                   ///< The job's own phases: no pipelines.
+  bool own_stages = false;               ///< As in Variant.
+  std::vector<std::string> begins = {};  ///< As in Variant.
+  bool phased = false;                   ///< The job's own phases, which are not run as pipelines.
 };
 
-/// The plain variant, which has one stage, recomputes and outlines nothing and keeps everything on the chip, then with
-/// one stage every recomputation, then on each of `spreads` every schedule with every recomputation; then one stage,
-/// and each of `spreads`, in turn with every schedule and recomputation, in every other placement: shards only with
-/// `replicas` > 1. Then, of each of `spreads`, as many phases, on one IPU with every recomputation and on two with none
-/// and the default one; and the last of them in every other placement. Then outlined, with one stage and with schedule
-/// grouped, those that recompute nothing and all.
+/// Returns the variants to check. First comes the plain one, which has one stage, recomputes and outlines nothing and
+/// keeps everything on-chip; then one stage with every other recomputation, and each of `spreads` with every schedule
+/// and recomputation; then, in every other placement (sharded only if `replicas` > 1), the plain variant and one of
+/// each spread. Then come as many phases as each spread has stages, on one IPU with every recomputation and on two with
+/// "none" and "pipeline", the last of them also in every other placement. Last come the outlined ones: one stage, and
+/// each spread with schedule grouped, with recomputation "none" and "all".
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
-/// The job as `variant` runs it.
+/// Returns the configuration with which `variant` runs the job.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "off-chip", "sharded", "sharded off-chip", or nothing if everything is on the chip.
+/// Returns "off-chip", "sharded", "sharded off-chip", or "" if everything is on-chip.
 std::string_view to_text(Placement placement);
 
-/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage; "4 phases on 1 IPU,
-/// recomputation none". What people know a combination by.
+/// Returns the displayed name of a variant: "2 IPUs, grouped, recomputation layer", without a schedule if there is a
+/// single stage, or "4 phases on 1 IPU, recomputation none".
 std::string to_text(const Variant& variant);
 
 /// A variant of a job, and the Program that runs it.
@@ -82,11 +82,11 @@ struct CompiledVariant {
   Program program;        ///< Empty if the verdict is known.
 };
 
-/// By what a Program does: its bytes without its notes.
+/// Returns a digest of what a Program does: of its bytes without its notes.
 std::uint64_t digest_of_program(Program program);
 
-/// Compiles the variants of a job one after the other, each after that of the same stages and schedule which recomputes
-/// nothing.
+/// Compiles the variants of a job one after another. Each should come after the one that has the same stages and
+/// schedule and recomputes nothing.
 class VariantCompiler {
  public:
   using Compile = std::function<Result<Program>(const Variant&)>;
@@ -94,11 +94,11 @@ class VariantCompiler {
   /// `compile` must outlive this.
   explicit VariantCompiler(const Compile& compile) : compile_(compile) {}
 
-  /// A combination that the compiler refuses is no failure of the check, and one that its verifiers find wrong is what
-  /// the check is for: those are verdicts.
+  /// Compiles a variant. If the compiler refuses it or its verifiers find a bug, that becomes the variant's verdict:
+  /// the check does not fail.
   ///
   /// Small jobs meet the memory goal of recomputation "standard" without recomputing anything, which would compare
-  /// nothing: they get a goal of half the bytes that their tensors need so, or else the lowest.
+  /// nothing. Their goal is half the bytes that their tensors need without recomputation, or else the lowest one.
   CompiledVariant compile(Variant variant);
 
  private:
@@ -107,12 +107,12 @@ class VariantCompiler {
   /// A Program that recomputes nothing.
   struct Storing {
     std::uint64_t digest = 0;
-    std::uint64_t images = 0;  ///< Bytes of tensors where they are most, as `capacity`.
+    std::uint64_t images = 0;  ///< Peak bytes of tensors, of the IPU with most.
     std::uint64_t capacity = 0;
   };
 
   const Compile& compile_;
-  std::optional<Storing> storing_;  ///< The last one.
+  std::optional<Storing> storing_;  ///< The last one compiled.
 };
 
 }  // namespace poprun

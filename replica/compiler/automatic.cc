@@ -19,7 +19,7 @@
 namespace poprun {
 namespace {
 
-/// Compilations of which only their number is watched.
+/// Returns an observer that only counts compilations.
 CompileObserver quiet(const CompileObserver& observer) {
   return {.before_compilation = observer.before_compilation};
 }
@@ -38,10 +38,10 @@ void add_first_note(std::string note, Program& program) {
               program.mutable_notes()->rend());
 }
 
-/// Splits, each proposed from the memory that those before were found to need.
+/// Proposes splits, each from the measured memory of the previous ones.
 class Splits {
  public:
-  /// `first` has the split that the estimate gives.
+  /// `first` was compiled with the split that the estimate gives.
   explicit Splits(const Compiled& first)
       : options_(first.options),
         layers_(first.job.graph.layers),
@@ -50,8 +50,7 @@ class Splits {
 
   std::optional<CompileOptions> next(const Compiled* latest) {
     if (latest == nullptr) {
-      return std::nullopt;  // The model cannot be cut there, as between two uses of one running
-                            // statistic.
+      return std::nullopt;  // The model cannot be cut there, as between two uses of one running statistic.
     }
     tried_.push_back(measured(*latest, proposed_));
     std::optional<std::vector<std::size_t>> begins;
@@ -78,7 +77,7 @@ class Splits {
   std::vector<MeasuredSplit> tried_;
 };
 
-/// The first layer of each stage but the first; `balancing`: that of the first compilation.
+/// Returns the first layer of each stage except the first. `balancing`: from the first compilation.
 std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& balancing) {
   const std::vector<std::string>& split = compiled.options.pipeline.split;
   if (split.empty()) {
@@ -92,16 +91,17 @@ std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& ba
   return begins;
 }
 
-/// How a split was found, to end its note.
+/// Returns how a split was found, as the end of its note.
 std::string found_how(const Compiled& best, std::size_t compilations) {
   if (best.lacking() <= 0) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
   }
-  return compilations == 1 ? "; it does not fit, and no other is expected to"
-                           : fmt::format("; of {} compiled splits none fits, and this one comes closest", compilations);
+  return compilations == 1
+             ? "; it does not fit, and no other is expected to"
+             : fmt::format("; none of the {} compiled splits fits, and this one comes closest", compilations);
 }
 
-/// Compiles the job; stages that are balanced are balanced until they fit. Notes the split.
+/// Compiles the job. Balances balanced stages until they fit, and adds a note on the split.
 Result<Compiled> compile_balanced(const CompileOptions& options, const CompileObserver& observer) {
   POPRUN_ASSIGN(Compiled first, compile_settled(options, observer));
   if (!first.job.balancing) {
@@ -120,7 +120,7 @@ Result<Compiled> compile_balanced(const CompileOptions& options, const CompileOb
   return best;
 }
 
-/// Tensors of a kind, which may leave the chip.
+/// A kind of tensor that may move off-chip.
 struct Movable {
   Storage LocationOptions::*storage;
   std::string_view key;
@@ -132,7 +132,7 @@ constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state
                                               {&LocationOptions::accumulators, "memory.accumulators"},
                                               {&LocationOptions::activations, "memory.activations"}}};
 
-/// What `asked` leaves open besides the split, cheapest first.
+/// Returns the choices that `asked` leaves open besides the split, cheapest first.
 std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   const auto changed = [&asked](const auto& change) {
     return [change, split = asked.pipeline.split](const Compiled& from) {
@@ -144,7 +144,7 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   };
   std::vector<Choice<Compiled>> choices;
   if (asked.outlining == Outlining::kAuto) {
-    // Shares all code that can be shared, also at the price of time.
+    // Shares all code that can be shared, even if that takes time.
     choices.push_back(single<Compiled>(changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
   }
   for (const Movable& movable : kMovable) {

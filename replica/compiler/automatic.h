@@ -8,12 +8,12 @@
 
 namespace poprun {
 
-/// How many splits of balanced stages are compiled at most, until one fits.
+/// Maximum number of splits of balanced stages that are compiled until one fits.
 inline constexpr std::size_t kSplitsMax = 6;
 
 /// Compiles the job and settles what its options leave open, until it fits, in this order:
 ///
-///   balanced stages  are balanced again by the memory that they were found to need
+///   balanced stages  are balanced again by their measured memory
 ///   Outlining::kAuto becomes kOn
 ///   Storage::kAuto   moves off-chip: optimiser state, then weights, accumulators and stashes
 ///

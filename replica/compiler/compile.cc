@@ -24,7 +24,7 @@
 namespace poprun {
 namespace {
 
-/// Products whose plans need more memory than they may take.
+/// Counts products whose plans need more memory than they may use.
 std::uint64_t targets_missed(const ProductPlans& products) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       products, [](const std::optional<PlannedProduct>& product) { return product && !product->target_met; }));
@@ -62,7 +62,7 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts, const Co
   return program;
 }
 
-/// What each stage holds of the forward pass.
+/// Adds to the program the forward layers of each stage.
 void describe_stages(const Job& job, Program& program) {
   std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
   for (const Function& function : job.graph.functions) {

@@ -9,12 +9,12 @@
 
 namespace poprun {
 
-/// The job as a graph of functions, with the streams of program/host_contract.h:
+/// Returns the job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
 ///   train           one step: streams "control" and "train" in, forward, backward, exchange,
-///                   update; stream "step" out. With loss_scaling 0 they have the loss scale and
-///                   the gradient factor
+///                   update; stream "step" out. With loss_scaling 0 the streams include the loss
+///                   scale and the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every batch, all of them in one call of evaluate;
 ///                   "evaluation" out
@@ -23,10 +23,10 @@ namespace poprun {
 /// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs".
 ///
 /// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them by their
-/// mean over the replicas. So all replicas hold equal ones between steps, wherever they run; a running statistic is
-/// linear in those of the batches, so it is the one of the replicas' mean statistics.
+/// mean over the replicas, so all replicas hold equal ones between steps, wherever they run. A running statistic is
+/// linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean statistics.
 ///
-/// Balanced stages are those that the estimate gives, whether they fit or not.
+/// Balanced stages are those that the estimate gives, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
 /// A compiled job.
@@ -38,16 +38,16 @@ struct Compiled {
   Program program;
   bool was_watched = false;  ///< An observer saw its passes.
 
-  /// Bytes that the fullest IPU lacks; at most 0 if the Program fits.
+  /// Returns the bytes that the fullest IPU lacks; at most 0 if the Program fits.
   [[nodiscard]] std::int64_t lacking() const;
 };
 
-/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device time. What they leave
-/// open has its mildest value (balanced stages as estimated, Storage::kAuto on the chip); automatic.h settles it. Every
-/// plan is verified. The Program may need more memory than an IPU has: ask `lacking`.
+/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device time. Open options have
+/// their mildest value (balanced stages as estimated, Storage::kAuto on the chip); automatic.h settles them. Every plan
+/// is verified. The Program may need more memory than an IPU has: see `lacking`.
 ///
-/// Deterministic. Errors: kUsage if model, data and options do not fit each other; kBug if a verifier refuses a pass or
-/// a plan.
+/// Deterministic. Errors: kUsage if model, data and options do not fit together; kBug if a verifier rejects a pass or a
+/// plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
 /// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory apply. It may need

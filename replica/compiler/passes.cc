@@ -70,13 +70,13 @@ namespace {
 
 constexpr std::string_view kLastOfArithmetic = "precision";
 
-/// float16 is how a tensor is stored; operators know float32.
+/// Returns the type that operators see: for them, a tensor stored in float16 is float32.
 TensorType widened(TensorType type) {
   type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
   return type;
 }
 
-/// Only copies and stashes reach Streaming Memory.
+/// Checks that only copies and stashes access Streaming Memory.
 Status verify_memories(const Graph& graph, const Operation& operation) {
   if (Copy::is(operation) || Stash::is(operation) || Restore::is(operation)) {
     return {};
@@ -98,7 +98,7 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   }
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr) {
-    return fail(ErrorCode::kBug, "no such operation");
+    return fail(ErrorCode::kBug, "unknown operation");
   }
   Signature signature{{}, {}, operation.attributes};
   for (const TensorId id : operation.inputs) {
@@ -118,7 +118,7 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Runs a pass on a job and proves what it made. `plain`: see run_passes.
+/// Runs a pass on a job and verifies the result. `plain`: see run_passes.
 Status apply(const Pass& pass, const CompileOptions& options, const CompileObserver& observer,
              const std::optional<Graph>& plain, Job& job) {
   const Job before = job;

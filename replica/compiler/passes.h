@@ -7,23 +7,24 @@
 
 namespace poprun {
 
-/// Every pass, in the order in which they run. After "precision" the arithmetic is settled: later passes may move work,
-/// and change no bit of a result. `verify_equivalence` with the graph as it was then runs after each of them.
+/// Returns all passes, in the order in which they run. After "precision" the arithmetic is settled: later passes may
+/// move work, but must not change a bit of a result, so `verify_equivalence` compares each of their graphs with that
+/// one.
 const std::vector<Pass>& all_passes();
 
-/// The text after the name of a pass that is left out, in its note.
+/// Text after the name of a pass in the note that it is left out.
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
-/// Runs the passes that apply to `options` on an empty job, each with its verifier and `verify_operations` after it,
-/// and shows the graph to `observer`. With `last`, those up to the pass of that name.
+/// Runs the passes that apply to `options` on an empty job, or only those up to the pass `last`. After each pass, shows
+/// the graph to `observer` and runs `verify_operations` and the pass's verifier.
 ///
-/// With options.leaves_out_unproven, the job goes on without an optional pass that ends with kBug.
+/// With options.leaves_out_unproven, the job continues without an optional pass that ends with kBug.
 ///
-/// Errors: kUsage from a pass; kBug, a verifier refused what a pass made: names the pass.
+/// Errors: kUsage from a pass; kBug if a verifier rejects a pass; names the pass.
 Result<Job> run_passes(const CompileOptions& options, std::string_view last = {}, const CompileObserver& observer = {});
 
 /// Checks what must hold between any two passes: `verify_graph`, operations that exist, operands that they can take,
-/// and outputs of the types that they give, where float16 stands for float32. Errors: kBug, names the operation.
+/// and outputs of the types that they give, with float16 counted as float32. Errors: kBug; names the operation.
 Status verify_operations(const Graph& graph);
 
 }  // namespace poprun

@@ -7,24 +7,24 @@
 
 #include "replica/base/error.h"
 
-/// The loop that settles what nobody has set, by compiling: the compiler's own (automatic.h) and that of the advice on
-/// a job that does not fit (search/memory_advice.h). Header only.
+/// Settles open options by trial compilations, for the compiler itself (automatic.h) and for the advice on a job that
+/// does not fit (search/memory_advice.h). Header only.
 namespace poprun {
 
-/// Something that may be set, in one or more ways. `Trial` has the settings that were tried as its type `Settings`, and
-/// `lacking()`: what it lacks of the goal, at most 0 once the goal is reached.
+/// Something that may be set in one or more ways. `Trial` has a type `Settings`, for the settings that were tried, and
+/// `lacking()`, the distance from the goal: at most 0 if the goal is reached.
 template <typename Trial>
 struct Choice {
-  /// Proposes what to try next, or nothing more. `latest` is what the choice starts from, then what the proposal before
-  /// gave; null if that could not be tried.
+  /// Proposes what to try next, or nothing more. `latest` is the trial that the choice starts from, then the result of
+  /// the previous proposal; null if that was impossible.
   std::function<std::optional<typename Trial::Settings>(const Trial* latest)> next;
 
-  /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the one that lacks
-  /// least is kept, and of equal ones the first.
+  /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the trial that lacks
+  /// least is kept, or the first of several that tie.
   bool keeps_latest = false;
 };
 
-/// A choice with one way to set it: what `settings` returns for the trial that it starts from.
+/// Returns a choice with one proposal: the settings that `settings` returns for the trial that it starts from.
 template <typename Trial, typename MakeSettings>
 Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
   return {[settings = std::move(settings),
@@ -34,7 +34,7 @@ Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
           keeps_latest};
 }
 
-/// Tries the choices in their order, each from what was kept so far, until the goal is reached or nothing is left to
+/// Tries the choices in order, each from the trial kept so far, until the goal is reached or nothing is left to
 /// propose. `attempt` returns the Trial of some settings. Errors: kBug, from `attempt`; its other errors mean that
 /// these settings are impossible.
 template <typename Trial, typename Attempt>

@@ -23,7 +23,7 @@ struct Use {
   bool bias = false;
 };
 
-/// A parameter, as it is or moved.
+/// A parameter, unchanged or moved.
 struct Moved {
   TensorId parameter;
   bool sliced = false;
@@ -45,11 +45,11 @@ std::string factors(const Shape& shape) {
   return parts.empty() ? "1" : fmt::format("{}", fmt::join(parts, " x "));
 }
 
-/// A block with what its formula is made of.
+/// A block with the inputs of its formula.
 struct Draft {
   Block block;
-  Shape weight;              ///< The first weight's.
-  std::int64_t outputs = 0;  ///< p of a dense layer.
+  Shape weight;              ///< Shape of the first weight.
+  std::int64_t outputs = 0;  ///< Outputs of a dense layer, p in the guide.
 };
 
 void add_formula(Draft& draft) {
@@ -128,7 +128,7 @@ class Finder {
     return found == moved_.end() ? std::nullopt : std::optional{found->second};
   }
 
-  /// Through an operation that only moves elements.
+  /// Follows a tensor through an operation that only moves elements.
   void follow(const Operation& operation) {
     if (operation.inputs.empty()) {
       return;
@@ -142,7 +142,7 @@ class Finder {
     }
   }
 
-  /// The kind of what made the other operand of an addition or a product.
+  /// Returns the index of the block that made the other operand of an addition or a product.
   [[nodiscard]] std::optional<std::size_t> other_operand(const Operation& operation, std::size_t input) const {
     if (operation.inputs.size() != 2) {
       return std::nullopt;
@@ -168,14 +168,14 @@ class Finder {
     return is_addition(operation) ? Use{made, true} : Use{};
   }
 
-  /// The block that this operation is part of; a new one if it has none of that kind.
+  /// Returns the block of that kind that this operation is part of; a new one if there is none.
   Draft& draft_of(const Operation& operation, BlockKind kind, const std::string& name) {
     std::optional<std::size_t> known;
     if (!operation.outputs.empty()) {
       const auto own = made_by_.find(operation.outputs[0]);
       known = own == made_by_.end() ? std::nullopt : std::optional{own->second};
     }
-    // A bias or shift belongs to what it is added to, a table of positions does not.
+    // A bias or shift belongs to the block that it is added to; a table of positions does not.
     const bool joins =
         kind != BlockKind::kEmbedding && kind_of(operation) == BlockKind::kOther && operation.inputs.size() == 2;
     for (std::size_t i = 0; joins && !known && i < 2; ++i) {
@@ -230,7 +230,7 @@ class Finder {
     }
   }
 
-  /// Blocks without parameters so far are known by their outputs, too: what follows may be theirs.
+  /// Records the block of an operation by its output, even without parameters so far: later ones may belong to it.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {
@@ -240,7 +240,7 @@ class Finder {
       draft_of(operation, kind, graph_.tensor(operation.outputs[0]).name);
       return;
     }
-    // A bias is added to the product that is scaled, a shift to the values that are.
+    // A bias may be added to a product after scaling, and a shift to scaled values.
     for (std::size_t i = 0; operation.kind == "mul" && i < operation.inputs.size(); ++i) {
       if (const auto made = made_by_.find(operation.inputs[i]); made != made_by_.end()) {
         made_by_.insert_or_assign(operation.outputs[0], made->second);
@@ -258,7 +258,7 @@ class Finder {
   const std::set<TensorId>& trained_;
   std::vector<Draft> drafts_;
   std::map<TensorId, Moved> moved_;
-  std::map<TensorId, std::size_t> made_by_;  ///< The block whose output a tensor is.
+  std::map<TensorId, std::size_t> made_by_;  ///< Index of the block that has a tensor as its output.
   std::set<TensorId> taken_;
 };
 
@@ -287,7 +287,7 @@ std::string_view name_of(BlockKind kind) {
 BlockKind kind_of(const Operation& operation) {
   static const std::map<std::string_view, BlockKind> kKinds = {
       {"conv2d", BlockKind::kConvolution},
-      {"conv2d_input_gradient", BlockKind::kConvolution},  // A transposed one.
+      {"conv2d_input_gradient", BlockKind::kConvolution},  // A transposed convolution.
       {"linear", BlockKind::kDense},
       {"matmul", BlockKind::kDense},
       {"gather", BlockKind::kEmbedding},

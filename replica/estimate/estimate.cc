@@ -14,7 +14,7 @@
 namespace poprun {
 namespace {
 
-/// The job of one replica with one IPU, that also evaluates.
+/// Returns the options for one replica with one IPU that also evaluates.
 CompileOptions on_one_ipu(CompileOptions options) {
   options.replicas = 1;
   options.ipus_per_replica = 1;
@@ -25,7 +25,7 @@ CompileOptions on_one_ipu(CompileOptions options) {
   return options;
 }
 
-/// The estimate is about one replica with everything on one chip that recomputes nothing.
+/// Returns the settings that the estimate ignores, since it covers one replica on one chip that recomputes nothing.
 std::vector<std::string> settings_not_counted(const CompileOptions& options) {
   std::vector<std::string> keys;
   const auto add = [&keys](bool is_set, const char* key) {
@@ -61,7 +61,7 @@ Place forward_of(const Job& job) {
   return job.training ? job.training->micro_batch : *job.evaluation;
 }
 
-/// Elements that an operation puts out and that count as activations.
+/// Returns the number of elements in an operation's outputs that count as activations.
 std::int64_t activations_of(const Graph& graph, const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr || operation.origin.direction != Direction::kForward || only_moves(operation)) {
@@ -76,7 +76,7 @@ std::int64_t activations_of(const Graph& graph, const Operation& operation) {
   return elements;
 }
 
-/// By layer and kind, elements of activations in a batch.
+/// Elements of activations in a batch, by layer and kind.
 using Activations = std::map<std::pair<std::int32_t, BlockKind>, std::int64_t>;
 
 Activations activations_in(const Job& job) {
@@ -87,8 +87,8 @@ Activations activations_in(const Job& job) {
   return found;
 }
 
-/// One sample's: what twice the batch has more. So what does not depend on the batch, such as the positions of a
-/// sequence, does not count.
+/// Returns the activations per sample: the difference between a batch and twice the batch. What does not depend on the
+/// batch, such as the positions of a sequence, therefore does not count.
 Result<Activations> activations_of_a_sample(const CompileOptions& options, const Job& job) {
   Activations found = activations_in(job);
   POPRUN_ASSIGN(const Job twice, run_passes(with_twice_the_batch(options), "forward"));
@@ -125,7 +125,7 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks, const Activa
     sum.frozen_biases += block.frozen_biases;
   }
   for (const auto& [place, elements] : activations) {
-    // The normalisation itself is an operator of layer normalisation in both.
+    // Group normalisation uses the operator of layer normalisation.
     const BlockKind kind = place.second == BlockKind::kLayerNorm && !sums.contains(BlockKind::kLayerNorm) &&
                                    sums.contains(BlockKind::kGroupNorm)
                                ? BlockKind::kGroupNorm
@@ -145,14 +145,14 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks, const Activa
   return sorted;
 }
 
-/// By optimiser state, the parameter that it is updated with.
+/// Returns, for each optimiser state, the parameter that it is updated with.
 std::map<TensorId, TensorId> owners_of_state(const Job& job) {
   std::map<TensorId, TensorId> owners;
   if (!job.training) {
     return owners;
   }
   std::vector<Operation> updates = job.graph.at(job.training->update).operations;
-  std::ranges::reverse(updates);  // What is copied from a master copy comes after its update.
+  std::ranges::reverse(updates);  // The copy from a master weight comes after the update of that master.
   for (const Operation& operation : updates) {
     std::vector<TensorId> named = operation.inputs;
     named.insert(named.end(), operation.outputs.begin(), operation.outputs.end());
@@ -170,7 +170,7 @@ std::map<TensorId, TensorId> owners_of_state(const Job& job) {
   return owners;
 }
 
-/// By parameter, the bytes of it, its gradient and its optimiser state.
+/// Returns, for each parameter, the bytes of the parameter, its gradient and its optimiser state.
 std::map<TensorId, Bytes> held_by_parameter(const Job& job) {
   const Graph& graph = job.graph;
   const std::map<TensorId, TensorId> owners = owners_of_state(job);
@@ -193,7 +193,7 @@ std::map<TensorId, Bytes> held_by_parameter(const Job& job) {
   return held;
 }
 
-/// The layer that is the first to use each parameter.
+/// Returns, for each parameter, the layer that uses it first.
 std::map<TensorId, std::int32_t> layer_of_parameters(const Job& job) {
   std::map<TensorId, std::int32_t> layers;
   for (const Operation& operation : job.graph.at(forward_of(job)).operations) {
@@ -242,8 +242,8 @@ std::vector<LayerSum> sums_by_layer(const Job& job, const Activations& activatio
   return sums;
 }
 
-/// What the guide's formulas take. In inference the scale and location of a batch normalisation do not count (table
-/// 3.1): they can be folded into what is before it.
+/// Returns the inputs of the guide's formulas. In inference, the scale and location of a batch normalisation do not
+/// count (table 3.1), since they can be folded into the operation before it.
 guide::Counts guide_counts(const Estimate& e, bool training) {
   guide::Counts counts;
   for (const KindSum& sum : e.kinds) {

@@ -12,10 +12,10 @@
 #include "replica/estimate/guide.h"
 #include "replica/estimate/needs.h"
 
-/// `poprun-emu estimate`: what a job needs, from its graph alone, without planning any memory.
+/// `poprun-emu estimate`: the memory that a job needs, from its graph alone, without planning any memory.
 namespace poprun {
 
-/// The blocks of one kind together.
+/// Sums over the blocks of one kind.
 struct KindSum {
   BlockKind kind = BlockKind::kOther;
   std::int64_t blocks = 0;
@@ -24,25 +24,25 @@ struct KindSum {
   std::int64_t moving = 0;
   std::int64_t frozen_weights = 0;
   std::int64_t frozen_biases = 0;
-  std::int64_t activations = 0;  ///< One sample's.
+  std::int64_t activations = 0;  ///< Per sample.
 
   [[nodiscard]] std::int64_t parameters() const { return weights + biases; }
 };
 
-/// A layer of the model, a place where it can be cut.
+/// Sums over a layer of the model, at whose beginning it can be cut.
 struct LayerSum {
   std::string name;
-  std::int64_t parameters = 0;   ///< Those that it is the first to use.
-  std::int64_t activations = 0;  ///< One sample's.
+  std::int64_t parameters = 0;   ///< Parameters that it is the first to use.
+  std::int64_t activations = 0;  ///< Per sample.
   Bytes held;                    ///< Its weights with gradients and optimiser state.
-  Bytes kept;                    ///< What the backward pass reads of its forward pass.
+  Bytes kept;                    ///< Bytes of its forward pass that the backward pass reads.
 };
 
 struct Estimate {
   std::string model;
   std::string device;
   std::string optimizer;    ///< Empty in inference.
-  std::int64_t states = 0;  ///< Numbers that it keeps for each trained parameter.
+  std::int64_t states = 0;  ///< Numbers that the optimiser keeps per trained parameter.
   bool half = false;
   bool master_weights = false;
   std::int64_t gradient_accumulation = 1;
@@ -51,10 +51,10 @@ struct Estimate {
   std::vector<KindSum> kinds;    ///< Most parameters first, then most activations.
   std::vector<LayerSum> layers;  ///< In the order of the forward pass.
   std::int64_t parameters = 0;   ///< Weights and biases.
-  std::int64_t trained = 0;      ///< Those that training updates; in inference, could update.
+  std::int64_t trained = 0;      ///< Parameters that training updates or, in inference, could update.
 
   guide::Counts guide_inference;
-  std::optional<guide::Counts> guide_training;  ///< Nothing in inference, like the next two.
+  std::optional<guide::Counts> guide_training;  ///< Not set in inference, like `kept` and `training`.
 
   Needs inference;
   std::optional<Needs> kept;
@@ -62,22 +62,22 @@ struct Estimate {
 
   Bytes capacity;  ///< In-Processor Memory of an IPU.
 
-  /// Settings of the job that save memory and are not counted, as in "memory.weights".
+  /// Memory-saving settings of the job that are not counted, such as "memory.weights".
   std::vector<std::string> not_counted = {};
 
-  /// The needs of the job in its configured mode.
+  /// Returns the needs of the job in its configured mode.
   [[nodiscard]] const Needs& needs() const { return training ? *training : inference; }
 };
 
-/// The proportion of an IPU's memory, in percent, that tensors may take; the rest is for what the estimate leaves out.
+/// Percentage of an IPU's memory that tensors may use; the rest is for what the estimate leaves out.
 inline constexpr std::int64_t kTensorsPercent = 75;
 
-/// The fewest IPUs whose memory holds such tensors, spread evenly.
+/// Returns the smallest number of IPUs whose memory holds these tensors, spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; what of the job's
-/// settings would save some of that is listed, not counted. `activations` are the outputs of all operations that
-/// compute; those that only move elements, and statistics of normalisations, are left out.
+/// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; settings of the job
+/// that would save memory are listed, not counted. `activations` are the outputs of operations that compute, without
+/// the statistics of normalisations; operations that only move elements are left out.
 ///
 /// Deterministic. Errors: those of the compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);

@@ -5,7 +5,7 @@
 #include "replica/base/units.h"
 
 /// The estimates of Graphcore's "Memory and Performance Optimisation on the IPU", section 3.4, as they are printed
-/// there. They count numbers, not bytes, and every number has one size.
+/// there. They count numbers, not bytes, and give every number the same size.
 namespace poprun::guide {
 
 /// Table 3.1: parameters of one block.
@@ -17,7 +17,7 @@ namespace poprun::guide {
 ///   layer norm    n inputs                   2n
 ///   embeddings    vocabulary N, hidden h     N * h
 ///
-/// `biases` is false for blocks that have none, which the table leaves out: the 1 or the p.
+/// `biases` is false for blocks without biases, a case that the table does not cover: the 1 or the p is then left out.
 constexpr std::int64_t convolution(std::int64_t w, std::int64_t h, std::int64_t C, std::int64_t N, bool biases = true) {
   return (w * h * C + (biases ? 1 : 0)) * N;
 }
@@ -39,8 +39,8 @@ struct Counts {
   std::int64_t weights = 0;
   std::int64_t biases = 0;
   std::int64_t non_trainable = 0;
-  std::int64_t optimiser_states = 0;  ///< Training only, like the next one.
-  std::int64_t activations = 0;       ///< One sample's.
+  std::int64_t optimiser_states = 0;  ///< Used in training only, like `activations`.
+  std::int64_t activations = 0;       ///< Per sample.
   std::int64_t compute_batch = 1;     ///< B_size
   std::int64_t bytes_per_number = 4;  ///< N_FP: 2 in half precision.
 
@@ -55,12 +55,12 @@ struct Counts {
 
   /// (N_weights + N_biases + N_gradients + N_optimiser_states + N_backprop_vars) * N_FP
   ///
-  /// As printed it counts the optimiser states twice, since N_backprop_vars has them, too.
+  /// As printed, it counts the optimiser states twice, since N_backprop_vars also contains them.
   [[nodiscard]] Bytes training_total() const {
     return Bytes{(weights + biases + gradients() + optimiser_states + backprop_vars()) * bytes_per_number};
   }
 
-  /// The same with the optimiser states once.
+  /// The same total with the optimiser states counted once.
   [[nodiscard]] Bytes training_total_states_once() const {
     return Bytes{training_total().count() - optimiser_states * bytes_per_number};
   }

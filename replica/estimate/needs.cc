@@ -14,7 +14,7 @@ bool is_persistent(Role role) {
   return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState || role == Role::kConstant;
 }
 
-/// What lies in memory whatever runs; without the optimiser's in inference.
+/// Returns the bytes of tensors that are always in memory; in inference, without those of the optimiser.
 Needs persistent_needs(const Graph& graph, bool training) {
   Needs needs;
   for (const Tensor& tensor : graph.tensors()) {
@@ -42,7 +42,7 @@ Operations operations_of(const Graph& graph, std::initializer_list<Place> places
   return all;
 }
 
-/// When a tensor is first written and last used: indices into the operations.
+/// Live range of a tensor, from its first write to its last use: indices into the operations.
 struct FromTo {
   std::size_t begin;
   std::size_t end;
@@ -62,7 +62,7 @@ std::map<TensorId, FromTo> lives_of(const Graph& graph, const Operations& operat
   return lives;
 }
 
-/// The operation at which most bytes are live.
+/// Returns the operation at which the most bytes are live.
 std::size_t fullest(const Graph& graph, const std::map<TensorId, FromTo>& lives, std::size_t count) {
   std::vector<Bytes> change(count + 1);
   for (const auto& [id, life] : lives) {
@@ -82,7 +82,7 @@ std::size_t fullest(const Graph& graph, const std::map<TensorId, FromTo>& lives,
   return where;
 }
 
-/// Outputs of the forward pass of a region.
+/// Returns the outputs of the forward pass of a region.
 std::set<TensorId> forward_outputs(const Region& region) {
   std::set<TensorId> outputs;
   for (const Operation& operation : region.operations) {
@@ -93,7 +93,7 @@ std::set<TensorId> forward_outputs(const Region& region) {
   return outputs;
 }
 
-/// Gradients that the micro-batches leave to the update: one for each use of a weight.
+/// Returns the gradients that the micro-batches pass to the update, one per use of a weight.
 std::set<TensorId> weight_gradients(const Job& job) {
   std::set<TensorId> written;
   for (const Place place : {job.training->begin, job.training->micro_batch}) {

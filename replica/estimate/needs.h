@@ -6,19 +6,19 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"
 
-/// Memory of a job's tensors on one IPU that holds the whole model, by their true types: the job as the compiler's pass
-/// "precision" leaves it, before anything is planned. Code, exchange buffers, temporaries of operators and gaps are
-/// left out.
+/// Memory of a job's tensors, with their actual types, on one IPU that holds the whole model. The job is as the
+/// compiler's pass "precision" leaves it, before anything is planned. Code, exchange buffers, temporaries of operators
+/// and gaps are left out.
 namespace poprun {
 
-/// Bytes of one kind of work.
+/// Bytes that inference or training needs, by kind.
 struct Needs {
   Bytes weights;
   Bytes moving;  ///< Moving averages of batch normalisations.
   Bytes constants;
-  Bytes optimizer_state;  ///< With master weights.
-  Bytes gradients;        ///< Those of weights: a step's, or their accumulators.
-  Bytes activations;      ///< With the input batch.
+  Bytes optimizer_state;  ///< Including master weights.
+  Bytes gradients;        ///< Gradients of weights in one step, or their accumulators.
+  Bytes activations;      ///< Including the input batch.
   Bytes passing;          ///< Everything else: gradients of activations, scalars.
 
   [[nodiscard]] Bytes total() const {
@@ -26,19 +26,18 @@ struct Needs {
   }
 };
 
-/// Evaluation, or inference, of a batch: what is live at its fullest moment. Requires: job.evaluation.
+/// Returns what is live at the memory peak of evaluation, or inference, of a batch. Requires: job.evaluation.
 Needs inference_needs(const Job& job);
 
-/// Training as section 3.4.4 of Graphcore's guide takes it: all that the backward pass reads of the forward pass is
-/// kept at once, with all gradients of weights. Nothing passing.
-/// Requires: job.training.
+/// Returns the needs of training by section 3.4.4 of Graphcore's guide: everything that the backward pass reads from
+/// the forward pass is kept at once, with all gradients of weights. `passing` is 0. Requires: job.training.
 Needs kept_needs(const Job& job);
 
-/// A training step at its fullest moment. No compiled job that neither recomputes nor shares bytes between operands of
-/// an operator needs less. Requires: job.training. Cost: linear.
+/// Returns what is live at the memory peak of a training step: a lower bound for compiled jobs that neither recompute
+/// nor share bytes between operands of an operator. Requires: job.training. Cost: linear.
 Needs training_needs(const Job& job);
 
-/// Tensors that the backward pass reads of the forward pass: activations and the input batch.
+/// Returns the tensors of the forward pass that the backward pass reads: activations and the input batch.
 std::set<TensorId> kept_activations(const Job& job);
 
 }  // namespace poprun

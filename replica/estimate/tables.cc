@@ -16,18 +16,18 @@
 namespace poprun {
 namespace {
 
-constexpr std::string_view kGrowth = "each 1 more";
+constexpr std::string_view kGrowth = "per unit";
 
 std::string text_of(Bytes bytes) {
   return mebibytes_text(static_cast<std::uint64_t>(bytes.count()));
 }
 
-/// Bytes of one tile.
+/// Formats the bytes of one tile.
 std::string tile_bytes_text(Bytes bytes) {
   return grouped(bytes.count()) + " B";
 }
 
-/// A cell that has nothing to say.
+/// Formats a cell, which is "-" for 0.
 std::string or_dash(Bytes bytes) {
   return bytes.count() == 0 ? "-" : text_of(bytes);
 }
@@ -83,10 +83,10 @@ void add_guide_row(std::string& text, std::string_view name, const std::string& 
   text += remark.empty() ? row + "\n" : fmt::format("{}  {}\n", row, remark);
 }
 
-/// Section 3.4 of the guide, number by number.
+/// Returns section 3.4 of the guide, number by number.
 std::string guide_text(const Estimate& e) {
   const guide::Counts& at_rest = e.guide_inference;
-  std::string text = "\n# by Graphcore's Memory and Performance Optimisation, 3.4, literally\n";
+  std::string text = "\n# by Graphcore's Memory and Performance Optimisation, section 3.4, as printed\n";
   const bool trains = e.guide_training.has_value();
   const guide::Counts in_training = e.guide_training.value_or(guide::Counts{});
   const auto row = [&](std::string_view name, std::int64_t inference, std::int64_t training,
@@ -97,16 +97,16 @@ std::string guide_text(const Estimate& e) {
   const bool folds = trains && std::ranges::any_of(e.kinds, [](const KindSum& sum) {
                        return sum.kind == BlockKind::kBatchNorm && sum.blocks > 0;
                      });
-  row("N_weights", at_rest.weights, in_training.weights, folds ? "batch norm: 2n more" : "");
+  row("N_weights", at_rest.weights, in_training.weights, folds ? "batch norm: +2n" : "");
   row("N_biases", at_rest.biases, in_training.biases);
   row("N_non_trainable", at_rest.non_trainable, in_training.non_trainable);
   if (trains) {
     row("N_optimiser_states", -1, in_training.optimiser_states,
-        fmt::format("{}: {} a parameter", e.optimizer, e.states));
-    row("N_activations", -1, in_training.activations, "one sample's");
+        fmt::format("{}: {} per parameter", e.optimizer, e.states));
+    row("N_activations", -1, in_training.activations, "per sample");
     row("N_gradients", -1, in_training.gradients(),
         fmt::format("N_activations x {}", grouped(in_training.compute_batch)));
-    row("N_backprop_vars", -1, in_training.backprop_vars(), "the first four");
+    row("N_backprop_vars", -1, in_training.backprop_vars(), "sum of the first four");
   }
   row("N_FP", at_rest.bytes_per_number, in_training.bytes_per_number, fmt::format("bytes, {}", precision_text(e)));
   add_guide_row(text, "total", text_of(at_rest.inference_total()),
@@ -114,14 +114,14 @@ std::string guide_text(const Estimate& e) {
   if (trains && in_training.optimiser_states > 0) {
     add_guide_row(text, "states once", "", text_of(in_training.training_total_states_once()));
     text +=
-        "The training total counts the optimiser states twice, by themselves and in\n"
-        "N_backprop_vars, as printed there; \"states once\" is without the second.\n";
+        "The training total counts the optimiser states twice, on their own and in\n"
+        "N_backprop_vars, as printed there; \"states once\" counts them once.\n";
   }
   return text;
 }
 
 std::string job_title(const Estimate& e) {
-  std::string text = fmt::format("\n# by the types of this job: {}", precision_text(e));
+  std::string text = fmt::format("\n# with the types of this job: {}", precision_text(e));
   if (e.training) {
     text +=
         fmt::format(", {}{}, {}", e.optimizer, e.master_weights ? " with master weights" : "",
@@ -143,7 +143,7 @@ std::string job_text(const Estimate& e) {
     line(name, or_dash(e.inference.*part), trains ? or_dash((*e.kept).*part) : "",
          trains ? or_dash((*e.training).*part) : "");
   };
-  line("", "inference", "training, kept", "fullest moment");
+  line("", "inference", "training, kept", "training, peak");
   row("weights", &Needs::weights);
   row("moving averages", &Needs::moving);
   row("constants", &Needs::constants);
@@ -152,7 +152,7 @@ std::string job_text(const Estimate& e) {
     row(e.gradient_accumulation > 1 ? "gradient accumulators" : "gradients of weights", &Needs::gradients);
   }
   row("activations and input", &Needs::activations);
-  row("passing", &Needs::passing);
+  row("short-lived", &Needs::passing);
   line("total", text_of(e.inference.total()), trains ? text_of(e.kept->total()) : "",
        trains ? text_of(e.training->total()) : "");
   const auto ipus = [&](const Needs& needs) { return grouped(ipus_for(needs.total(), e.capacity)); };
@@ -163,14 +163,14 @@ std::string job_text(const Estimate& e) {
       text_of(Bytes{e.capacity.count() * kTensorsPercent / 100}), kTensorsPercent, text_of(e.capacity), e.device);
   if (trains) {
     text +=
-        "kept: all that the backward pass reads, at once with all gradients of weights.\n"
-        "fullest moment: what lives when most does. Passing: gradients of activations and\n"
-        "other short-lived tensors. Without recomputation, a pipeline of several IPUs\n"
-        "keeps activations of several micro-batches, and needs more.\n";
+        "kept: everything that the backward pass reads, plus all gradients of weights.\n"
+        "peak: what is live at the fullest step. short-lived: gradients of activations,\n"
+        "scalars and the like. Without recomputation, a pipeline of several IPUs keeps\n"
+        "the activations of several micro-batches and needs more.\n";
   }
   if (!e.not_counted.empty()) {
     text +=
-        "Not counted, though the job needs less with them, so fewer IPUs may do\n(--compile counts "
+        "Not counted, although they reduce what the job needs, so fewer IPUs may suffice\n(--compile counts "
         "them):\n";
     for (const std::string& key : e.not_counted) {
       text += fmt::format("  {}\n", key);
@@ -194,7 +194,7 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-/// The whole numbers between the first value and the last, if all are whole numbers and these two differ.
+/// Returns the last value minus the first, if all values are whole numbers and these two differ.
 std::optional<std::int64_t> distance(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;
@@ -203,13 +203,13 @@ std::optional<std::int64_t> distance(const std::vector<VariedRow>& rows) {
   return steps == 0 ? std::nullopt : std::optional{steps};
 }
 
-/// What each 1 more adds, from a to b.
+/// Returns the mean growth per unit from a to b, which are `steps` units apart.
 std::string each_more(Bytes a, Bytes b, std::int64_t steps) {
   const std::int64_t bytes = (b - a).count() / steps;
   return (bytes < 0 ? "-" : "") + text_of(Bytes{std::abs(bytes)});
 }
 
-/// What each 1 more adds, from the first row to the last; nothing if the values are no numbers.
+/// Returns the mean growth per unit from the first row to the last; "" if the values are not whole numbers.
 std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
   const std::optional<std::int64_t> steps = distance(rows);
   if (!steps) {
@@ -245,7 +245,7 @@ std::string share_text(const Shares& shares, const NamedShare& share) {
   return fmt::format("{} {:>3} %", text_of(bytes), (100 * bytes.count() + all / 2) / all);
 }
 
-/// A row for each value: what the IPUs hold at their fullest steps. Requires: all were compiled.
+/// Returns a row per value with what the IPUs hold at their fullest steps. Requires: all rows were compiled.
 std::string shares_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const NamedShare& share : kShares) {
@@ -266,10 +266,10 @@ std::string shares_text(const std::string& key, const std::vector<VariedRow>& ro
     }
     text.erase(text.find_last_not_of(' ') + 1);
   }
-  return text + "\nwhat all IPUs hold, each at its fullest step; all but data is code\n";
+  return text + "\nbytes on all IPUs, each at its fullest step; everything but data is code\n";
 }
 
-/// What an IPU holds at its fullest step.
+/// Returns what an IPU holds at its fullest step.
 Shares shares_of(const proto::IpuMemory& memory) {
   Shares shares;
   for (const HeldBytes& held : held_on_ipu(memory, memory.worst_step())) {
@@ -326,11 +326,11 @@ std::string layers_text(const Estimate& e, bool blocks) {
       }
     }
   }
-  text += "activations: of one sample, those of operations that compute\n";
+  text += "activations: per sample, of operations that compute\n";
   if (e.training) {
     text +=
         "held: weights with their gradients and optimiser state; kept: what the backward\n"
-        "pass reads of the forward pass of a micro-batch\n";
+        "pass reads from the forward pass of a micro-batch\n";
   }
   return text;
 }

@@ -15,7 +15,7 @@
 ///                             and attention_mask is required
 ///   segments i32[B,T]         0 or 1; without it all are 0
 ///   attention_mask i32[B,T]   tokens where it is 0 are hidden; without it none are
-///   next_sentence i32[B]      0 or 1; -1 does not count; without it there is no such head, as in
+///   next_sentence i32[B]      0 or 1; -1 does not count; without it the head is left out, as in
 ///                             Hugging Face's BertForMaskedLM
 ///
 /// The loss is the sum of both heads' means; correct, count and prediction are those of the masked tokens.
@@ -33,7 +33,7 @@ TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId t
   const TensorId places =
       layers::embedding_table(builder, name + ".position_embeddings.weight", m.sequence_length, m.hidden);
   const TensorId types = layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
-  // If all tokens belong to segment 0, each of them gets its row.
+  // Without segments, all tokens get the row of segment 0.
   const std::string typed = name + ".token_type_embeddings";
   const TensorId type = inputs.has("segments") ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
                                                : layers::positions(builder, typed, types, 1);
@@ -45,7 +45,7 @@ TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId t
   return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
-/// dense(y) added to x, normalised.
+/// Returns dense(y) added to x, normalised.
 TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y, const Sizes& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
   y = layers::dropout(builder, name + ".dropout", y, m.dropout);
@@ -166,7 +166,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return outputs;
 }
 
-/// Devlin et al.'s vocabulary, longest sequence, and its number of masks (max_predictions_per_seq).
+/// BERT with Devlin et al.'s vocabulary, longest sequence and number of masks in it (max_predictions_per_seq).
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;

@@ -20,19 +20,19 @@ constexpr double kEpsilon = 1e-5;
 
 using Sizes = layers::TransformerSizes;
 
-/// Initial deviation of weights that feed the residual stream: smaller the more additions it has.
+/// Returns the initial deviation of weights that feed the residual stream, which falls with its number of additions.
 double residual_deviation(const Sizes& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
 }
 
-/// The projection that is added to the residual stream.
+/// Adds the projection whose result is added to the residual stream.
 TensorId project(Builder& builder, const std::string& name, TensorId x, const Sizes& m) {
   x = layers::dense(builder, name + ".c_proj", x,
                     {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
   return layers::dropout(builder, name + ".resid_dropout", x, m.dropout);
 }
 
-/// x [B,T,H] to [B,T,H]. One product gives queries, keys and values, and one transposition cuts them into heads.
+/// Maps x [B,T,H] to [B,T,H]. One product gives queries, keys and values, and one transposition splits them into heads.
 TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                         std::optional<TensorId> mask) {
   const TensorId qkv = layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});

@@ -48,8 +48,8 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
         names.push_back(own);
       }
       return fail(ErrorCode::kUsage,
-                  fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name, value, model.name,
-                              names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+                  fmt::format("model.{} = {}: the model {} has no size of this name; available: {}", name, value,
+                              model.name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     if (value < 1) {
       return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: must be positive", name, value));
@@ -61,7 +61,7 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
 
 namespace {
 
-/// The remedy for a tensor that the dataset lacks.
+/// Returns the remedy for a tensor that the dataset lacks.
 std::string_view remedy_for(std::string_view tensor) {
   if (tensor == "images") {
     return "choose a source of images, such as fashion-mnist";

@@ -14,12 +14,12 @@ namespace {
 
 using ProgramSteps = google::protobuf::RepeatedPtrField<proto::Step>;
 
-/// How often each function runs in one call of another.
+/// Counts how often each function runs in one call of the function `host`.
 class Calls {
  public:
   Calls(const Program& program, const proto::Function& host) : program_(program) { add(host, 1); }
 
-  /// 0 if it is not reached.
+  /// Returns how often `function` runs; 0 if it is not reached.
   [[nodiscard]] std::uint64_t of(const std::string& function) const {
     const auto calls = calls_.find(function);
     return calls == calls_.end() ? 0 : calls->second;
@@ -62,7 +62,7 @@ class Operators {
     }
   }
 
-  /// For all steps but calls and repeats.
+  /// Returns a row for each step other than calls and repeats.
   [[nodiscard]] std::vector<proto::OperatorRow> rows() const {
     std::vector<proto::OperatorRow> rows;
     for (const proto::Function& function : program_.functions()) {
@@ -132,7 +132,7 @@ class Operators {
     return static_cast<double>(step.cost().flops()) / static_cast<double>(slots);
   }
 
-  /// A tile's matrix unit's, by what the operator reads first.
+  /// Returns the rate of a tile's matrix unit for the type of the operator's first input.
   [[nodiscard]] std::int64_t macs_per_cycle(const proto::Execute& execute) const {
     const bool half =
         execute.inputs_size() > 0 && program_.tensors(static_cast<int>(execute.inputs(0))).type().starts_with("f16");
@@ -144,7 +144,7 @@ class Operators {
 
   const Program& program_;
   const Device& device_;
-  std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step's first.
+  std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step function comes first.
 };
 
 }  // namespace

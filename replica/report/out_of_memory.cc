@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNamesColumn = 46;
 constexpr std::size_t kShortestName = 12;
-constexpr std::size_t kKindsMax = 6;  // In each half of the table; more of them are "others".
+constexpr std::size_t kKindsMax = 6;  // In each half of the table; the rest are "others".
 
 /// One tensor's bytes on the tile.
 struct Part {
@@ -26,16 +26,16 @@ struct Part {
   Bytes bytes;
 };
 
-/// All of one kind that the tile holds.
+/// Everything of one kind that the tile holds.
 struct Kind {
   std::string_view name;
   Bytes bytes;
-  std::vector<Part> parts = {};  ///< Largest first; those that have names.
+  std::vector<Part> parts = {};  ///< Tensors, largest first.
 };
 
 constexpr std::string_view kGaps = "gaps";
 
-/// Largest first, of equals the one that was first in `held`. Without gaps.
+/// Returns the kinds in `held` without gaps, largest first, equal ones in the order of `held`.
 std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory, const std::vector<HeldBytes>& held,
                            bool always_live) {
   std::vector<Kind> kinds;
@@ -59,7 +59,7 @@ std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memor
   return kinds;
 }
 
-/// As many of the largest as the line has room for.
+/// Returns as many of the largest tensors as the line has room for.
 std::string largest_text(const std::vector<Part>& parts) {
   std::string text;
   for (const Part& part : parts) {
@@ -73,7 +73,7 @@ std::string largest_text(const std::vector<Part>& parts) {
   return text;
 }
 
-/// The table of one tile. `all`: what the tile needs, of which shares are.
+/// The table of one tile. `all`: what the tile needs, the base of percentages.
 class Table {
  public:
   explicit Table(Bytes all) : all_(all) {}
@@ -84,7 +84,7 @@ class Table {
     text_ += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
   }
 
-  /// A row for what lives as long, and below it for each kind.
+  /// Adds a row for one half of the table and, below it, a row for each kind.
   void half(std::string_view name, const std::vector<Kind>& kinds) {
     Bytes sum;
     for (const Kind& kind : kinds) {
@@ -111,7 +111,7 @@ class Table {
   std::string text_;
 };
 
-/// What most of a tile is.
+/// Returns what a tile mostly holds.
 std::string mostly_text(const Table& table, const std::vector<Kind>& always, const std::vector<Kind>& not_always) {
   const Kind* most = nullptr;
   const Kind* second = nullptr;
@@ -135,7 +135,7 @@ std::string mostly_text(const Table& table, const std::vector<Kind>& always, con
   return text + '\n';
 }
 
-/// Whether the IPU's memory would do if its tiles were equally full.
+/// Returns whether the IPU's memory would suffice if its tiles were equally full.
 std::string whole_text(const proto::IpuMemory& memory, int ipu) {
   return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu, mebibytes_text(memory.peak()),
                      mebibytes_text(memory.capacity()),
@@ -160,11 +160,11 @@ std::string tile_table(const Program& program, int ipu, std::uint32_t step) {
   table.row(2, "gaps", gaps);
   table.row(2, "needed", all,
             fmt::format("{} B over", grouped(all.count() - to_bytes(memory.bytes_per_tile()).count())));
-  return fmt::format("tile {} of IPU {} then, and the largest tensors:\n{}{}{}", memory.fullest_tile(), ipu,
+  return fmt::format("tile {} of IPU {} at that step, with the largest tensors:\n{}{}{}", memory.fullest_tile(), ipu,
                      table.text(), mostly_text(table, always, not_always), whole_text(memory, ipu));
 }
 
-/// A line for each listed IPU; nothing if there is only one.
+/// Returns a line for each listed IPU; "" if there is only one.
 std::string ipus_table(const Program& program) {
   if (program.memory_size() == 1) {
     return {};
@@ -183,7 +183,7 @@ std::string ipus_table(const Program& program) {
   return text;
 }
 
-/// What most of an IPU's Streaming Memory is, a line each.
+/// Returns the largest remote buffers of an IPU, one per line.
 std::string remote_table(const Program& program, int ipu) {
   constexpr std::size_t kLines = 10;
   std::vector<const proto::Tensor*> buffers;
@@ -213,9 +213,9 @@ Status check_streaming_memory(const Program& program) {
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
   std::string message = fmt::format(
-      "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than the {} "
-      "B that it has; keep less off the chip ([memory]), divide it among the replicas "
-      "(memory.replicated-tensor-sharding), or use more IPUs\n{}",
+      "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than the {} B that it has; keep "
+      "less off-chip ([memory]), shard it across the replicas (memory.replicated-tensor-sharding), or use more "
+      "IPUs\n{}",
       program.model(), grouped(fullest->streaming_peak()), ipu, grouped(static_cast<std::uint64_t>(over(*fullest))),
       grouped(fullest->streaming_capacity()), remote_table(program, ipu));
   message.pop_back();  // The last line's end.
@@ -258,7 +258,7 @@ Status check_fits(const Program& program, const std::function<MemoryAdvice()>& a
 }
 
 std::string allowance_note(const Error& out_of_memory) {
-  return fmt::format("{}; the job runs all the same (--allow-out-of-memory)",
+  return fmt::format("{}; the job runs anyway (--allow-out-of-memory)",
                      out_of_memory.message.substr(0, out_of_memory.message.find('\n')));
 }
 

@@ -26,7 +26,7 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// Every step of a Program by its number.
+/// The steps of a Program by number.
 class StepIndex {
  public:
   explicit StepIndex(const Program& program) {
@@ -36,7 +36,7 @@ class StepIndex {
   }
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(steps_.size()); }
-  /// Without a step where the Program has none of that number.
+  /// Returns a step; its fields are null if the Program has no step with that number.
   [[nodiscard]] PlacedStep at(std::uint32_t number) const {
     return number < steps_.size() ? steps_[number] : PlacedStep{};
   }
@@ -53,7 +53,7 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// What claims are for, by name: what tensors are, categories that are known, and others in the order in which claims
+/// Names of what claims are for: the kinds of tensors, the known categories, then others in the order in which claims
 /// first have them.
 class Categories {
  public:
@@ -94,10 +94,10 @@ class Categories {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-/// The steps that begin a peak of the curve, the highest ones.
+/// Returns the steps at which the highest peaks of the curve begin.
 std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   std::vector<std::uint32_t> peaks;
-  std::uint32_t begin = 0;  // The first step in a row with the bytes of this one.
+  std::uint32_t begin = 0;  // The first of consecutive steps with the same bytes as this one.
   for (std::uint32_t step = 0; step < curve.size(); ++step) {
     begin = curve[step] == curve[begin] ? begin : step;
     const bool rose = begin == 0 || curve[begin - 1] < curve[begin];
@@ -111,10 +111,10 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   return peaks;
 }
 
-/// The report of one IPU.
+/// Builds the report of one IPU.
 class IpuReporter {
  public:
-  /// All must outlive this.
+  /// All arguments must outlive this.
   IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories, std::uint32_t ipu)
       : program_(program),
         steps_(steps),
@@ -182,7 +182,7 @@ class IpuReporter {
     std::uint64_t tiles = 0;
     for (const proto::TileClass& one : layout_.classes()) {
       sum += one.peak() * static_cast<std::uint64_t>(one.tiles_size());
-      // The first tiles of classes rise.
+      // Classes are in the order of their first tiles.
       if (tiles == 0 || one.peak() < balance.min()) {
         balance.set_min(one.peak());
         balance.set_min_tile(one.tiles(0));
@@ -303,7 +303,7 @@ class IpuReporter {
   std::vector<std::string> names_;  ///< By claim.
 };
 
-/// The tiles of an IPU that were asked for, each once.
+/// Returns the tiles of an IPU that were asked for, each once.
 std::vector<std::uint32_t> tiles_of(std::uint32_t ipu, const ReportOptions& options) {
   std::vector<std::uint32_t> tiles;
   for (const ProfiledTile& asked : options.tiles) {

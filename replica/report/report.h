@@ -13,20 +13,20 @@ namespace poprun {
 
 /// Selects the tile whose liveness is reported.
 struct ProfiledTile {
-  std::optional<std::uint32_t> ipu = {};  ///< Nothing: of each.
+  std::optional<std::uint32_t> ipu = {};  ///< Every IPU if not set.
   std::uint32_t tile = 0;
 };
 
 struct ReportOptions {
-  std::string step_function = "train";       ///< Whose calls are counted.
-  std::vector<std::string> categories = {};  ///< In this order, after those of tensors.
-  std::vector<ProfiledTile> tiles = {};      ///< Besides the fullest one of each IPU.
+  std::string step_function = "train";       ///< Function whose calls are counted.
+  std::vector<std::string> categories = {};  ///< In this order, after the kinds of tensors.
+  std::vector<ProfiledTile> tiles = {};      ///< In addition to the fullest tile of each IPU.
 };
 
 /// Reports the memory and time of a Program, for people and tools: see proto/report.proto. IPUs without a layout of
-/// their tiles are left out, with their variables. `device`: the Program's.
+/// their tiles are left out, with their variables. `device`: the Program's device.
 ///
-/// Requires: the device has the tiles. Deterministic. Cost: linear in classes times claims and steps.
+/// Requires: the device has the tiles in `options`. Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});
 
 }  // namespace poprun

@@ -12,7 +12,7 @@
 namespace poprun {
 namespace {
 
-constexpr std::string_view kTensors = "tensors";  // The category whose roles are told apart.
+constexpr std::string_view kTensors = "tensors";  // The only category that is split by role.
 constexpr std::string_view kActivations = "activations";
 
 struct RoleName {
@@ -45,7 +45,7 @@ bool claim_lives_at(const proto::TileClaim& claim, std::uint32_t step) {
                              [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
 }
 
-/// By claim.
+/// Bytes by claim.
 using ClaimBytes = std::vector<std::uint64_t>;
 
 ClaimBytes bytes_on_tile(const proto::IpuMemory& memory, std::uint32_t tile) {

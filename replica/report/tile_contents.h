@@ -11,12 +11,12 @@
 
 /// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory.
 ///
-///   A claim is always live if it lives at all steps, from 0 to the last step of any claim. What a
-///   plan leaves unused between claims, a tile's peak minus its live bytes, is nobody's; room that
-///   placement needs is a claim of category "gaps".
+/// A claim (an allocation with its live range) is always live if it lives at all steps, from 0 to the last step of any
+/// claim. Bytes that a plan leaves unused between claims, a tile's peak minus its live bytes, belong to no claim; room
+/// that placement needs is a claim of category "gaps".
 namespace poprun {
 
-/// A count of a message in the type that the compiler counts with.
+/// Converts a count in a message to the type with which the compiler counts.
 inline Bytes to_bytes(std::uint64_t count) {
   return Bytes{static_cast<std::int64_t>(count)};
 }
@@ -24,7 +24,7 @@ inline Bytes to_bytes(std::uint64_t count) {
 /// The bytes of a claim on a tile, or on all tiles of an IPU.
 struct HeldBytes {
   int claim = 0;              ///< Index into the layout's claims.
-  std::string_view category;  ///< As long as the IpuMemory lives.
+  std::string_view category;  ///< Lives as long as the IpuMemory.
   bool always_live = false;
   Bytes bytes;  ///< > 0.
 };
@@ -33,7 +33,7 @@ struct HeldBytes {
 /// layout has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
-/// The same of all tiles together.
+/// Returns the same for all tiles of an IPU together.
 std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step);
 
 /// Live bytes at each step from 0 to the last step of any claim.
@@ -41,30 +41,30 @@ struct LivenessCurve {
   Bytes always;
   std::vector<Bytes> not_always;  ///< By step.
 
-  /// The first step with the most live bytes; 0 if there are no steps.
+  /// Returns the first step with the most live bytes; 0 if there are no steps.
   [[nodiscard]] std::uint32_t worst_step() const;
-  /// Live bytes at the worst step; no plan has a lower peak.
+  /// Returns the live bytes at the worst step; no plan has a lower peak.
   [[nodiscard]] Bytes most() const;
 };
 
-/// Requires: the layout has the tile. Cost: linear in claims, spans and steps.
+/// Returns the curve of a tile. Requires: the layout has the tile. Cost: linear in claims, spans and steps.
 LivenessCurve liveness_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// The same of all tiles together.
+/// Returns the curve of all tiles of an IPU together.
 LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 
-/// The class of a tile. Requires: the layout has the tile.
+/// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals. Null if it is no
-/// tensor's.
+/// Returns the tensor that a claim is named after: the largest of those that share its bytes, the first if several are
+/// equal. Null if no tensor does.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// The purpose of a claim. For tensors, that of the main one, or of what it is a copy of, such as "weights", unless it
-/// waits in a stash; otherwise the claim's category. Lives as long as the Program.
+/// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main one or of its
+/// original, such as "weights"; otherwise the claim's category. Lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
-/// The kinds of tensors, in the order of reports.
+/// Returns the kinds of tensors, in the order of reports.
 const std::vector<std::string>& kinds_of_tensors();
 
 /// A step with the function that contains it, perhaps in a repeat.
@@ -73,7 +73,7 @@ struct PlacedStep {
   const proto::Step* step = nullptr;
 };
 
-/// The step with that number; nothing if the Program has none. Cost: linear in the steps.
+/// Returns the step with that number; nothing if the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
 /// Describes a step: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or

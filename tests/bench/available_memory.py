@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Table 2.1 of Graphcore's note on the available memory proportion, beside ours and beside a line without a planner.
+"""Table 2.1 of Graphcore's note on the available memory proportion, compared with ours and a line without a planner.
 
 The job of the note: ResNeXt-50 32x4d, inference in float on one Mk2 IPU, batches of 2 to 24, proportions of 0.1
-to 0.9. Each cell is a dry run: device time of a batch, and whether the fullest tile fits. Below the table come the
-cells of batch 20 that the note explains.
+to 0.9. Each cell is a dry run: device time of a batch, and whether the fullest tile fits. Below the table are the cells
+of batch 20 that the note explains.
 
-Their figures are samples per second of wall time, so milliseconds of a batch are fitted to them as
-A * device time + b * batch + c, on the rows of batches 2, 6, 10, 14 and 18 only; the line is b * batch + c, fitted
-alike. The other rows say how good the fit is. Nothing is fitted to cells that run out of memory. The sizes of code
-were settled on jobs whose layers share none (replica/compiler/planner/README.md), so outlining is off.
+Their figures are samples per second of wall time, so milliseconds of a batch are fitted to them as A * device time + b
+* batch + c, on the rows of batches 2, 6, 10, 14 and 18 only; the line is b * batch + c, fitted in the same way. The
+other rows show how good the fit is. Nothing is fitted to cells that run out of memory. The sizes of code were
+determined with jobs whose layers share no code (replica/compiler/planner/README.md), so outlining is off.
 
 Exit code 0 if all limits are met, 1 if not or if something went wrong.
 """
@@ -81,7 +81,7 @@ def number(text):
 
 
 def solve(matrix, right):
-    """The solution of a small system of linear equations, by elimination."""
+    """Solves a small system of linear equations, by elimination."""
     size = len(right)
     rows = [list(row) + [value] for row, value in zip(matrix, right)]
     for i in range(size):
@@ -95,7 +95,7 @@ def solve(matrix, right):
 
 
 def fit(terms):
-    """The factors of `terms(batch, column)` with the least relative error of ms on the fitted rows."""
+    """Returns the factors of `terms(batch, column)` with the smallest relative error of ms on the fitted rows."""
     count = len(terms(2, 0))
     matrix = [[0.0] * count for _ in range(count)]
     right = [0.0] * count
@@ -112,7 +112,7 @@ def fit(terms):
 
 
 def errors(factors, terms, held, columns):
-    """Relative errors of throughput in percent."""
+    """Returns the relative errors of throughput, in percent."""
     found = []
     for batch, row in THEIRS.items():
         for column in columns:
@@ -133,7 +133,7 @@ def describe(name, factors, terms):
 
 
 def explain(cells):
-    """Whether the cells of batch 20 that the note explains are as it says; by proportion."""
+    """Checks the cells of batch 20, by proportion, against the note's explanation of them."""
     for proportion, cell in cells.items():
         print(f"batch 20, {proportion:5}: {'fits' if cell.fits else 'out of memory'}, tile {cell.fullest} needs "
               f"{cell.tile_bytes:,} B, always live {cell.always_live_mb:.1f} MB, {cell.ms:.2f} ms on the device"
@@ -160,7 +160,7 @@ def main():
         return [batch, 1]
 
     factors = fit(planned)
-    print("samples/s: ours, theirs, and the fullest tile in KiB (limit 624); # does not fit here, ! they differ")
+    print("samples/s: ours, theirs, and the fullest tile in KiB (limit 624); # does not fit here, ! the two differ")
     right = 0
     for batch, row in THEIRS.items():
         text = f"{batch:3}"
@@ -184,7 +184,7 @@ def main():
     explained = explain({p: Cell(bin_folder, 20, p) for p in (0.005, 0.01, 0.35, 0.6, 0.75, 0.8)})
     good = explained and mean <= 3 and worst <= 15 and tenth <= 12 and right >= 97 and monotone
     print("all limits are met" if good else "limits: mean 3 %, worst 15 %, 0.1 12 %, 97 cells, monotone, "
-          "and batch 20 as the note explains it")
+          "and batch 20 as in the note")
     return 0 if good else 1
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Training speed of bert-mini compared with PyTorch DDP over gloo: same model, 16 processes, micro-batch 2, Adam.
 
-bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run in turn,
-several rounds, on this machine. Wall time. Also prints how much of the machine's peak the matrix products of the
-forward and backward passes reach: oneDNN's sgemm of 1024 x 1024 matrices on every core at once (sgemm_peak).
+bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run in
+turn, several rounds, on this machine. Wall time. Also prints the fraction of the machine's peak that the matrix
+products of the forward and backward passes reach; the peak is oneDNN's sgemm of 1024 x 1024 matrices on every core at
+once (sgemm_peak).
 
 Exit code 0 if the job is fast enough, 1 if not or if something went wrong, 77 if python3-torch is missing.
 """
@@ -19,17 +20,17 @@ PEAK_SECONDS = 3
 
 
 def training_flops_per_sample():
-    """Work of the matrix products: forward, and twice as much backward. n multiply-adds count as 2 n."""
+    """Returns the work of the matrix products: forward, and twice as much backward. n multiply-adds count as 2 n."""
     layer = LENGTH * 12 * HIDDEN**2 + 2 * LENGTH**2 * HIDDEN
     heads = MASKS * (HIDDEN**2 + HIDDEN * VOCABULARY) + HIDDEN**2
     return 3 * 2 * (LAYERS * layer + heads)
 
 
 def sgemm_peak(bin_folder):
-    """GFLOP/s of all cores together."""
+    """Returns the GFLOP/s of all cores together."""
     program = bin_folder.parent / "tests/bench/sgemm_peak"
     if not program.is_file():
-        job.fail(f"no {program}; build it with deploy/build")
+        job.fail(f"{program} is missing; build it with deploy/build")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = [subprocess.Popen([program, str(PEAK_SECONDS)], stdout=subprocess.PIPE, text=True, env=environment)
                for _ in range(os.cpu_count())]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """poprun-emu check on jobs of every kind, on 1, 2, 4 and 16 replicas, as processes and as threads, on 2, 3 and 4 IPUs.
 
-Each row is a run of the command. It takes an hour or more on two cores, so it is no test; tests/e2e/check_test.py has
-two of these jobs in small. `--jobs resnet --replicas 16` chooses rows.
+Each row is a run of the command. It takes an hour or more on two cores, so it is not a test; tests/e2e/check_test.py
+has small versions of two of these jobs. `--jobs resnet --replicas 16` chooses rows.
 
-Exit code 0 if every run of every row was equal in every bit, 1 if not or if something went wrong.
+Exit code 0 if every run of every row was bit-identical, 1 if not or if something went wrong.
 """
 import argparse
 import pathlib
@@ -42,7 +42,7 @@ gradient-accumulation = 4
 """
 JOBS = {
     "small-cnn": "[model]\nname = small-cnn" + IMAGES + STEPS + "optimizer = momentum\nlearning-rate = 0.05\n",
-    # The first steps overflow: the loss scale skips them.
+    # The first steps overflow, so the loss scale skips them.
     "half": "[model]\nname = small-cnn\nprecision = half" + IMAGES + STEPS +
             "optimizer = momentum\nlearning-rate = 0.05\nloss-scaling = auto\nstochastic-rounding = true\n",
     "bert": "[model]\nname = bert-base" + BLOCKS + TEXT + "task = masked-lm\nmasks = 3\n" + STEPS +
@@ -53,7 +53,7 @@ JOBS = {
 
 
 def run(bin_folder, name, replicas, instances, steps):
-    """The line that sums up, or what went wrong; and whether all runs were equal."""
+    """Returns the summary line, or what went wrong, and whether all runs were equal."""
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "job.cfg"
         config.write_text(JOBS[name], encoding="utf-8")
@@ -62,7 +62,7 @@ def run(bin_folder, name, replicas, instances, steps):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=7200, check=False)
         except subprocess.TimeoutExpired:
-            return "no end after 2 hours", False
+            return "no end within 2 hours", False
     summary = re.search(r"^(\d+) of (\d+) runs equal.*$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or summary is None or summary[1] != summary[2]:
         return f"exit code {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}", False

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What checkpoints cost, and whether nothing is lost.
+"""Measures the cost of checkpoints, and checks that nothing is lost.
 
-  checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps against without, in alternating pairs of
+  checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps and without, in alternating pairs of
                                  runs; equal weights are checked. Exit code 1 if the median costs more than --limit.
-                                 Many short pairs tell more than few long ones where the machine's speed drifts:
+                                 Many short pairs show more than a few long ones if the machine's speed drifts:
                                  --steps 110 --rounds 9.
   checkpoints.py cost-within CONFIG
-                                 the same within one run, where a machine that speeds up or slows down matters less: of
+                                 the same within one run, in which changes of the machine's speed matter less: of
                                  every 50 steps, the 25 during which the checkpoint is stored against the other 25.
                                  Weights are not compared.
   checkpoints.py killed          jobs with momentum, Adam, and half precision with dropout are killed with SIGKILL, all
                                  their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
-                                 weights and metrics (but wall seconds) must be those of a job without a break.
+                                 weights and metrics (except wall seconds) must be those of an uninterrupted job.
 
 Wall time; 16 replicas on this machine.
 """
@@ -85,13 +85,13 @@ def train(programs, config, out, *options, deadline=3600):
 
 
 def ends_of_steps(out):
-    """Wall seconds at the end of each step."""
+    """Returns the wall seconds at the end of each step."""
     with open(out / "metrics.csv", newline="", encoding="utf-8") as lines:
         return {int(row["step"]): float(row["wall_seconds"]) for row in csv.DictReader(lines)}
 
 
 def speed(out):
-    """Samples/s from the end of the first step to that of the last, with all that lies between two steps."""
+    """Returns samples/s from the end of the first step to the end of the last, including the time between steps."""
     ends = ends_of_steps(out)
     batch = json.loads((out / "profile.json").read_text())["batchSizes"]["globalBatchSize"]
     return batch * (len(ends) - 1) / (ends[len(ends)] - ends[1])
@@ -123,10 +123,10 @@ def cost(arguments, programs):
 
 
 def cost_within(arguments, programs):
-    """Of every 50 steps, a checkpoint is stored during the first half and none during the second."""
+    """Compares the two halves of every 50 steps: a checkpoint is stored only during the first half."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         out = pathlib.Path(folder) / "out"
-        # 25 steps more: the time that the job prints is the last checkpoint's, which must be stored beside training, too.
+        # 25 more steps: the job prints the time of its last checkpoint, which must also be stored during training.
         text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps + 25),
                      "--training.evaluate", "false", "--checkpoint-every", "50")
         ends = ends_of_steps(out)
@@ -134,10 +134,10 @@ def cost_within(arguments, programs):
     print(told)
     half = 25 * (ends[arguments.steps] - ends[1]) / (arguments.steps - 1)
     if float(re.search(r" in ([\d.]+) s$", told)[1]) > half:
-        job.fail(f"storing a checkpoint takes longer than 25 steps ({half:.2f} s), so the second half is no comparison")
+        job.fail(f"storing a checkpoint takes longer than 25 steps ({half:.2f} s), so the halves cannot be compared")
     losses = []
     for step in range(50, arguments.steps - 49, 50):
-        # From the end of the step before: the replica copies its state at the end of this one.
+        # From the end of the previous step: the replica copies its state at the end of this one.
         during, after = ends[step + 24] - ends[step - 1], ends[step + 49] - ends[step + 24]
         losses.append(1 - 2 * after / (during + after))
         print(f"checkpoint after step {step}: 25 steps in {during:.2f} s, the next 25 in {after:.2f} s: "
@@ -165,7 +165,7 @@ def pids_of(token):
 
 
 def kill_at(programs, config, out, seconds):
-    """Whether it was killed: it may have been over by then."""
+    """Returns whether it was killed: it may have ended first."""
     token = uuid.uuid4().hex
     process = subprocess.Popen([programs / "poprun-emu", "-n", str(job.REPLICAS), "--output-dir", out,
                                 "--checkpoint-every", "20", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -221,10 +221,10 @@ def killed(arguments, programs):
                           "--checkpoint-every", "20")
                     if (sha256(again / "weights.safetensors"), metrics(again / "metrics.csv")) != expected:
                         wrong += 1
-                        print(f"{name}: other bits or metrics on {instances} instances; kept in {arguments.folder or '.'}")
+                        print(f"{name}: results differ on {instances} instances; kept in {arguments.folder or '.'}")
                         shutil.copytree(again, pathlib.Path(arguments.folder or ".") / f"wrong-{wrong}")
             print(f"{name}: killed at {arguments.moments} moments of {whole_seconds:.1f} s, {resumed} of them after a "
-                  f"checkpoint, each resumed on 16, 4 and 1 instances: {wrong} with other weights or metrics", flush=True)
+                  f"checkpoint, each resumed on 16, 4 and 1 instances: {wrong} with different results", flush=True)
     return 1 if wrong else 0
 
 
@@ -235,8 +235,8 @@ def main():
     parser.add_argument("--bin", default=job.ROOT / "build/release/bin", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--limit", type=float, default=0.02, help="of samples/s that may be lost")
-    parser.add_argument("--moments", type=int, default=20, help="of each job")
+    parser.add_argument("--limit", type=float, default=0.02, help="fraction of samples/s that may be lost")
+    parser.add_argument("--moments", type=int, default=20, help="moments at which each job is killed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", help="where jobs write (default: the temporary folder)")
     arguments = parser.parse_args()

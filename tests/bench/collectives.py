@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collectives against Open MPI's own, on this host and between hosts: a table, and JSON lines.
+"""Compares our collectives with Open MPI's own, on this host and between hosts: a table, and JSON lines.
 
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py [--json FILE] [--ranks 2,16]
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py --hosts 4 --ranks 16 --rate 1gbit
@@ -10,13 +10,13 @@ With --hosts, or with ranks given per host, hosts are network namespaces (tests/
 
     x MPI      Open MPI's time / ours, medians of 5 alternating rounds, both with mpi_yield_when_idle
     x its CPU  our processor time / Open MPI's: the comparison that counts on a busy machine
-    x memcpy   our time / that of all ranks copying their vector once, each byte read once and written once
+    x memcpy   our time / time for all ranks to copy their vector once (each byte read and written once)
     algbw      bytes of the vector / our time
     busbw      algbw x 2 (R - 1) / R for R ranks, for an all-reduce; half of that for the others (nccl-tests)
-    wire       bytes sent by the host that sent most, by its interface's count, / the minimum, which is
+    wire       bytes sent by the host that sent most, counted by its interface, / the minimum, which is
                (H - 1) / H of the vector on H hosts, and twice that for an all-reduce
     of limit   time for that minimum at the link's full rate / our time. Headers of TCP, IP and Ethernet take
-               66 of a packet's 1514 B, so 96 % is the most that is possible.
+               66 of a packet's 1514 B, so 96 % is the maximum.
 
 Results are checked before anything is timed.
 """

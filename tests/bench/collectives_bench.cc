@@ -1,4 +1,4 @@
-// Our collectives against Open MPI's own, which carries ours, in the same processes, in turn.
+// Compares our collectives with Open MPI's own, in turn and in the same processes. Open MPI also carries ours.
 //
 //   mpirun -n 16 collectives_bench SMALLEST LARGEST [wire interface]
 //
@@ -45,7 +45,7 @@ void require(const poprun::Status& status) {
   }
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 double cpu_us() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -60,7 +60,7 @@ double now_us() {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-/// Bytes that this host has sent over an interface; 0 if it has none with that name.
+/// Returns the bytes that this host has sent over an interface; 0 if there is no interface of that name.
 double bytes_sent(const std::string& interface) {
   std::ifstream file("/proc/net/dev");
   for (std::string line; !interface.empty() && std::getline(file, line);) {
@@ -79,7 +79,7 @@ double bytes_sent(const std::string& interface) {
   return 0;
 }
 
-/// A function of rank and index. Whole numbers, so that sums are exact in any order.
+/// Returns a function of rank and index: whole numbers, so that sums are exact in any order.
 float value(int rank, std::size_t index) {
   return static_cast<float>((rank + 1) * static_cast<int>(index % 7 + 1));
 }
@@ -120,7 +120,7 @@ class Bench {
     theirs();
     check(data, "our");
     check(other, "Open MPI's");
-    // Sums would grow with each round; zeros do not, and take as long.
+    // Sums would grow with each round; zeros do not, and take the same time.
     std::ranges::fill(data, 0.0F);
     std::ranges::fill(other, 0.0F);
     report("all-reduce", count, 2.0 * (ranks_ - 1) / ranks_, ours, theirs);
@@ -175,7 +175,7 @@ class Bench {
  private:
   using Work = std::function<void()>;
 
-  /// Microseconds per call on the slowest rank, over `calls` calls.
+  /// Returns the microseconds per call on the slowest rank, over `calls` calls.
   double time(const Work& work, int calls) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = now_us();

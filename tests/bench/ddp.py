@@ -1,4 +1,4 @@
-"""Training speed of one of our jobs and of the same model under PyTorch's DistributedDataParallel over gloo."""
+"""Compares our training speed with that of the same model under PyTorch's DistributedDataParallel over gloo."""
 import argparse
 import dataclasses
 import json
@@ -14,7 +14,7 @@ PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 
 @dataclasses.dataclass
 class Comparison:
-    """What is compared, in samples per second, and the required ratio."""
+    """A comparison in samples per second, and the required ratio."""
     title: str
     config: pathlib.Path
     peer: str                   # A file in peers/.
@@ -22,7 +22,7 @@ class Comparison:
     required_ratio: float
     steps: int                  # Our steps per round.
     peer_steps: int
-    tokens_per_sample: int = 1  # 1: counts samples.
+    tokens_per_sample: int = 1  # 1: the unit is samples.
 
 
 def free_port():
@@ -37,7 +37,7 @@ def peer_environment(rank, port):
 
 
 def run_peer(comparison, python, steps):
-    """DDP's samples per second. All ranks have ended afterwards."""
+    """Returns DDP's samples per second. Ends all ranks."""
     port = free_port()
     script = PEERS / comparison.peer
     others = [subprocess.Popen([python, script, str(steps)], env=peer_environment(rank, port),
@@ -56,7 +56,7 @@ def run_peer(comparison, python, steps):
 
 
 def run_ours(comparison, bin_folder, steps):
-    """Our profile.json."""
+    """Runs our job; returns its profile.json."""
     profile, losses = job.run_job(bin_folder, comparison.config, steps)
     if int(profile["parameterCount"]) != comparison.parameters:
         job.fail(f"our model has {profile['parameterCount']} parameters, the peer's {comparison.parameters}")
@@ -67,11 +67,11 @@ def run_ours(comparison, bin_folder, steps):
 
 
 def check_blas(python):
-    """Debian's PyTorch multiplies with the system's BLAS; the reference BLAS would make it an easy peer."""
+    """Skips if PyTorch, which uses the system's BLAS, would use the reference BLAS: it would be an easy peer."""
     script = "import torch; print([line.split()[-1] for line in open('/proc/self/maps') if 'blas' in line])"
     libraries = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
     if "openblas" not in libraries and "/blas/libblas" in libraries:
-        job.skip("PyTorch would multiply with the reference BLAS, ten times too slow; Debian's package is libopenblas0")
+        job.skip("PyTorch would use the reference BLAS, ten times too slow; install libopenblas0")
 
 
 def compare(comparison, description, after_rounds=lambda bin_folder, samples_per_second: None):
@@ -86,7 +86,7 @@ def compare(comparison, description, after_rounds=lambda bin_folder, samples_per
     if options.rounds < 1 or options.steps < 20 or options.peer_steps < 1:
         parser.error("needs at least 1 round, 20 steps and 1 peer step")
     if subprocess.run([options.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        job.skip(f"{options.python} has no torch; Debian's package is python3-torch")
+        job.skip(f"{options.python} has no torch; install python3-torch")
     check_blas(options.python)
     bin_folder = job.find_bin(options.bin)
 
@@ -102,4 +102,4 @@ def compare(comparison, description, after_rounds=lambda bin_folder, samples_per
     after_rounds(bin_folder, medians[0] / comparison.tokens_per_sample)
     required = comparison.required_ratio
     return job.verdict(f"{unit} of poprun-emu to DDP over gloo, median of rounds", medians[2],
-                       medians[2] >= required, f"at least {required} x wanted")
+                       medians[2] >= required, f"at least {required} x required")

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: runs our job once, checks what it computed, returns its profile."""
+"""Shared by the benchmarks: runs our job once, checks its results, returns its profile."""
 import csv
 import json
 import math
@@ -26,7 +26,7 @@ def fail(reason):
 
 
 def run(command, deadline_seconds, **keywords):
-    """The standard output of `command`. Its process group has ended afterwards, whatever happens."""
+    """Returns the standard output of `command`. Ends its process group in any case."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                text=True, start_new_session=True, **keywords)
     try:
@@ -59,14 +59,14 @@ def run_job(bin_folder, config, steps, deadline_seconds=300, options=()):
         with open(output / "metrics.csv", newline="", encoding="utf-8") as lines:
             losses = [float(row["loss"]) for row in csv.DictReader(lines) if row["loss"]]
     if int(profile["outcome"]["steps"]) != steps or len(losses) != steps:
-        fail(f"asked for {steps} steps, trained {profile['outcome']['steps']}, metrics.csv has {len(losses)}")
+        fail(f"requested {steps} steps, trained {profile['outcome']['steps']}, metrics.csv has {len(losses)}")
     if not all(map(math.isfinite, losses)):
         fail("a loss is not finite; the speed of a wrong answer means nothing")
     return profile, losses
 
 
 def check_learning(who, first, last):
-    """A speed is worth printing only if the job learned."""
+    """Fails if the job has not learned: its speed would mean nothing."""
     if not (math.isfinite(first) and math.isfinite(last) and last < first):
         fail(f"{who}: the loss went from {first:.4f} to {last:.4f}; the speed of a wrong answer means nothing")
 

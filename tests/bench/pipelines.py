@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Wall time of pipelines compared with the plain job: bert-mini, gradient accumulation 8, 16 replicas of 4 IPUs.
 
-All run in turn, several rounds, on this machine; the first step of each is left out. One thread runs all IPUs of a
-replica, so a pipeline computes as much as the plain job, and with recomputation a forward pass more: 75 % is its
-ceiling. Wall time. Losses must be equal to the last digit.
+All run in turn, several rounds, on this machine, in wall time without the first step. One thread runs all IPUs of a
+replica, so a pipeline computes as much as the plain job, and with recomputation one more forward pass: at best, it
+reaches 75 % of the speed. Losses must be bit-identical.
 
 Exit code 0 if the ratios are within the limits, 1 if not or if something went wrong.
 """
@@ -18,7 +18,7 @@ import emulated_job as job
 
 CONFIG = job.ROOT / "deploy/examples/bert-mini.cfg"
 TOKENS = 128
-WAYS = {  # The way's options, and the proportion of the plain job's speed that it must reach.
+WAYS = {  # Options, and the fraction of the plain job's speed that they must reach.
     "plain": ([], 1.0),
     "pipeline": (["--ipus-per-replica", "4", "--pipeline.recomputation", "none"], 0.90),
     "recomputed": (["--ipus-per-replica", "4", "--pipeline.recomputation", "all"], 0.65),
@@ -26,7 +26,7 @@ WAYS = {  # The way's options, and the proportion of the plain job's speed that 
 
 
 def run(bin_folder, steps, options):
-    """(tokens per second without the first step, losses)"""
+    """Returns (tokens per second without the first step, losses)."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "run"
         job.run([bin_folder / "poprun-emu", "-n", str(job.REPLICAS), "--training.steps", str(steps),

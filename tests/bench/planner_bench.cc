@@ -10,8 +10,8 @@
 #include "replica/compiler/planner/planner.h"
 #include "tests/unit/replica/compiler/planner/products.h"
 
-/// How long the planner takes for all products of ResNet-50 training, on one core, and what its plans are worth. The
-/// limit is 2 s.
+/// Measures the planner's time for all products of ResNet-50 training, on one core (limit: 2 s), and the quality of its
+/// plans.
 ///
 /// usage: planner_bench [--list]      --list: every product with its time and its fastest plan
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using poprun::Arithmetic;
 using poprun::Product;
 
-/// Processor time of this thread so far: other load on the machine does not count.
+/// Returns the processor time of this process so far: other load on the machine does not count.
 double seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Do two builds compute the same? Runs a list of short jobs with each and compares the sha256 of all their results.
+"""Checks that two builds compute the same: runs a list of short jobs with each and compares the sha256 of all results.
 
-A change that only moves code must not move a bit: every optimiser, precision, ONNX files, accumulation, gradient
-buckets, inference, and several placements are among the jobs. Prints a row per job. Exit code 0 if all are equal, 1 if
-one differs or fails, 77 if --onnx was given and an ONNX model is missing.
+A change that only moves code must not change a bit. The jobs include every optimiser and precision, ONNX files,
+accumulation, gradient buckets, inference, and several placements. Prints one row per job. Exit code 0 if all are equal,
+1 if one differs or fails, 77 if --onnx was given and an ONNX model is missing.
 """
 import argparse
 import hashlib
@@ -54,7 +54,7 @@ RESULTS = ("weights.safetensors", "outputs.npy")
 
 
 def digest(bin_folder, arguments):
-    """The sha256 of one job's results."""
+    """Returns the sha256 of one job's results."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "run"
         job.run([bin_folder / "poprun-emu", *arguments, "--output-dir", output], 600, cwd=job.ROOT)

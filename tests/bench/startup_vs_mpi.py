@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Start-up of the default job compared with a bare MPI program with equally many ranks that only calls MPI_Init.
+"""Start-up of the default job compared with a bare MPI program of as many ranks that only calls MPI_Init.
 
 Both run in turn, several rounds, on this machine. Wall time: ours from the command to the beginning of the first step,
-by the launcher's own clock; the bare program's from mpirun's start to its end, including MPI_Finalize. A third column
-has the same job with TLS on every connection (--tls-cert), which one host does without; where there is an openssl.
-Exit code 0 if start-up is quick enough, 1 if not or if something went wrong, 77 without mpicc.
+by the launcher's own clock; the bare program's from mpirun's start to its end, including MPI_Finalize. If openssl is
+installed, a third column has the same job with TLS on every connection (--tls-cert), which a job on one host does not
+use by default. Exit code 0 if start-up is quick enough, 1 if not or if something went wrong, 77 without mpicc.
 """
 import argparse
 import os
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   return MPI_Finalize();
 }
 """
-# The launcher's own settings for mpirun, so that programs are compared and not settings.
+# The launcher's own settings for mpirun, so that the comparison is of programs, not settings.
 SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -47,7 +47,7 @@ def run_bare(program):
 
 
 def make_certificate(folder):
-    """The options for a certificate that vouches for itself."""
+    """Returns the options for a self-signed certificate."""
     certificate, key = folder / "job.pem", folder / "job.key"
     job.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
              "-subj", "/CN=job.example", "-keyout", key, "-out", certificate], 60)
@@ -67,7 +67,7 @@ def main():
     if options.rounds < 1:
         parser.error("needs at least 1 round")
     if not (shutil.which("mpicc") and shutil.which("mpirun")):
-        job.skip("there is no mpicc or mpirun; Debian's packages are libopenmpi-dev and openmpi-bin")
+        job.skip("mpicc or mpirun is missing; Debian's packages are libopenmpi-dev and openmpi-bin")
     bin_folder = job.find_bin(options.bin)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def main():
         more = medians[3] - medians[0]
         print(f"TLS: {1000 * more:+.0f} ms, {100 * more / medians[3]:.1f} % of start-up with it (medians)")
     return job.verdict("start-up of poprun-emu to a bare MPI program, median of rounds", medians[2],
-                       medians[2] <= LIMIT, f"at most {LIMIT} x wanted")
+                       medians[2] <= LIMIT, f"at most {LIMIT} x required")
 
 
 if __name__ == "__main__":

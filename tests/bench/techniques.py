@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What each technique saves and takes: BERT-Large, planned for 4 replicas of 4 IPUs, plain and with one technique each.
+"""Savings and costs of each technique: BERT-Large, planned for 4 replicas of 4 IPUs, plain and with one technique each.
 
-The last rows are all techniques together, which is deploy/examples/pods/bert-large.cfg, and all but recomputation.
-For each IPU: KiB of its fullest tile, and MiB of the IPU that are always live, not always live, and in its Streaming
-Memory, all at its peak; then device time of a step and utilisation. Nothing is executed.
+The last rows have all techniques (deploy/examples/pods/bert-large.cfg), and all except recomputation. Columns per IPU:
+KiB of its fullest tile, and MiB of the IPU that are always live, not always live, and in its Streaming Memory, all at
+its peak; then device time per step and utilisation. Nothing is executed.
 
 Exit code 0 if the whole configuration fits and compiles in time and does not fit without recomputation, 1 if not.
 """
@@ -21,7 +21,7 @@ CONFIG = job.ROOT / "deploy/examples/pods/bert-large.cfg"
 IPUS = 4
 SECONDS_MAX = 15
 FITS, OUT_OF_MEMORY = 0, 86
-WITHOUT = {  # What each technique is turned off by.
+WITHOUT = {  # Options that turn each technique off.
     "recomputation": ["--pipeline.recomputation", "none"],
     "state off the chip": ["--memory.optimizer-state", "on-chip"],
     "sharded state": ["--memory.replicated-tensor-sharding", "none"],
@@ -35,7 +35,7 @@ def options_of(techniques):
 
 
 def profile(bin_folder, techniques):
-    """(exit code, seconds, the profile)"""
+    """Returns (exit code, seconds, profile)."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         command = [bin_folder / "poprun-emu", "profile", "--no-run", "-n", "4", "--ipus-per-replica", str(IPUS),
@@ -72,7 +72,7 @@ def main():
     row("all but recomputed", *without)
     good = every[0] == FITS and every[1] < SECONDS_MAX and without[0] == OUT_OF_MEMORY
     print("all limits are met" if good else
-          f"required: all fits, in less than {SECONDS_MAX} s, and does not without recomputation")
+          f"required: all techniques fit, in less than {SECONDS_MAX} s, but not without recomputation")
     return 0 if good else 1
 
 

@@ -9,7 +9,7 @@
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
-/// How background reductions must behave.
+/// Requirements on background reductions.
 namespace poprun::contract {
 
 /// In allocated memory and elsewhere, around other calls, and twice on the same channel.
@@ -51,7 +51,7 @@ inline constexpr auto kBackground = std::to_array<Sentence>({
     {"AwaitingWhatWasNeverBegunIsDoneAtOnce", awaiting_what_was_never_begun_is_done_at_once},
 });
 
-/// `await_all_reduces` tells all replicas that one came with a different size; the world still works.
+/// `await_all_reduces` reports to all replicas that one had a different size; the world still works.
 inline void a_different_reduction_in_the_background_is_told_by_await(Communicator& world) {
   if (world.size() == 1) {
     return;

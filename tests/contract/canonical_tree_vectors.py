@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes canonical_tree_vectors.inc: sums and means of known bits, by the tree's definition alone.
+"""Writes canonical_tree_vectors.inc: sums and means with known bits, from the tree's definition alone.
 
     python3 tests/contract/canonical_tree_vectors.py > tests/contract/canonical_tree_vectors.inc
 
-A Python float is a double, and a double holds the sum of two float32 well enough to round it once.
+A Python float is a double, which is wide enough for the sum of two float32 to be rounded only once.
 """
 import random
 import struct

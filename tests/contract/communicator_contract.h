@@ -9,11 +9,11 @@
 #include "tests/contract/reductions.h"
 #include "tests/contract/sentence.h"
 
-/// What every Communicator must do, whatever carries the bytes. tests/unit/collectives runs these sentences on threads,
-/// tests/mpi on processes; a new transport is finished when it passes.
+/// Requirements on every Communicator, whichever transport carries the bytes. tests/unit/collectives runs these
+/// sentences on threads, tests/mpi on processes; a new transport is finished when it passes them.
 namespace poprun::contract {
 
-/// What each single channel must do: the world and every group.
+/// Requirements on each single channel: the world and every group.
 inline std::vector<Sentence> channel_sentences() {
   std::vector<Sentence> sentences(kReductions.begin(), kReductions.end());
   sentences.insert(sentences.end(), kMovements.begin(), kMovements.end());
@@ -21,7 +21,7 @@ inline std::vector<Sentence> channel_sentences() {
   return sentences;
 }
 
-/// What channels must do together.
+/// Requirements on several channels together.
 inline std::vector<Sentence> group_sentences() {
   return {kGroups.begin(), kGroups.end()};
 }

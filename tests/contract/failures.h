@@ -10,7 +10,7 @@
 
 #include "tests/contract/sentence.h"
 
-/// How a Communicator must fail.
+/// Requirements on the failures of a Communicator.
 namespace poprun::contract {
 
 // Sentences about failures need a world with a deadline below a second and one replica per process.
@@ -71,7 +71,7 @@ inline void different_sizes_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 3, 4);
 }
 
-// A transport may send few bytes by a different path than many.
+// A transport may send a few bytes by a different path than many.
 inline void few_bytes_among_many_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 300'000, 3'000);
 }

@@ -17,10 +17,10 @@
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
-/// What groups of replicas must do, besides what every communicator must.
+/// Requirements on groups of replicas, in addition to those on every communicator.
 namespace poprun::contract {
 
-/// All ways to split the replicas into equal groups.
+/// Returns all ways to split the replicas into equal groups.
 inline std::vector<Group> all_splits(std::size_t replicas) {
   std::vector<Group> splits = {Group::all()};
   for (std::size_t size = 1; size <= replicas; ++size) {
@@ -32,7 +32,7 @@ inline std::vector<Group> all_splits(std::size_t replicas) {
   return splits;
 }
 
-/// One split of each kind; for 16 replicas: all, pairs, and groups of eight with stride 2.
+/// Returns one split of each kind; for 16 replicas: all, pairs, and groups of eight with stride 2.
 inline std::vector<Group> some_splits(std::size_t replicas) {
   std::size_t factor = 2;
   while (factor < replicas && replicas % factor != 0) {
@@ -42,7 +42,7 @@ inline std::vector<Group> some_splits(std::size_t replicas) {
   return {Group::all(), Group::consecutive(factor), Group::orthogonal(replicas / factor)};
 }
 
-/// The group of replica `self`, by definition: all replicas that share its group.
+/// Returns the group of replica `self`, by definition: all replicas in the same group.
 inline std::vector<std::size_t> members_of(Group group, std::size_t replicas, std::size_t self) {
   std::vector<std::size_t> members;
   for (std::size_t r = 0; r < replicas; ++r) {
@@ -69,7 +69,7 @@ inline void expect_sum_over(std::span<const std::size_t> members, std::span<cons
   }
 }
 
-/// The members of a channel, in its order, found by its own all-gather.
+/// Returns the members of a channel, in its order, found by its own all-gather.
 inline std::vector<std::size_t> gathered_numbers(Communicator& channel, std::size_t number) {
   std::vector<std::size_t> numbers(channel.size());
   EXPECT_TRUE(channel.all_gather(std::as_bytes(std::span(&number, 1)), std::as_writable_bytes(std::span(numbers))));
@@ -101,7 +101,7 @@ inline void groups_have_the_members_of_their_kind(Communicator& world) {
   }
 }
 
-// In the engine, arenas come from the world, and the Program says in which group gradients are summed.
+// In the engine, arenas come from the world, and the Program names the group in which gradients are summed.
 inline void groups_exchange_the_worlds_memory(Communicator& world) {
   const auto memory = world.allocate(Bytes{250'000});
   ASSERT_TRUE(memory);

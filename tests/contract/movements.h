@@ -10,7 +10,7 @@
 
 #include "tests/contract/sentence.h"
 
-/// What all-gather, broadcast and allocated memory must do.
+/// Requirements on all-gather, broadcast and allocated memory.
 namespace poprun::contract {
 
 inline void all_gather_concatenates(Communicator& world) {
@@ -85,7 +85,7 @@ inline void allocate_gives_zeroed_pages(Communicator& world) {
   EXPECT_EQ(std::ranges::count(*first, std::byte{0}), 100'000);
 }
 
-// Four second-generation IPUs. Sixteen replicas of that need more memory than most machines have.
+// Memory of four second-generation IPUs. Sixteen such replicas need more memory than most machines have.
 inline void allocate_is_sparse(Communicator& world) {
   const auto memory = world.allocate(Bytes{4LL * 940'572'672});
   ASSERT_TRUE(memory) << memory.error().message;

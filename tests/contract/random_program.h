@@ -17,7 +17,7 @@
 
 namespace poprun::contract {
 
-/// A replica's part of a program of random collectives in random groups. All replicas draw the same program: kind,
+/// One replica's part of a program of random collectives in random groups. All replicas draw the same program: kind,
 /// group, types, reduction, sizes (including 0, odd tails, more than a chunk), root, and whether a buffer is in the
 /// world's memory, in the group's own, or outside both. Results are compared with the canonical tree, computed element
 /// by element.
@@ -108,14 +108,14 @@ class RandomProgram {
     }
   }
 
-  /// The value of replica `number` at index `i` of a buffer in the current call.
+  /// Returns the value of replica `number` at index `i` of a buffer in the current call.
   [[nodiscard]] std::uint32_t value(std::size_t type, std::size_t number, std::size_t i) const {
     return tables_[(type * replicas_ + number) * kTable + (i + 31 * call_) % kTable];
   }
 
   std::size_t below(std::size_t limit) { return philox(seed_, call_, drawn_++)[0] % limit; }
 
-  /// The number of elements of a buffer; one in a hundred is larger than a chunk.
+  /// Draws the number of elements of a buffer; one in a hundred is larger than a chunk.
   std::size_t draw_size() {
     switch (const std::size_t draw = below(100)) {
       case 0:
@@ -129,8 +129,8 @@ class RandomProgram {
   [[nodiscard]] std::size_t members() const { return channel_->members.size(); }
   [[nodiscard]] std::size_t index() const { return self_of(channel()); }
 
-  /// Bytes for `count` elements in one of the memories; each buffer of a call, counted by `turn`, has its own part of
-  /// each memory.
+  /// Returns the bytes for `count` elements in one of the memories; each buffer of a call, counted by `turn`, has its
+  /// own part of each memory.
   std::span<std::byte> place(std::size_t count, std::size_t width, std::size_t turn = 0, std::size_t turns = 1) {
     const std::array<std::span<std::byte>, 3> memories = {channels_[0].memory, channel_->memory, outside_};
     const std::size_t begin = turn * (kMemory / turns) / 4 * 4 + width * below(70);

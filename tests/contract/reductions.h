@@ -11,7 +11,7 @@
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
-/// What all-reduce and reduce-scatter must do.
+/// Requirements on all-reduce and reduce-scatter.
 namespace poprun::contract {
 
 // Odd sizes, smaller and larger than the number of replicas, a cache line, a mailbox, and any transport's chunk.
@@ -41,7 +41,7 @@ inline void all_reduce_takes_the_largest(Communicator& world) {
 }
 
 // Computed by hand. From 2^24 on, float32 cannot represent odd numbers.
-//   3 replicas   (0.1 + 2^24) - (2^24 - 1)  =  2^24 - (2^24 - 1)  =  1, and not 1.1
+//   3 replicas   (0.1 + 2^24) - (2^24 - 1)  =  2^24 - (2^24 - 1)  =  1, not 1.1
 //   7 replicas   ((2^24 + 1.5) + (0.75 - 3)) + ((1.1 + 2.2) - (2^24 - 3))  =  6; from left to
 //                right it would be 5, and a product with 1/7 for the mean would end in 70
 inline void all_reduce_follows_the_canonical_tree_of_known_values(Communicator& world) {
@@ -174,7 +174,7 @@ inline void all_reduce_takes_every_type(Communicator& world) {
   }
 }
 
-// Odd counts of halves before floats, in allocated memory and outside it, more than a chunk.
+// Odd counts of halves before floats, in allocated memory and outside it, larger than a chunk.
 inline void all_reduce_takes_buffers_of_all_types_together(Communicator& world) {
   constexpr std::array<std::size_t, 6> kCounts = {5, 300'001, 3, 1, 250'003, 77};
   const auto memory = world.allocate(Bytes{4'000'000});

@@ -9,14 +9,14 @@
 
 namespace poprun::contract {
 
-/// One thing that a Communicator must do. Called once per replica, each in its own thread or process, on a fresh
+/// One requirement on a Communicator. Called once per replica, each in its own thread or process, on a fresh
 /// communicator.
 struct Sentence {
   const char* name;
   void (*check)(Communicator& world);
 };
 
-/// How GoogleTest prints the parameter of a suite over sentences.
+/// Prints a sentence as the parameter of a GoogleTest suite.
 inline void PrintTo(const Sentence& sentence, std::ostream* stream) {
   *stream << sentence.name;
 }

@@ -19,18 +19,18 @@
 #include "replica/base/random.h"
 #include "replica/ports/communicator.h"
 
-/// The values that replicas contribute in the contract's sentences, and the expected results, by the definition of the
+/// The values that replicas contribute in the contract's sentences, and the expected results by the definition of the
 /// canonical tree.
 namespace poprun::contract {
 
-/// Floats over 40 binades with both signs, so that sums depend on the order. A function of the arguments.
+/// Returns floats over 40 binades with both signs, so that sums depend on the order. A function of the arguments.
 inline float rough_value(std::size_t replica, std::size_t index) {
   const auto words = philox(42, replica, index);
   const float mantissa = unit_float(words[0]) - 0.5F;
   return std::ldexp(mantissa, static_cast<int>(words[1] % 40) - 20);
 }
 
-/// The canonical tree, by its definition (collectives/patterns/canonical_tree.h).
+/// Sums along the canonical tree, by its definition (collectives/patterns/canonical_tree.h).
 inline float tree_sum(const std::vector<float>& values) {
   if (values.size() == 1) {
     return values[0];
@@ -43,7 +43,7 @@ inline float tree_sum(const std::vector<float>& values) {
   return tree_sum({values.begin(), middle}) + tree_sum({middle, values.end()});
 }
 
-/// The exact result of reducing element `index` of all replicas' rough values.
+/// Returns the exact result of reducing element `index` of all replicas' rough values.
 inline float rough_result(Reduction reduction, std::size_t replicas, std::size_t index) {
   std::vector<float> values;
   for (std::size_t r = 0; r < replicas; ++r) {
@@ -72,7 +72,7 @@ inline void expect_rough_result(Reduction reduction, std::size_t replicas, std::
         << "element " << i << " of " << data.size() << " is " << data[i];
   }
 }
-/// Test values of one element type: what replica r contributes at index i, and the expected reduction, both as bits.
+/// Test values of one element type: the contribution of replica r at index i, and the expected reduction, both as bits.
 struct TypedValues {
   ElementType type;
   std::uint32_t (*value)(std::size_t replica, std::size_t index);
@@ -102,7 +102,8 @@ inline float mean_or_sum(Reduction reduction, std::span<const float> values) {
   return reduction == Reduction::kMean ? total / static_cast<float>(values.size()) : total;
 }
 
-/// Mostly numbers, and among them infinities of one sign and of both, NaN on one replica, and NaNs with different bits.
+/// Returns mostly numbers; at some indices infinities of one sign or both, NaN on one replica, or NaNs with different
+/// bits.
 inline float special_or(float number, std::size_t replica, std::size_t index) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   switch (index % 31) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A reader that stops reading stops neither the job nor its results."""
+"""A reader that stops reading must not stop the job or its results."""
 import os
 import pty
 import shutil
@@ -15,7 +15,7 @@ STEPS = QUICK.replace("steps = 5", "steps = 200")
 
 
 def full_pipe():
-    """Both ends of a pipe that takes no more."""
+    """Returns both ends of a full pipe."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:
@@ -28,7 +28,7 @@ def full_pipe():
 
 class OnDescriptor(LauncherTest):
     def start_on(self, descriptor, *arguments, **keywords):
-        """A job whose standard output and error are the descriptor, which is then the job's alone."""
+        """Starts a job whose standard output and error are the descriptor, which then belongs to the job alone."""
 
         class Attached(Job):
             def popen(self, command, **keywords):
@@ -42,7 +42,7 @@ class OnDescriptor(LauncherTest):
         return job
 
     def ends_with_results(self, job, reading, release):
-        """The results are there while nobody reads; then the reader gets the summary."""
+        """Checks that the results are complete while nobody reads, and that the reader then gets the summary."""
         job.wait_until(lambda: (job.output_dir / "profile.json").exists(), "results", 60)
         release()
         text = bytearray()
@@ -51,7 +51,7 @@ class OnDescriptor(LauncherTest):
             try:
                 while data := os.read(reading, 65536):
                     text.extend(data)
-            except OSError:  # What a terminal says at its end.
+            except OSError:  # A terminal reports its end in this way.
                 pass
 
         reader = threading.Thread(target=read_on)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""poprun-emu check: every way to run a small job gives the bits of the plain one."""
+"""poprun-emu check: every way to run a small job is bit-identical to the plain one."""
 import json
 import signal
 import unittest
@@ -37,13 +37,13 @@ GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\nmasks = 3\n"
 SCHEDULES = 3
 RECOMPUTATIONS = 5
 OUTLINED = 2  # On 1 IPU, and with schedule grouped on several.
-PLACED = 3 * 2  # Off-chip, sharded and both, of the plain job and of one pipeline.
-PHASES = 7 + 3 * 2  # On 1 IPU with every recomputation, on 2 with two of them; likewise placed.
+PLACED = 3 * 2  # Off-chip, sharded and both, for the plain job and for one pipeline.
+PHASES = 7 + 3 * 2  # On 1 IPU with every recomputation, on 2 with two; 3 placements on each.
 
 
 class Check(JobTest):
     def assert_all_equal(self, job):
-        """On 1 IPU and on 2: a row on the screen and in check.json for each way."""
+        """Checks that each way, on 1 IPU and on 2, has a row on the screen and in check.json."""
         found = json.loads((job.output_dir / "check.json").read_text())
         verdicts = [run["verdict"] for run in found["runs"]]
         ways = RECOMPUTATIONS * (1 + SCHEDULES) + PLACED + PHASES + 2 * OUTLINED

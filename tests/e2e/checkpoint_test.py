@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""A job that was killed, drained or moved goes on from its last checkpoint, and ends with the bits of one that was
-not."""
+"""A job that was killed, drained or moved resumes from its last checkpoint, bit-identical to an uninterrupted job."""
 import hashlib
 import json
 import os
@@ -62,7 +61,7 @@ stochastic-rounding = true
 
 
 def rows_without_wall(job):
-    """metrics.csv but for wall seconds, and these by themselves."""
+    """Returns metrics.csv without wall seconds, and the wall seconds separately."""
     rows = job.metrics()
     return [{key: value for key, value in row.items() if key != "wall_seconds"} for row in rows]
 
@@ -184,7 +183,7 @@ class Refused(CheckpointTest):
     def test_a_damaged_one_is_named_and_the_one_before_it_taken(self):
         reference = self.run_in(self.folder / "reference", config=MOMENTUM)
         killed = self.killed_at(45, config=MOMENTUM)
-        names = checkpoints(killed)  # One more than are kept, while the oldest goes.
+        names = checkpoints(killed)  # One more than are kept, until the oldest is removed.
         for k, (file, at) in enumerate([("state.safetensors", -1), ("manifest.json", 300), ("metrics.csv", 100)]):
             out = self.folder / f"damaged{k}"
             shutil.copytree(killed.output_dir, out)
@@ -422,12 +421,12 @@ class FullDisk(CheckpointTest):
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], capture_output=True,
                                  check=False)
         if mounted.returncode != 0:
-            self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
+            self.skipTest("cannot mount here (mount needs CAP_SYS_ADMIN)")
         self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
         return disk
 
     def fill(self, path, size):
-        """A checkpoint that is being written, or removed, may hold some of it for a moment."""
+        """Writes a file of this size; a checkpoint that is being written or removed may delay it for a moment."""
         with open(path, "wb", buffering=0) as file:
             for _ in range(6000):
                 try:
@@ -436,7 +435,7 @@ class FullDisk(CheckpointTest):
                     time.sleep(0.01)
                 if file.tell() == size:
                     return
-        self.fail(f"{path} found no room")
+        self.fail(f"no space for {path}")
 
     def test_with_room_for_fewer_than_are_kept_has_the_latest(self):
         disk = self.small_disk()

@@ -11,7 +11,7 @@ def losses(job):
 
 class ComputeBatches(JobTest):
     def test_have_the_samples_of_their_micro_batches_in_their_order(self):
-        # On one replica, in which micro-batches of 16 follow each other as the pieces of those of 64 do.
+        # On one replica, so that micro-batches of 16 have the same order as the parts of micro-batches of 64.
         pieces = self.run_job("--data.compute-batch-size", 16, config=ACCUMULATING)
         small = self.run_job("--data.micro-batch-size", 16, "--training.gradient-accumulation", 16, config=ACCUMULATING)
         self.assertEqual(pieces.weights_hash(), small.weights_hash())

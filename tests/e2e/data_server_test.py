@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The data server on its own: what it serves, to whom, and how it ends."""
+"""The data server alone: which data it serves, to which clients, and how it ends."""
 import os
 import pathlib
 import random
@@ -160,7 +160,7 @@ learning-rate = 0.05
 
 
 class Data(ServerTest):
-    """Files that change, and what a job says of its data."""
+    """Files that change, and a job's messages about its data."""
 
     def setUp(self):
         super().setUp()
@@ -168,7 +168,7 @@ class Data(ServerTest):
         self.place.mkdir()
 
     def write(self, name, **arrays):
-        """An .npz file, put in place as people do: by a rename."""
+        """Writes an .npz file and puts it in place by renaming, as users do."""
         path = self.place / name
         new = self.place / "new"
         with zipfile.ZipFile(new, "w") as archive:
@@ -231,7 +231,7 @@ class Data(ServerTest):
         self.draw("d.npz", seed=2)
         self.address(self.server("--root", self.place, port=address.split(":")[1]))
         self.assertEqual(job.wait(60), 65, job.stderr)
-        self.assert_first_line(job, "d.npz", "its files changed after the job had begun")
+        self.assert_first_line(job, "d.npz", "its files changed after the job began")
 
     def test_a_server_that_loads_counts_as_alive(self):
         config = CONFIG.format(source="synthetic:tokens,vocabulary=50,items=1000000").replace(
@@ -290,7 +290,7 @@ class Data(ServerTest):
 
 
 class Certificates(ServerTest):
-    """A user's own, on one host."""
+    """A user's own certificates, on one host."""
 
     def openssl(self, *arguments):
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, cwd=self.folder)

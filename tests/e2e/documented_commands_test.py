@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command line in the documents, examples and help texts is one that its program takes."""
+"""Every command line in the documents, examples and help texts is accepted by its program."""
 import os
 import pathlib
 import re
@@ -11,10 +11,10 @@ import unittest
 
 from emulated_job import BIN, ROOT, JobTest
 
-# The programs whose options are checked here; all other words begin a command of somebody else's.
+# The programs whose options are checked here; any other first word is a command of another project.
 OURS = re.compile(r"(\w+=\S+ )*(poprun-emu(-hostio|-onnx-check)?|deploy/\w+(/build)?|tests/\S+\.py|ctest|build/release/\S+)( |$)")
 PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{2,}\b|\bA B\b")
-# Parses what a script is called with, and ends it.
+# Lets a script parse its arguments, and then ends it.
 PARSE_ONLY = """
 import argparse, runpy, sys
 parse = argparse.ArgumentParser.parse_args
@@ -29,7 +29,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def joined(lines):
-    """Lines, those that end in a backslash with the next ones."""
+    """Joins lines that end in a backslash with the next ones."""
     whole = ""
     for line in lines:
         whole += line.rstrip("\\")
@@ -39,7 +39,7 @@ def joined(lines):
 
 
 def commands_in(path):
-    """The command lines of a document: lines of its blocks, and what is quoted."""
+    """Returns the command lines of a document: lines of its code blocks, and quoted text."""
     text = path.read_text()
     if path.suffix == ".cfg":
         lines = re.findall(r"^#\s+(poprun-emu .*)", text, re.M) + re.findall(r"`([^`]+)`", text)
@@ -52,7 +52,7 @@ def commands_in(path):
 
 
 def words_of(line):
-    """The first command of a line for a shell, without settings of variables."""
+    """Returns the first command of a shell line, without variable assignments."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     words = []
@@ -78,7 +78,7 @@ class Documented(JobTest):
             yield f"{program.name} --help {' '.join(topic)}", re.findall(r"Example: (.*?):?$", text, re.M)
 
     def commands(self):
-        """Where it stands, and its words."""
+        """Yields the place and the words of each command."""
         for place, lines in self.sources():
             for line in lines:
                 if OURS.match(line) and not re.match(r"\S+: ", line):
@@ -102,7 +102,7 @@ class Documented(JobTest):
     def check_script(self, words):
         script = ROOT / words[0]
         if len(words) == 1 and script.exists() and not script.read_bytes().startswith(b"#!"):
-            return  # The name of a file, not a command.
+            return  # A file name, not a command.
         self.assertTrue(os.access(script, os.X_OK), f"{words[0]} cannot be run")
         if script.suffix == ".py" and not any(PLACEHOLDER.search(word) for word in words):
             done = self.run_here(sys.executable, "-B", "-c", PARSE_ONLY, script, *words[1:])

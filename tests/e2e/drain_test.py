@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A signal ends a job early and keeps its training: the weights are those of the last whole step."""
+"""A signal ends a job early and keeps its training: the weights are those of the last complete step."""
 import contextlib
 import os
 import signal
@@ -24,7 +24,7 @@ evaluate = false
 
 class Drained(JobTest):
     def stop_after_a_step(self, *arguments):
-        """The job, asked to end as soon as the metrics of a step are there."""
+        """Starts a job and asks it to end as soon as the metrics of a step exist."""
         job = self.start("-n", 2, *arguments, config=DEEP)
         job.wait_for_step(1)
         job.process.send_signal(signal.SIGTERM)
@@ -61,7 +61,7 @@ class Drained(JobTest):
 
 
 class SentToAllProcesses(JobTest):
-    """As scancel and systemd do: the launcher alone obeys."""
+    """As scancel and systemd do: only the launcher obeys."""
 
     def assert_saved(self, job):
         self.assertTrue(job.profile()["outcome"]["drained"])
@@ -103,7 +103,7 @@ class SentToAllProcesses(JobTest):
 
 
 class Ignored(JobTest):
-    """The wrapper is what a script does that says `nohup poprun-emu ... &`."""
+    """The wrapper does the same as a script with `nohup poprun-emu ... &`."""
 
     def assert_goes_on_in_spite_of_signals(self, job):
         for number in (signal.SIGHUP, signal.SIGINT):
@@ -118,7 +118,7 @@ class Ignored(JobTest):
 
         os.kill(job.replica_pid(0), signal.SIGKILL)
         job.wait_until(lambda: "restart 1 of 1" in job.stderr, "restart", 60)
-        job.process.send_signal(signal.SIGHUP)  # In the pause.
+        job.process.send_signal(signal.SIGHUP)  # During the pause.
         job.process.send_signal(signal.SIGINT)
         job.wait_until(lambda: job.stderr.count("replicas: ") == 2, "second attempt", 60)
         job.wait_until(lambda: 3 < len(job.metrics()) < 1000, "new metrics", 60)

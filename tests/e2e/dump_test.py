@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--report.dump-tensors. That a step can be computed again elsewhere is seen in torch_step_test.py."""
+"""--report.dump-tensors. torch_step_test.py shows that a step can be computed again elsewhere."""
 import io
 import math
 import signal
@@ -27,7 +27,7 @@ evaluate = false
 
 
 def read(path):
-    """Name to (dtype, shape, values)."""
+    """Returns {name: (dtype, shape, values)}."""
     letters = {"F32": "f", "I32": "i", "U8": "B"}
     return {name: (dtype, shape, memoryview(data).cast("B").cast(letters[dtype]).tolist())
             for name, (dtype, shape, data) in safetensors_file.read(path).items()}
@@ -54,7 +54,7 @@ class Dump(JobTest):
         for weight, gradient, updated in zip(*(first[f"fc2.weight{suffix}"][2] for suffix in (
                 "", ".gradient.exchanged", ".updated"))):
             self.assertAlmostEqual(weight - RATE * gradient, updated, delta=1e-6)
-        # The sum of the logits' gradients of a sample is zero: softmax minus one-hot.
+        # A sample's gradients of the logits add up to zero: softmax minus one-hot.
         shape, values = first["fc2.gradient"][1:]
         self.assertEqual(shape, [4, 10])
         for row in range(4):
@@ -102,7 +102,7 @@ class Dump(JobTest):
                 self.assertTrue(any(not math.isfinite(x) for x in tensors[culprit][2]))
 
     def bad_item(self, number):
-        """32 vectors of eight ones, of which one item has a NaN."""
+        """Writes 32 vectors of eight ones; one item has a NaN."""
         values = [1.0] * 32 * 8
         values[number * 8] = math.nan
         buffer = io.BytesIO()
@@ -114,7 +114,7 @@ class Dump(JobTest):
         return path
 
     def test_of_a_step_that_a_number_of_another_replica_ends_has_what_replica_0_made(self):
-        """Replica 0 has no such number, and waits for the other one in the exchange."""
+        """Replica 0 has no such number, and waits for the other replica in the exchange."""
         config = (CNN.replace("small-cnn", "mlp")
                   .replace("synthetic:images=1x28x28,classes=10,items=1000", f"npz:{self.bad_item(13)}\norder = sequential"))
         for instances in (2, 1):

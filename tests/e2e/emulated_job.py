@@ -1,7 +1,7 @@
-"""Runs poprun-emu as a user does, finds its processes, and cleans up whatever is left.
+"""Runs poprun-emu as a user does, finds its processes, and cleans up after it.
 
-Every job gets a token of its own through POPRUN_EMU_TOKEN; its processes are found by that variable
-in /proc, so that tests never touch a process that is not theirs.
+Every job gets its own token through POPRUN_EMU_TOKEN. Its processes are found by that variable in /proc, so that tests
+never touch other processes.
 """
 import contextlib
 import csv
@@ -21,9 +21,9 @@ BIN = pathlib.Path(os.environ["POPRUN_EMU_BIN"]).resolve()
 ROOT = pathlib.Path(os.environ["POPRUN_EMU_ROOT"]).resolve()
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
 DEADLINE_SECONDS = 120
-os.environ["POPRUN_EMU_STRICT"] = "1"  # A pass that cannot be proven is not left out: that is a bug.
+os.environ["POPRUN_EMU_STRICT"] = "1"  # A pass that cannot be proven is a bug, instead of being left out.
 
-# A script that runs the tests in its background ignores SIGINT, and nohup SIGHUP; jobs would inherit that.
+# If a script runs the tests in the background, SIGINT is ignored, with nohup also SIGHUP; jobs would inherit this.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
@@ -64,7 +64,7 @@ def environment_of(pid):
 
 
 def name_of(pid):
-    """The program's name, or "" for a process that is gone or a zombie."""
+    """Returns the program's name, or "" for a zombie or a process that has exited."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
         if stat.rsplit(")", 1)[1].split()[0] == "Z":
@@ -83,9 +83,9 @@ def signal_each(pids, number):
 
 
 class Job:
-    """One `poprun-emu` command; `wrapper` are words before it that run it elsewhere.
+    """One `poprun-emu` command; `wrapper` holds words before it, which run it elsewhere.
 
-    A variable of `environment` that is None is not set."""
+    A variable in `environment` that is None is unset."""
 
     def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=(), program=None):
         self.folder = pathlib.Path(folder)
@@ -115,15 +115,15 @@ class Job:
         return self.stderr_file.read_text(errors="replace")
 
     def wait(self, seconds=DEADLINE_SECONDS):
-        """The exit code; a job that outlives `seconds` is a failure that shows its output."""
+        """Returns the exit code; fails with the job's output if the job runs longer than `seconds`."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.end()
-            raise AssertionError(f"no end after {seconds} s\n{self.stdout}\n{self.stderr}") from None
+            raise AssertionError(f"no end within {seconds} s\n{self.stdout}\n{self.stderr}") from None
 
     def pids(self, name=None):
-        """Processes of this job, those called `name` only."""
+        """Returns the processes of this job, or only those called `name`."""
         found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and environment_of(entry).get("POPRUN_EMU_TOKEN") == self.token:
@@ -166,11 +166,11 @@ class Job:
         signal_each(self.pids(), number)
 
     def kill_everything(self):
-        """Ends all processes as a power cut would: none lives long enough to clean up after another.
+        """Ends all processes as a power cut would: none survives another long enough to clean up after it.
 
-        All of them are stopped first. A process that is starting a program shows no environment for a moment, and a
-        search misses it. So the search goes on until it finds no more, and every process that it ever found is killed:
-        a stopped one that was forgotten would stay forever."""
+        Stops all of them first. A process that is starting a program shows no environment for a moment, so a search can
+        miss it. The search is therefore repeated until it finds no new process, and every process ever found is killed:
+        a stopped one that was forgotten would remain forever."""
         stopped = set()
         while found := set(self.pids()) - stopped:
             signal_each(found, signal.SIGSTOP)
@@ -179,14 +179,14 @@ class Job:
         self.process.wait()
 
     def end(self):
-        """Ends whatever of this job still runs."""
+        """Ends all processes of this job that still run."""
         self.signal_all(signal.SIGKILL)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
 
 
-# What a job says of itself while all is well. "2,923 samples/s" is no complaint about 3 s.
+# Lines of a job that works. "2,923 samples/s" is not a complaint about 3 s.
 PROGRESS = re.compile(r"poprun-emu: (step \d|epoch \d|\S+ on \d+ replica)")
 
 
@@ -209,7 +209,7 @@ class JobTest(unittest.TestCase):
         return job
 
     def assert_first_line(self, job, *parts):
-        """The first complaint names everything in `parts`."""
+        """Checks that the first complaint contains all of `parts`."""
         lines = [line for line in job.stderr.splitlines()
                  if line.startswith("poprun-emu: ") and not PROGRESS.match(line)]
         complaints = [line for line in lines if any(part in line for part in parts)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""poprun-emu estimate: what a job needs, as a user asks for it."""
+"""poprun-emu estimate: the needs of a job, as a user requests them."""
 import re
 import unittest
 
@@ -30,7 +30,7 @@ def number(text):
 
 class Estimate(JobTest):
     def row(self, text, name):
-        """The cells of the last row of that name."""
+        """Returns the cells of the last row of that name."""
         rows = [line for line in text.splitlines() if line.startswith(name + "  ")]
         self.assertTrue(rows, text)
         return re.split("  +", rows[-1])[1:]
@@ -70,19 +70,19 @@ class Estimate(JobTest):
     def test_varies_sizes_and_data(self):
         job = self.run_job("estimate", "--compile", "--vary", "model.layers=1,3", config=TEXT)
         needs, shares = job.stdout.split("\n\n")
-        # 12 H^2 + 13 H each; 257 H + 64 H + 2 H besides.
+        # 12 H^2 + 13 H each; in addition, 257 H + 64 H + 2 H.
         self.assertEqual(self.row(needs, "1           ")[0], "23,040")
         self.assertEqual(self.row(needs, "3           ")[0], "48,448")
-        self.assertEqual(self.row(needs, "each 1 more")[0], "12,704")
+        self.assertEqual(self.row(needs, "per unit")[0], "12,704")
         self.assertEqual(self.row(shares, "model.layers"), ["vertices", "control", "exchange", "data"])
         for layers in ("1", "3"):
             percents = re.findall(r"(\d+) %", shares[shares.index(f"\n{layers}  "):])[:4]
             self.assertAlmostEqual(sum(map(int, percents)), 100, delta=2, msg=shares)
-        growth = [float(cell.split()[0]) for cell in self.row(shares, "each 1 more")]
+        growth = [float(cell.split()[0]) for cell in self.row(shares, "per unit")]
         self.assertGreater(min(growth), 0, "each layer has steps, exchanges and tensors of its own")
         self.assertLessEqual(max(map(len, job.stdout.splitlines())), 80)
         job = self.run_job("estimate", "--vary", "data.sequence-length=16,32", config=TEXT)
-        self.assertEqual(self.row(job.stdout, "each 1 more")[0], "0")
+        self.assertEqual(self.row(job.stdout, "per unit")[0], "0")
 
     def test_refuses_bad_input_in_a_line(self):
         for arguments, *parts in (

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What goes wrong in real life: each ends in time, with the right code, and names its cause."""
+"""Failures of real life: each ends in time, with the right exit code, and names its cause."""
 import gzip
 import os
 import pathlib
@@ -42,7 +42,8 @@ class Replica(JobTest):
         self.assert_gone(job)
 
     def test_that_mpi_does_not_let_start_says_so(self):
-        """As where the hosts' daemons reach one another and the replicas do not: here MPI_Init waits for a debugger."""
+        """As if the hosts' daemons could reach one another but the replicas could not: here MPI_Init waits for a
+        debugger."""
         job = self.start("-n", 2, "--collective-timeout", 3,
                          environment={"OMPI_MCA_orte_in_parallel_debugger": "1"})
         self.assertEqual(job.wait(20), 75, job.stderr)
@@ -68,7 +69,7 @@ class Replica(JobTest):
 
 
 class KilledWhileOthersWait(JobTest):
-    """The victim is stopped first, so that the others surely wait, and then killed."""
+    """The victim is first stopped, so that the others certainly wait, and then killed."""
 
     def check(self, job, victim, waiting_seconds, *told, pid=None):
         pid = pid or job.replica_pid(victim)
@@ -86,8 +87,8 @@ class KilledWhileOthersWait(JobTest):
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 60)
         victim = job.replica_pid(0)
         maps = [pathlib.Path(f"/proc/{pid}/maps") for pid in job.pids("poprun-emu-replica")]
-        # The memory that replicas share is the last thing before the Program, which takes a while to compile. On a
-        # busy machine the victim may be stopped a little before that or after.
+        # The replicas' shared memory appears just before the Program is compiled, which takes a while. On a busy
+        # machine the victim may be stopped a little earlier or later.
         deadline = time.monotonic() + 60
         while not all("poprun-exchange" in file.read_text() for file in maps):
             self.assertLess(time.monotonic(), deadline, job.stderr)
@@ -96,8 +97,8 @@ class KilledWhileOthersWait(JobTest):
         self.assertIn("meanwhile replicas 1, 2 were at step 0 ", job.stderr)
 
     def test_in_the_last_barrier_is_named(self):
-        """A launcher that does not take the results keeps replica 0 from it, and the others in it. Where the results
-        were on their way to the launcher already, they are complete, and it is no failure."""
+        """A launcher that does not accept the results keeps replica 0 out of the barrier, and the others in it. If the
+        results were already on their way to the launcher, they are complete, and the job succeeds."""
         job = self.start("-n", 4, config=QUICK.replace("steps = 5", "steps = 60"))
         job.wait_for_step(3)
         pid = job.replica_pid(2)
@@ -132,7 +133,7 @@ class Memory(JobTest):
         kib = sum(int(fields[name].split()[0]) for name in ("MemTotal", "SwapTotal"))
         replicas = kib // (190 * 1024) + 1  # Each needs over 190 MiB, far less than an IPU has.
         if replicas > 512:
-            self.skipTest(f"{kib} KiB of memory are too much to ask for more")
+            self.skipTest(f"{kib} KiB of memory are too many to exceed")
         job = self.run_job("-n", replicas, "--num-instances", 1, "--model.name", "mlp", code=69,
                            config=QUICK.replace("micro-batch-size = 4", "micro-batch-size = 12288")
                            .replace("source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=100000000"))
@@ -142,7 +143,7 @@ class Memory(JobTest):
     def test_too_small_for_open_mpi_is_named_before_training(self):
         small = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=5m none /dev/shm && exec "$0" "$@"']
         if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+            self.skipTest("cannot mount here (unshare --mount needs CAP_SYS_ADMIN)")
         job = self.run_job("-n", 32, code=69, wrapper=small)
         self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.0 MiB (5,242,880 B) is free", "--shm-size")
         self.assert_gone(job)
@@ -155,7 +156,7 @@ class Memory(JobTest):
             disk.mkdir(parents=True)
             small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m none {disk} && exec "$0" "$@"']
             if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
-                self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+                self.skipTest("cannot mount here (unshare --mount needs CAP_SYS_ADMIN)")
             job = Job(self.folder, "-n", 2, "--output-dir", disk, wrapper=small,
                       environment={"TMPDIR": str(disk) if code == 69 else "/tmp"})
             self.addCleanup(job.end)
@@ -165,7 +166,7 @@ class Memory(JobTest):
 
 
 def start_server(test, port):
-    """A data server of the user's own, open to every job."""
+    """Starts a user's own data server, open to every job."""
     process = subprocess.Popen(
         [str(BIN / "poprun-emu-hostio"), "--port", str(port)], stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=dict(os.environ, POPRUN_EMU_TOKEN=""))
@@ -177,8 +178,8 @@ def start_server(test, port):
 
 
 class StallingProxy:
-    """A data server whose packets to one of its clients can be held back: the first that streams once it is asked to,
-    on that connection and on all that are opened later."""
+    """A proxy of a data server that can hold back packets to one client: the first one that streams after the request
+    to do so, on that connection and on all later ones."""
 
     def __init__(self, test):
         self.port = free_port()
@@ -263,7 +264,7 @@ class DataServer(JobTest):
         self.assert_first_line(job, f"127.0.0.1:{port}", "3 s")
         self.assert_gone(job)
 
-    # One replica of four gets no data, and the others wait for it in an exchange, for which they have 2 s.
+    # One replica of four gets no data, and the others wait for it in an exchange, whose timeout is 2 s.
     LET_ONE_STARVE = ("-n", 4, "--collective-timeout", 2, "--hostio-timeout", 12)
 
     def test_that_stalls_for_one_replica_excuses_those_that_wait_for_it(self):
@@ -313,7 +314,7 @@ class DataServer(JobTest):
 
 class Threads(JobTest):
     def test_that_a_host_does_not_allow_are_told_in_one_line(self):
-        """As user without processes, for whom a limit counts that root does not have."""
+        """Run as a user without processes, who is subject to a limit that root does not have."""
         def limited(processes):
             return ["setpriv", "--reuid=64981", "--regid=64981", "--clear-groups", "prlimit", f"--nproc={processes}"]
         config = self.folder / "job.cfg"
@@ -333,7 +334,7 @@ class Threads(JobTest):
 
 class Dataset(JobTest):
     def datasets(self):
-        """A copy of the real files under a root of its own."""
+        """Copies the real files to their own root."""
         root = self.folder / "datasets"
         shutil.copytree(DATASET, root / "fashion-mnist")
         return root
@@ -418,7 +419,7 @@ class Signals(JobTest):
         self.stop_with(signal.SIGINT, 130)
 
     def test_sigint_before_replicas_joined_is_the_last_that_is_heard(self):
-        """mpirun starts its replicas even if it is asked to end meanwhile."""
+        """mpirun starts its replicas even if it is asked to end in the meantime."""
         for delay in (0.04, 0.05, 0.06, 0.07):
             job = self.start("-n", 4, config=LONG)
             job.wait_until(lambda: job.pids("orterun"), "mpirun", 10)
@@ -454,7 +455,7 @@ class Signals(JobTest):
         self.assertEqual(list(folders.iterdir()), [])
 
     def start_with_leftovers(self):
-        """A job, and the folder of Open MPI's folders and shared memory."""
+        """Starts a job; returns it and the folder of Open MPI's folders and shared memory."""
         leftovers = self.folder / "leftovers"
         for name in ("folders", "memory"):
             (leftovers / name).mkdir(parents=True, exist_ok=True)
@@ -464,7 +465,7 @@ class Signals(JobTest):
         return job, leftovers
 
     def test_killed_launcher_leaves_nothing(self):
-        """Neither processes nor, of mpirun, folders and shared memory."""
+        """It leaves no processes, and none of mpirun's folders and shared memory."""
         for _ in range(3):
             job, leftovers = self.start_with_leftovers()
             job.wait_for_step(3)
@@ -487,7 +488,7 @@ class Signals(JobTest):
 
 
 class Surroundings(JobTest):
-    """What a user's environment does to Open MPI is named, and so is the variable to unset."""
+    """If a user's environment breaks Open MPI, the message names the effect and the variable to unset."""
 
     def assert_refused(self, *told, **variables):
         job = self.run_job("-n", 2, code=69, environment=variables)
@@ -495,7 +496,7 @@ class Surroundings(JobTest):
         self.assert_gone(job)
 
     def programs(self, *names):
-        """A PATH with these programs alone, as files that `mpirun` can be among."""
+        """Returns a PATH with only these programs, as files; `mpirun` may be one of them."""
         folder = self.folder / f"programs{len(list(self.folder.iterdir()))}"
         folder.mkdir()
         for name in names:
@@ -526,7 +527,7 @@ class Surroundings(JobTest):
                 self.assert_refused(f"{mpirun} is {is_of}, but Open MPI 4.1 is needed", PATH=f"{folder}:{os.environ['PATH']}")
 
     def test_of_a_loopback_interface_that_is_down(self):
-        """In a network of its own, which ends with the job."""
+        """Runs in its own network, which ends with the job."""
         apart = ("unshare", "--net", "sh", "-c", 'ip link set lo up && ip link set lo down && exec "$@"', "sh")
         if not shutil.which("ip") or subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("needs unshare and ip, and root with CAP_SYS_ADMIN and CAP_NET_ADMIN")

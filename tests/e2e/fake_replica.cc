@@ -1,5 +1,5 @@
-/// A replica that computes nothing and misbehaves on demand, to test the launcher alone. What it does stands in the
-/// environment: FAKE_MODE for the instance FAKE_INSTANCE; all others behave.
+/// A replica that computes nothing and misbehaves on demand, to test the launcher alone. The environment selects the
+/// fault: FAKE_MODE applies to the instance FAKE_INSTANCE; all others behave.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>

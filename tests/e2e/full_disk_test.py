@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A disk that is full does not cost the training: what is due waits, and is written once there is room."""
+"""A full disk does not cost the training: results wait, and are written when there is space."""
 import os
 import signal
 import subprocess
@@ -11,7 +11,7 @@ LONG = QUICK.replace("steps = 5", "steps = 100000")
 
 
 class FullDisk(JobTest):
-    """The outputs lie on a small disk of their own."""
+    """The outputs are on their own small disk."""
 
     def start_on_disk(self, *arguments, config=LONG, size="8m"):
         self.disk = self.folder / "disk"
@@ -19,7 +19,7 @@ class FullDisk(JobTest):
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.disk], capture_output=True,
                                  check=False)
         if mounted.returncode != 0:
-            self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
+            self.skipTest("cannot mount here (mount needs CAP_SYS_ADMIN)")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
         job = self.start("-n", 2, "--output-dir", self.disk / "out", *arguments, config=config)
         job.output_dir = self.disk / "out"
@@ -45,7 +45,7 @@ class FullDisk(JobTest):
                                      "the job goes on, and unwritten results wait in memory\n")
 
     def files(self, job):
-        """But for the last checkpoint, which is tried, too (checkpoint_test.py)."""
+        """Returns the files except the last checkpoint, which is also attempted (checkpoint_test.py)."""
         return sorted(path.name for path in job.output_dir.iterdir() if path.name != "checkpoints")
 
     def assert_metrics_are_whole(self, job):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Golden hashes: the weights of small models after a few steps, to the last bit.
+"""Golden hashes of the weights of small models after a few steps, which must not change a bit.
 
-Arithmetic is settled: placement, stages, schedules, recomputation and whatever else moves work may
-not change a bit of these results. A change that is meant to must say so in the CHANGELOG and put
-the new hashes here; a failure prints them.
+Arithmetic is fixed: placement, stages, schedules, recomputation and any other technique that moves work must not change
+a bit of these results. An intended change must be listed in the CHANGELOG, with the new hashes here; a failure prints
+them.
 
-Bits also depend on the instruction set, oneDNN and the C library (ARCHITECTURE.md): the jobs run
-with --cpu-isa avx2, and with other libraries than those of RECORDED_WITH they are skipped.
+Bits also depend on the instruction set, oneDNN and the C library (ARCHITECTURE.md): the jobs run with --cpu-isa avx2,
+and are skipped if the libraries are not those of RECORDED_WITH.
 """
 import pathlib
 import platform
@@ -50,7 +50,7 @@ RESNET = IMAGES.replace("small-cnn", "resnet18").replace("1x28x28", "3x32x32")
 
 
 def options(**values):
-    """training.NAME as arguments; keywords of other sections are written section__name."""
+    """Returns training.NAME options; keywords of other sections are written section__name."""
     arguments = []
     for key, value in values.items():
         section, _, name = key.rpartition("__")
@@ -67,7 +67,7 @@ JOBS = {
     "small-cnn, mean": (IMAGES, options(gradient_accumulation=3), "b1b6346c36b51e80"),
     "small-cnn, running mean": (
         IMAGES, options(gradient_accumulation=3, gradient_accumulation_kind="running-mean"), "c23d1790e558f63d"),
-    # So fast that a gradient overflows: a step is skipped, and the loss scale falls.
+    # The learning rate is so high that a gradient overflows: a step is skipped, and the loss scale falls.
     "small-cnn, half, stochastic, scaled, clipped": (
         IMAGES, options(model__precision="half", stochastic_rounding="true", loss_scaling="auto", clip_norm=0.5,
                         optimizer="sgd", learning_rate=10, steps=8, gradient_accumulation=2), "b6fb463d6889aae4"),

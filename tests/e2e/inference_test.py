@@ -44,19 +44,19 @@ def write_idx(path, dimensions, data):
 
 
 def read_npy(path):
-    """Shape and bytes of a float32 .npy file of format 1.0."""
+    """Returns shape and bytes of a float32 .npy file of format 1.0."""
     raw = path.read_bytes()
     assert raw[:8] == b"\x93NUMPY\x01\x00", raw[:10]
     length = struct.unpack("<H", raw[8:10])[0]
     assert (10 + length) % 64 == 0 and raw[9 + length:10 + length] == b"\n"
-    header = eval(raw[10:10 + length].decode(), {"__builtins__": {}})  # A literal of ours.
+    header = eval(raw[10:10 + length].decode(), {"__builtins__": {}})  # Our own literal.
     assert header["descr"] == "<f4" and header["fortran_order"] is False, header
     assert len(raw) == 10 + length + 4 * math.prod(header["shape"])
     return header["shape"], raw[10 + length:]
 
 
 class Mlp:
-    """Images, labels and weights of a little network, and what it answers."""
+    """Images, labels and weights of a small network, and its outputs."""
 
     def __init__(self, folder, items):
         draw = random.Random(7)
@@ -76,7 +76,7 @@ class Mlp:
             for name, (shape, values) in self.weights.items()})
 
     def logits(self, image):
-        x = [(pixel / 255 - 0.5) / 0.5 for pixel in image]  # What idx: says of itself.
+        x = [(pixel / 255 - 0.5) / 0.5 for pixel in image]  # The normalisation of idx: sources.
         x = [max(0.0, value) for value in self.dense("fc1", x)]
         return self.dense("fc2", x)
 
@@ -91,7 +91,7 @@ class Outputs(JobTest):
         return read_npy(job.output_dir / "outputs.npy")
 
     def test_are_the_models_for_every_item_in_order(self):
-        items = 23  # Neither micro-batches of 4 nor replicas divide it.
+        items = 23  # Not divisible by micro-batches of 4 or by the replicas.
         mlp = Mlp(self.folder, items)
         config = MLP.format(folder=self.folder)
         single = self.run_job("-n", 1, config=config)

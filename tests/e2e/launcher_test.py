@@ -18,7 +18,7 @@ UNDRAINED = "has not stopped within"
 
 
 class LauncherTest(JobTest):
-    """Jobs of a folder where the fake stands in for poprun-emu-replica."""
+    """Jobs from a folder in which the fake replaces poprun-emu-replica."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ARCHITECTURE's laws, through the real command: same bits for every placement, memory is real."""
+"""ARCHITECTURE's laws, through the real command: bit-identical results for every placement, and real memory."""
 import pathlib
 import unittest
 
@@ -84,7 +84,7 @@ class Environment(JobTest):
 
 @unittest.skipUnless(" avx2 " in pathlib.Path("/proc/cpuinfo").read_text(), "needs more than one instruction set")
 class MixedMachines(JobTest):
-    """One machine, where oneDNN or the C library of instance 1 are held to less than the processor has."""
+    """One machine, in which oneDNN or the C library of instance 1 may not use all features of the processor."""
 
     def test_are_refused_where_bits_would_depend_on_the_host(self):
         job = self.run_job("-n", 2, "--instance-mpi-local-args", "1:-x ONEDNN_MAX_CPU_ISA=AVX", config=TRAIN, code=69)

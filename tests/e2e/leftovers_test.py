@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a job leaves behind when all its processes are killed at once is removed by the next one, and nothing else."""
+"""The next job removes the files that a job leaves if all its processes are killed at once, and nothing else."""
 import os
 import signal
 import time
@@ -11,7 +11,7 @@ LONG = QUICK.replace("steps = 5", "steps = 100000")
 
 
 class Leftovers(JobTest):
-    """Temporary files and shared memory of the jobs are in folders of the test's own."""
+    """The jobs' temporary files and shared memory are in the test's own folders."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--metrics-port: what Prometheus reads of a running job is what the job's own files say."""
+"""--metrics-port: the metrics of a running job agree with the job's own files."""
 import http.client
 import os
 import re
@@ -14,7 +14,7 @@ import unittest
 from emulated_job import QUICK, JobTest
 from failures_test import free_port
 
-# Ends only when it is asked to; an epoch, and so an evaluation, is a few steps.
+# Ends only on request; an epoch, and therefore an evaluation, takes a few steps.
 ENDLESS = """
 [model]
 name = small-cnn
@@ -40,7 +40,8 @@ def get(port, path="/metrics", host="127.0.0.1"):
 
 
 def scrape(port):
-    """The samples by name, of a labelled one by name and value: {"poprun_emu_step": 7.0, ("poprun_emu_phase", "running"): 1.0}"""
+    """Returns the samples by name, or by name and label value: {"poprun_emu_step": 7.0, ("poprun_emu_phase",
+    "running"): 1.0}"""
     status, kind, page = get(port)
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8"), (status, kind)
     samples = {}
@@ -53,14 +54,14 @@ def scrape(port):
 
 class Metrics(JobTest):
     def wait_for(self, job, port, name, least=0):
-        """The first samples in which `name` is at least that."""
+        """Returns the first samples in which `name` is at least `least`."""
         deadline = time.monotonic() + 90
         while True:
             try:
                 samples = scrape(port)
                 if samples.get(name, least - 1) >= least:
                     return samples
-            except (ConnectionError, http.client.HTTPException):  # The command is still starting, or starts again.
+            except (ConnectionError, http.client.HTTPException):  # The command is still starting or restarting.
                 pass
             self.assertTrue(time.monotonic() < deadline and job.process.poll() is None, f"no {name}\n{job.stderr}")
             time.sleep(0.05)
@@ -79,7 +80,7 @@ class Metrics(JobTest):
         self.assertEqual(get(port, "/healthz"), (200, "text/plain; charset=utf-8", "ok\n"))
         self.assertEqual(get(port, "/")[0], 404)
         with self.assertRaises(ConnectionRefusedError):
-            get(port, host="127.0.0.2")  # Only 127.0.0.1 was asked for.
+            get(port, host="127.0.0.2")  # Only 127.0.0.1 was requested.
 
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143, job.stderr)
@@ -110,11 +111,11 @@ class Metrics(JobTest):
         self.assert_speed(last, trained)
 
     def assert_same(self, sample, text):
-        """metrics.csv has nine digits."""
+        """Compares with a number in metrics.csv, which has nine digits."""
         self.assertEqual(f"{sample:.9g}", f"{float(text):.9g}")
 
     def assert_speed(self, samples, trained):
-        """The figure is that of the seconds before the scrape."""
+        """Checks the speed, which is that of the seconds before the scrape."""
         end = int(samples["poprun_emu_step"])
         begin = max(1, min(step for step in trained
                            if float(trained[step]["wall_seconds"]) > float(trained[end]["wall_seconds"]) - 5.5) - 1)
@@ -171,7 +172,7 @@ class Metrics(JobTest):
 
 
 def attack(port, over):
-    """At most 20,000 connections: silent ones, half and huge requests, garbage, and ends by reset."""
+    """Opens up to 20,000 connections: silent ones, incomplete and huge requests, garbage, and resets."""
     requests = [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n" * 20, b"\0\xff" * 5000, b"GET /" + b"a" * 100000]
     open_ones = []
     for i in range(20000):
@@ -182,7 +183,7 @@ def attack(port, over):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.sendall(requests[i % len(requests)])
             open_ones.append(client)
-        except OSError:  # Refused, reset or slow: theirs to do.
+        except OSError:  # Refused, reset or slow: all allowed.
             time.sleep(0.001)
         if len(open_ones) > 30:
             open_ones.pop(0).close()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models and data sources beside the default job: each trains through the real command."""
+"""Models and data sources other than the default job's: each trains through the real command."""
 import io
 import math
 import re
@@ -10,7 +10,7 @@ import zipfile
 import npy_file
 from emulated_job import ROOT, JobTest
 
-# Tiny, and on a text that is always there.
+# Tiny, and on a text that always exists.
 GPT2 = f"""
 [model]
 name = gpt2
@@ -77,7 +77,7 @@ class Training(JobTest):
 
 class Arrays(JobTest):
     def archive(self, one=1.0):
-        """64 items in two classes: a vector of eight floats with a one where the class is."""
+        """Writes 64 items in two classes: vectors of eight floats, zero except at the index of the class."""
         labels = [i % 2 for i in range(64)]
         rows = [[0.0] * y + [one] + [0.0] * (7 - y) for y in labels]
         buffer = io.BytesIO()

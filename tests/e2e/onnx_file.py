@@ -44,7 +44,7 @@ def real(name, value):
 
 
 def attribute(name, value):
-    """AttributeProto of an int, a float, a list of ints or a TensorProto."""
+    """Returns the AttributeProto of an int, a float, a list of ints or a TensorProto."""
     if isinstance(value, bytes):
         return field(1, name) + field(5, value) + field(20, 4)
     if isinstance(value, list):

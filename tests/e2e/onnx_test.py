@@ -23,7 +23,7 @@ DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
 
 
 def with_head(nodes, tensors, features, opset=13, imports=(), functions=(), outputs=True, ir=8):
-    """A model of images [N,1,8,8]: `nodes` make "features" [N,features], a dense layer of 4 ends it."""
+    """Returns a model for images [N,1,8,8]: `nodes` compute "features" [N,features], followed by a dense layer of 4."""
     rng = random.Random(5)
     head = [rng.uniform(-0.2, 0.2) for _ in range(features * 4)]
     graph = b"".join([
@@ -43,7 +43,7 @@ def with_head(nodes, tensors, features, opset=13, imports=(), functions=(), outp
 
 
 def classifier(pixels, classes, last="Softmax", opset=13):
-    """Images [N,1,8,8], flattened, through a hidden layer of 16."""
+    """Returns a classifier of flattened images [N,1,8,8] with a hidden layer of 16."""
     rng = random.Random(7)
     weights = [rng.uniform(-0.2, 0.2) for _ in range(pixels * 16)]
     head = [rng.uniform(-0.2, 0.2) for _ in range(16 * classes)]
@@ -111,7 +111,8 @@ class Training(JobTest):
         self.assertLess(sum(losses[-3:]), sum(losses[:3]), losses)
 
     def test_numbers_are_learnt_from_float_labels_and_padding_does_not_count(self):
-        """A linear model of zeros, kept there by a tiny rate: the loss is the labels' mean square."""
+        """A linear model with weights of zero, kept there by a tiny learning rate: the loss is the labels' mean
+        square."""
         graph = b"".join([
             field(1, node("Gemm", ["x", "w", "b"], "y")), field(2, "regression"),
             field(5, tensor("w", [3, 2], [0.0] * 6)), field(5, tensor("b", [2], [0.0] * 2)),
@@ -171,7 +172,7 @@ class Training(JobTest):
             config = (self.config(model, f"loss = {loss}")
                       .replace("synthetic:images=1x8x8,classes=4,items=1000", f"npy:{data}")
                       .replace("size = 8", "size = 4").replace("steps = 40", "steps = 1").replace("0.05", "1e-30"))
-            # Of three replicas, one has an item and three of padding, and one has padding alone.
+            # With three replicas, one has an item and three of padding, and one has only padding.
             for replicas, precision, delta in ((1, "float", 1e-6), (3, "half", 3e-3)):
                 job = self.run_job("-n", replicas, "--num-instances", 1, "--model.precision", precision, config=config)
                 last = job.metrics()[-1]
@@ -201,7 +202,7 @@ class Training(JobTest):
             npy_file.content("<i4", (4, 4), struct.pack("<16i", *sum(labels, []))))
 
         def gradient(samples):
-            """Of the sum over the labels of these samples, and their number."""
+            """Returns the gradient of the sum over the labels of these samples, and the number of labels."""
             total, count = [[0.0, 0.0] for _ in w], 0
             for n in samples:
                 for row, label in zip(x[n], labels[n]):
@@ -215,7 +216,7 @@ class Training(JobTest):
             return total, count
 
         def stepped(parts, rate=0.5):
-            """After a step by the mean of the means over these parts of the batch."""
+            """Returns the weights after a step with the mean of the means over these parts of the batch."""
             moved = [row[:] for row in w]
             for part in parts:
                 total, count = gradient(part)
@@ -233,7 +234,7 @@ class Training(JobTest):
             job = self.run_job("--num-instances", 1, *arguments, config=config)
             self.notes = job.stdout + job.stderr
             _, _, raw = safetensors_file.read(job.output_dir / "weights.safetensors")["w"]
-            size = len(raw) // 6  # Halves are as near as their precision.
+            size = len(raw) // 6  # Halves agree within their precision.
             return struct.unpack("<6f" if size == 4 else "<6e", raw)
 
         def assert_near(got, wanted, delta=1e-6):
@@ -258,7 +259,7 @@ class Training(JobTest):
             self.assertNotIn("labels each", self.notes)
         half = ["--training.loss-mean", "tokens", "--model.precision", "half", "--training.master-weights", "true"]
         assert_near(weights(micro, 1, steps, 2, "-n", 2, *half), stepped([range(4)]), delta=2e-3)
-        # A norm of 0.01 at most, of the same gradient: clipping sees the mean over the labels.
+        # A norm of at most 0.01 of the same gradient: clipping uses the mean over the labels.
         clipped = ["--training.loss-mean", "tokens", "--training.clip-norm", 0.01]
         assert_near(weights(micro, 1, steps, 4, *clipped), weights(*clipped), delta=1e-7)
 
@@ -373,7 +374,7 @@ class Training(JobTest):
         self.assertNotEqual(job.weights_hash(), other.weights_hash(), "nothing was dropped")
 
     def test_functions_of_the_file_are_what_their_nodes_are(self):
-        """Two calls of a function, and the same model without one: the same bits."""
+        """Two calls of a function, and the same model without a function, are bit-identical."""
         scale = [tensor("a", [64], [0.5] * 64), tensor("b", [64], [2.0] * 64)]
         function = b"".join([
             field(1, "Scale"), field(4, "x"), field(4, "s"), field(5, "y"), field(6, "slope"),
@@ -400,7 +401,7 @@ class Training(JobTest):
         self.assertEqual(job.weights_hash(), other.weights_hash())
 
     def test_a_file_beyond_any_limit_is_refused_by_its_size(self):
-        """Sparse files of 1 TB: neither is read."""
+        """Uses sparse files of 1 TB: neither is read."""
         for key, name, parts in (("onnx", "huge.onnx", ["1,099,511,627,776", "2 GiB"]),
                                  ("initial-weights", "huge.safetensors", ["huge.safetensors"])):
             file = self.folder / name
@@ -412,7 +413,7 @@ class Training(JobTest):
             self.assertLess(time.monotonic() - begin, 10)
 
 
-# W2 is a weight, and these are what the compiler, the loops, the datasets and the formats call things.
+# W2 is a weight; these are names that the compiler, the loops, the datasets and the formats use.
 AWKWARD = [
     "W2.gradient", "W2.gradient.1", "W2.momentum", "W2.momentum.shard", "W2.m", "W2.master", "W2.accumulator",
     "W2.accumulator.1", "W2.gradient.mean", "W2.gradient.sum-of-squares", "W2.sums-of-squares", "W2.shard", "W2.remote",
@@ -427,7 +428,8 @@ AWKWARD = [
 
 
 def scaled(names, activations, output):
-    """Images through W2, scaled by a weight for each name; the last values are called as in `activations`."""
+    """Returns a model that applies W2 to images and one scaling weight per name; `activations` names the last
+    values."""
     rng = random.Random(7)
     nodes = [node("Flatten", ["image"], "first"), node("MatMul", ["first", "W2"], "second"),
              node("Mul", ["second", "half"], "v0")]
@@ -445,7 +447,7 @@ def scaled(names, activations, output):
 
 
 class Names(JobTest):
-    """Whatever a file calls its tensors, they train as under plain names and are saved as the file calls them."""
+    """Tensors train in the same way under any name, and are saved under the file's own names."""
 
     def train(self, model, *arguments):
         file = self.folder / "model.onnx"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Out of memory, through the real command: the report, remedies that do what they say, and running all the same."""
+"""Out of memory, through the real command: the report, remedies with the stated effect, and running anyway."""
 import re
 import time
 import unittest
@@ -39,7 +39,7 @@ optimizer = adamw
 evaluate = false
 """
 
-# Seven layers of 12.6 million parameters on an IPU, with two states of 4 B each, take 705 MB of 940 MB.
+# Seven layers of 12.6 million parameters on one IPU, with two states of 4 B per parameter, take 705 MB of 940 MB.
 BERT_LARGE = """
 [model]
 name = bert-large
@@ -64,7 +64,8 @@ def number(text):
 
 
 def remedies_of(text):
-    """Rows of the table of remedies: options (None: the job as it is), bytes, whether it fits, device time."""
+    """Returns the rows of the table of remedies: options (None: the unchanged job), bytes, whether it fits, device
+    time."""
     lines = text.splitlines()
     begin = lines.index("remedies, each compiled:") + 2
     rows = []
@@ -77,7 +78,8 @@ def remedies_of(text):
 
 
 def arguments_of(options):
-    """Remedies as they are named, for a command line: "model.precision half and --ipus-per-replica 2"."""
+    """Converts remedies, as they are named, to arguments for a command line: "model.precision half and
+    --ipus-per-replica 2"."""
     arguments = []
     for option in re.split(", | and ", options):
         name, value = option.split(" ", 1)
@@ -106,7 +108,7 @@ class Report(JobTest):
         screen = table[:table.index("remedies, each compiled:")].splitlines()
         self.assertLessEqual(len(screen) + -(-len(first) // 80), 24, job.stderr)
         self.assertLessEqual(max(map(len, screen)), 80)
-        # What is listed adds up: the halves of their kinds, and the tile of the halves and the gaps.
+        # The listed bytes add up: kinds to the two halves, and halves and gaps to the tile.
         sums, kinds = [], {}
         for line in screen:
             if row := re.match(r"^( +)(\S.*?) +([\d,]+) B ", line):
@@ -132,7 +134,7 @@ class Report(JobTest):
 
 class Remedies(JobTest):
     def compare_with_their_own_compiles(self, *arguments, config, most=None):
-        """Gives each remedy on the command line, or the first of them."""
+        """Compiles the job with each remedy, or with the first `most` of them."""
         job = self.run_job(*arguments, "--dry-run", config=config, code=86)
         rows = remedies_of(job.stderr)
         self.assertGreater(len(rows), 2, job.stderr)
@@ -159,7 +161,7 @@ class Remedies(JobTest):
         self.assert_first_line(job, "out of memory", f"it fits with {together} together (")
 
     def test_of_bert_large_do_not_hide_that_its_optimiser_state_is_too_large(self):
-        # Time for all remedies on a slow machine, too.
+        # Enough time for all remedies, even on a slow machine.
         job, rows = self.compare_with_their_own_compiles("--ipus-per-replica", 4, "--pipeline.recomputation", "layer",
                                                          "--collective-timeout", 440, config=BERT_LARGE, most=3)
         self.assertIn("\nmostly optimiser state (", job.stderr)
@@ -188,7 +190,7 @@ class Allowed(JobTest):
                 small = self.run_job("-n", 2, *SMALL, *ways, "--allow-out-of-memory", config=CNN)
                 self.assertEqual(small.weights_hash(), large.weights_hash())
                 self.assertEqual([row["loss"] for row in small.metrics()], [row["loss"] for row in large.metrics()])
-                note = r"out of memory: model small-cnn needs .*; the job runs all the same \(--allow-out-of-memory\)"
+                note = r"out of memory: model small-cnn needs .*; the job runs anyway \(--allow-out-of-memory\)"
                 self.assertRegex(small.stderr, r"note: " + note)
                 self.assertRegex(small.stdout, r"\nout of memory  it does not fit, and ran all the same ")
                 self.assertRegex(small.stdout, r"\n  tiles .* of 480,000 B, [\d,]+ B over; ")
@@ -210,7 +212,7 @@ class Allowed(JobTest):
         allowed = self.run_job(*SMALL, "--dry-run", "--allow-out-of-memory", config=CNN)
         report = refused.stderr[refused.stderr.index("out of memory: "):refused.stderr.index("the first as a command:")]
         self.assertIn("# " + report, allowed.stdout)
-        self.assertRegex(allowed.stdout, r"\nnote +out of memory: .*; the job runs all the same ")
+        self.assertRegex(allowed.stdout, r"\nnote +out of memory: .*; the job runs anyway ")
         self.assertIn("\nsteps          3 of 32 samples", allowed.stdout)
 
     def test_says_nothing_where_the_job_fits(self):

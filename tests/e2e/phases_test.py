@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model with four times its IPU's memory in weights trains by phases, to the bits of an IPU where it fits."""
+"""A model whose weights need four times an IPU's memory trains in phases, bit-identical to an IPU that holds it."""
 import unittest
 
 import safetensors_file
@@ -24,7 +24,7 @@ gradient-accumulation = 2
 
 SMALL_DEVICE = ("--device.tiles", TILES, "--device.bytes-per-tile", BYTES_PER_TILE)
 
-# Whatever can lie off the chip does. One layer is a phase.
+# Everything that can be off-chip is. Each layer is a phase.
 PHASED = (*SMALL_DEVICE, "--memory.phases", LAYERS + 1,
           *(word for kind in ("weights", "optimizer-state", "accumulators", "activations")
             for word in (f"--memory.{kind}", "off-chip")))
@@ -62,7 +62,7 @@ class Phases(JobTest):
         self.assert_four_times_the_memory(one)
         self.assert_four_times_the_memory(two)
 
-        # One IPU works while the other one loads.
+        # One IPU computes while the other one loads.
         times = [job.profile()["device"] for job in (one, two)]
         self.assertLess(times[1]["stepSeconds"], 0.7 * times[0]["stepSeconds"])
         self.assertGreater(sum(ipu["busySeconds"] for ipu in times[1]["ipus"]), 1.5 * times[1]["stepSeconds"])

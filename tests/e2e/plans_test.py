@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans of jobs: what they say about stages, memory and settings, and what is chosen where the user leaves it open."""
+"""Plans of jobs: their output about stages, memory and settings, and the choices that the user leaves open."""
 import re
 import shlex
 import subprocess
@@ -70,7 +70,7 @@ replicated-tensor-sharding = optimizer-state
 
 class PlansTest(JobTest):
     def plan(self, *arguments, config=BERT.format(layers=4), code=0):
-        """All that a dry run says, notes among it."""
+        """Returns all output of a dry run, including notes."""
         job = self.run_job("--dry-run", *arguments, config=config, code=code)
         return job.stdout + job.stderr
 
@@ -79,7 +79,7 @@ class PlansTest(JobTest):
 
 
 class Stages(PlansTest):
-    """Equal stages share the code of their forward parts, which are parts of stages all the same."""
+    """Equal stages share the code of their forward parts, which still count as parts of stages."""
 
     def cycles(self, *arguments):
         stages = self.profile(*arguments).profile()["device"]["stages"]
@@ -123,7 +123,7 @@ class Memory(PlansTest):
         return re.findall(r"tiles +tile .* is the fullest, ([\d,]+) of|^device step +(\S+ \S+),", said, re.M)
 
     def test_of_weights_that_may_be_off_the_chip_is_the_plan_on_the_chip_if_that_fits(self):
-        """It fits in the first memory as it is, in the others with outlining alone."""
+        """It fits into the first memory unchanged, into the others only with outlining."""
         config = BERT.format(layers=8)
         for bytes_per_tile, outlined in ((325_000, False), (260_000, True), (215_000, True)):
             with self.subTest(bytes_per_tile):
@@ -176,7 +176,7 @@ clip-norm = 1
         self.assertEqual(counts[1:], counts[:1] * 2)
 
     def test_of_plans_that_need_least_is_spread_over_the_tiles(self):
-        """The gradient of a vocabulary's embedding is the product that would crowd the first tiles."""
+        """The gradient of a vocabulary's embedding is the product that would overload the first tiles."""
         config = (GPT2_MEDIUM.replace("embedding-serialisation-factor = 4\n", "")
                   .replace("0 3 3 3 3 4 4 4 0", "3 7 7 7 0").replace("0 1 2 3 4 5 6 7 0", "0 1 2 3 0")
                   .replace("0.30 0.15 0.15 0.15 0.15 0.15 0.15 0.15", "0.15").replace("4096", "16"))
@@ -188,7 +188,7 @@ clip-norm = 1
             self.assertLess(int(fullest.replace(",", "")), 1.5 * mean)
 
     def test_that_is_always_live_hardly_falls_with_the_proportion(self):
-        """Loops have code of their own, which makes up for most of the exchange code that smaller steps do not need."""
+        """Loops have their own code, which offsets most of the exchange code that smaller steps save."""
         always_live = []
         for proportion in (0.75, 0.05):
             job = self.profile("--memory.available-memory-proportion", proportion, config=RESNEXT, code=86)

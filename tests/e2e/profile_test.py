@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""poprun-emu profile: where a job's memory and time go, as a user asks for it."""
+"""poprun-emu profile: the uses of a job's memory and time, as a user requests them."""
 import json
 import re
 import subprocess
@@ -104,7 +104,7 @@ class Profile(JobTest):
         self.assertIn("  no difference\n", same.stdout)
 
     def compare(self, *files, code=0):
-        """Without a job."""
+        """Compares profiles without running a job."""
         compared = subprocess.run([BIN / "poprun-emu", "profile", "--compare", *files], text=True,
                                   capture_output=True, timeout=DEADLINE_SECONDS)
         self.assertEqual(compared.returncode, code, compared.stdout + compared.stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many techniques at once, in processes, give the bits of the plain job. (tests/random tries far more, in threads.)"""
+"""Many techniques at once, in processes, are bit-identical to the plain job. (tests/random tries more, in threads.)"""
 import random
 import unittest
 
@@ -92,7 +92,7 @@ class Techniques(JobTest):
                                "--pipeline.recomputation", "all", *OFF_CHIP, *SHARDED, "weights,optimizer-state")
 
     def test_of_a_regression(self):
-        """Its loss divides by a number that no layer makes, which the backward pass reads."""
+        """Its loss divides by a number that no layer computes and that the backward pass reads."""
         rng = random.Random(3)
         def draw(*shape):
             count = 1

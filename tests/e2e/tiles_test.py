@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""memory.tiles = exact, through the real command: small models of every kind give the bits of tensors in one piece."""
+"""memory.tiles = exact, through the real command: small models of every kind match tensors in one piece, bit for
+bit."""
 import itertools
 import unittest
 
 from emulated_job import ROOT, JobTest
 
-# A small IPU, so that tiles are written and read in little time; the plans still cut what they can.
+# A small IPU, so that tiles are written and read quickly; the plans still split what they can.
 FEW_TILES = ("--memory.tiles", "exact", "--device.tiles", 24)
 
 TEXT = f"""
@@ -55,7 +56,7 @@ def losses(job):
 
 class ExactTiles(JobTest):
     def assert_equal_bits(self, config, bytes_per_tile, precisions=("float", "half"), replicas=(1, 2)):
-        """Each way of `config` on tiles gives the bits of the plain job in one piece, and uses tiles as planned."""
+        """Checks that each variant of `config` on tiles is bit-identical to the plain job and uses tiles as planned."""
         exact = (*FEW_TILES, "--device.bytes-per-tile", bytes_per_tile)
         for precision, count in itertools.product(precisions, replicas):
             job = ("-n", count, "--num-instances", 1, "--model.precision", precision)

@@ -1,7 +1,7 @@
-"""PyTorch for tests that compare with it, and .safetensors files as its tensors.
+"""PyTorch for tests that compare with it, and .safetensors files as PyTorch tensors.
 
-Importing this goes on in the system's Python where only that one has PyTorch, and skips the test
-(exit code 77) where none has.
+Importing this restarts the test in the system's Python if only that one has PyTorch, and skips the test (exit code 77)
+if none has it.
 """
 import importlib.util
 import os
@@ -12,7 +12,7 @@ if importlib.util.find_spec("torch") is None:
     if os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON) and \
             os.path.exists(SYSTEM_PYTHON):
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-B", *sys.argv])
-    print("skipped: needs python3-torch, on Debian: apt install python3-torch")
+    print("skipped: needs PyTorch; on Debian: apt install python3-torch")
     sys.exit(77)
 
 import numpy  # noqa: E402
@@ -28,7 +28,7 @@ def read(path):
 
 
 def write(path, tensors):
-    """Float32 tensors or arrays."""
+    """Writes float32 tensors or arrays."""
     arrays = {name: numpy.asarray(tensor, dtype=numpy.float32) for name, tensor in tensors.items()}
     safetensors_file.write(path, {name: ("F32", list(array.shape), array.tobytes())
                                   for name, array in arrays.items()})

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Models that torch.onnx.export writes, through the real command, against PyTorch itself.
+"""Compares models that torch.onnx.export writes, through the real command, with PyTorch itself.
 
-Each is exported for training, takes one step from the exported weights, and its gradients are
-compared with those of PyTorch in float64; exported for evaluation, its outputs are.
+Each model is exported for training and takes one step from the exported weights; its gradients are compared with those
+of PyTorch in float64. Exported for evaluation, its outputs are compared.
 """
 import copy
 import math
 import unittest
 import warnings
 
-from torch_arrays import read  # First: it finds PyTorch.
+from torch_arrays import read  # First, because it finds PyTorch.
 
 import numpy
 import torch
@@ -46,7 +46,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The ways in which published models leave later tokens unseen."""
+    """A decoder with the ways in which published models mask later tokens."""
 
     def __init__(self, way):
         super().__init__()
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A classifier of texts, which does not see padding."""
+    """A classifier of texts that masks padding."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +94,7 @@ class Encoder(nn.Module):
 
 
 class Segmenter(nn.Module):
-    """Classes of pixels: down, up in two ways, and across."""
+    """Classifies pixels: downsampling, upsampling in two ways, and skip connections."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ class Segmenter(nn.Module):
 
 
 class Mobile(nn.Module):
-    """Depthwise convolutions, squeeze and excitation, and what goes with them."""
+    """Depthwise convolutions, squeeze and excitation, and related layers."""
 
     def __init__(self):
         super().__init__()
@@ -143,7 +143,7 @@ class Sound(nn.Module):
 
 
 class Sums(nn.Module):
-    """One Einsum of weights and features; what it gives is brought to classes."""
+    """One Einsum of weights and features, followed by a layer to classes."""
 
     def __init__(self, equation, shapes, features):
         super().__init__()
@@ -157,7 +157,7 @@ class Sums(nn.Module):
 
 @torch.jit.script
 def wide_or_not(x, w):
-    """Exported as an If, which only the sizes decide."""
+    """Exported as an If whose condition depends only on sizes."""
     if x.shape[2] > 4:
         y = x * w
     else:
@@ -177,7 +177,7 @@ class Scripted(nn.Module):
 
 
 class Jumps(nn.Module):
-    """Comparisons, integers and places, through which no slope passes, and weights of one number."""
+    """Comparisons, integers and indices, through which no gradient passes, and weights of one element."""
 
     def __init__(self):
         super().__init__()
@@ -224,7 +224,7 @@ class Torch(JobTest):
         model = make()
         reference = copy.deepcopy(model).double()
         wide = [x.double() if x.is_floating_point() else x for x in inputs.values()]
-        labels[(0,) * labels.dim()] = labels.max()  # Whoever counts classes counts all.
+        labels[(0,) * labels.dim()] = labels.max()  # So that counting the classes finds all of them.
         numbers = {key: x.numpy() if x.is_floating_point() else x.int().numpy()
                    for key, x in inputs.items()}
         numbers["y_train" if "x_train" in inputs else "labels"] = labels.int().numpy()
@@ -242,7 +242,7 @@ class Torch(JobTest):
         trained = run(True, "--report.dump-tensors", "gradient$@1")
         got = read(trained.output_dir / "dump-step-1.safetensors")
         y = reference.train()(*wide)
-        # PyTorch's classes come after the batch, but for sequences.
+        # PyTorch's classes come after the batch, except for sequences.
         loss = F.cross_entropy(y.flatten(0, -2) if labels.shape == y.shape[:-1] else y,
                                labels.flatten() if labels.shape == y.shape[:-1] else labels)
         loss.backward()

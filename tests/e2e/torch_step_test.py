@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""One training step of every built-in model against PyTorch's automatic differentiation.
+"""Compares one training step of every built-in model with PyTorch's automatic differentiation.
 
 The models are written here from the papers, with the parameter names of torchvision and Hugging
-Face, and computed in float64 from the weights and data that --report.dump-tensors wrote. Where the
-derivative has a jump the reference takes the side that the job took, and checks that both sides
-were near: a relu whose input is within rounding of zero, the largest of equals in a pool. Dropout
-drops what the job dropped.
+Face, and computed in float64 from the weights and data that --report.dump-tensors wrote. If the derivative has a jump,
+the reference takes the same side as the job, and checks that both sides were near: a relu whose input is within
+rounding of zero, the largest of equals in a pool. Dropout drops the same elements as the job.
 
 An error is measured against the gradient's own largest element (float), or as the norm of the
 difference over the norm of the gradient (half).
 
-In half precision, a hundred normalised layers amplify the rounding of every tensor until gradients
-are a quarter of their norm and more off. That it is rounding and nothing else is shown by following
-the job: every tensor that it stored is one rounding from what float64 makes of those before it, and
-the gradients, taken in float64 through the stored tensors, are the job's but for their own rounding.
+In half precision, a hundred normalised layers amplify the rounding of every tensor until gradients differ by a quarter
+of their norm or more. Following the job shows that this is only rounding: every stored tensor is one rounding from the
+float64 result of the tensors before it, and the gradients, computed in float64 through the stored tensors, equal the
+job's except for their own rounding.
 """
 import math
 import unittest
 
-from torch_arrays import read, write  # First: it finds PyTorch.
+from torch_arrays import read, write  # First, because it finds PyTorch.
 
 import numpy
 import torch
@@ -31,9 +30,9 @@ DUMPED = (r"(weight|bias|gradient|relu\d?|conv\d|bn\d|downsample\.\d|add|feature
 
 
 class Step:
-    """What a dump holds: `p` the parameters, to be differentiated, and everything by its name.
+    """The contents of a dump: `p` holds the parameters, to be differentiated; all tensors are available by name.
 
-    With `follows`, a convolutional network goes on from what the job stored, which is checked.
+    With `follows`, a convolutional network continues from the tensors that the job stored, after checking them.
     """
 
     def __init__(self, path, slack, follows=False):
@@ -48,7 +47,7 @@ class Step:
             return x
         had, size = self.dumped[name].double(), x.detach().abs()
         off = (had - x.detach()).abs()
-        # Half of float16's last place, for which sums in float32 may be off by a little.
+        # Half a unit in float16's last place; sums in float32 may add a little.
         assert (off <= 2**-11 * size + 1e-6 * size.max() + 2**-25).all(), (name, off.max(), size.max())
         return x + (had - x).detach()
 
@@ -63,7 +62,7 @@ class Step:
         return x * passes
 
     def max_pool(self, before, x, *geometry):
-        """`before` is the name of what is pooled."""
+        """`before` is the name of the tensor that is pooled."""
         _, places = F.max_pool2d(self.dumped[before].float(), *geometry, return_indices=True)
         y = x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
         largest = F.max_pool2d(x, *geometry)
@@ -71,7 +70,7 @@ class Step:
         return y
 
     def dropout(self, name, x):
-        """As the job dropped, where it did."""
+        """Drops the same elements as the job, if it has dropout."""
         return x * (self.dumped[name] != 0) / (1 - DROPPED) if name in self.dumped else x
 
     def linear(self, name, x):
@@ -146,7 +145,7 @@ def attention(s, name, q, k, v, mask, kept):
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    if kept is not None:  # As Hugging Face's models do it.
+    if kept is not None:  # As in Hugging Face's models.
         scores = scores + (1 - kept[:, None, None, :]) * torch.finfo(torch.float32).min
     weights = s.dropout(name + ".attn_dropout", torch.softmax(scores, -1))
     return (weights @ v).transpose(1, 2).flatten(2)
@@ -213,7 +212,7 @@ def images(channels, size, classes=10):
 
 class TorchStep(JobTest):
     def sequences(self, *names, items=6):
-        """An npz of random language data with these arrays."""
+        """Writes an npz of random language data with these arrays."""
         random = numpy.random.default_rng(81)
         shape = (items, MASKS if "positions" in names else TOKENS)
         arrays = {
@@ -222,7 +221,7 @@ class TorchStep(JobTest):
             "segments": random.integers(0, 2, (items, TOKENS)),
             "positions": random.integers(0, TOKENS, shape),
             "next_sentence": random.integers(0, 2, items),
-            # Every sequence begins with a token: rows that see padding only mean nothing.
+            # Every sequence begins with a token: rows that see only padding have no meaning.
             "attention_mask": numpy.maximum(random.integers(0, 2, (items, TOKENS)),
                                             numpy.arange(TOKENS) == 0),
         }
@@ -233,9 +232,9 @@ class TorchStep(JobTest):
     def compare(self, reference, model, source, batch, precision="float", sizes=None,
                 deviation=None, limit=None,
                 follows=False):
-        """One step of `model` and of `reference`; weights are normal where `deviation` is given.
+        """Compares one step of `model` with `reference`; weights are normal if `deviation` is given.
 
-        In half precision, the reference follows the job where it is told so: see Step.
+        In half precision, the reference follows the job if `follows` is set: see Step.
         """
         config = "\n".join([
             "[model]", f"name = {model}", f"precision = {precision}",
@@ -251,7 +250,7 @@ class TorchStep(JobTest):
             write(path, {name: random.normal(0, deviation, tuple(tensor.shape))
                          for name, tensor in weights.items()})
             config = config.replace("[data]", f"initial-weights = {path}\n[data]")
-        # Numbers are compared, whatever fits: dumps keep equal layers from sharing code.
+        # Only numbers matter, not memory: with dumps, equal layers do not share code.
         job = self.run_job("--report.dump-tensors", DUMPED, "--allow-out-of-memory", config=config)
         half = precision == "half"
         limit = limit or LIMITS[precision]
@@ -278,8 +277,8 @@ class TorchStep(JobTest):
             else:
                 size, error = want.abs().max().item(), (got - want).abs().max().item()
                 floor = 1e-9 * largest
-            # A key's bias moves all scores of a query alike, so its gradient is zero but for
-            # rounding: it is measured against the model's largest element.
+            # A key's bias shifts all scores of a query equally, so its gradient is zero except for rounding: it is
+            # measured against the model's largest element.
             error /= size if size > floor else largest * (math.sqrt(want.numel()) if half else 1)
             worst, worst_name = max((worst, worst_name), (error, name))
         print(f"{model} {precision}: {len(step.p)} gradients, worst relative error {worst:.1e} "

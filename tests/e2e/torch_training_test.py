@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Whole jobs against PyTorch in float64, from the same weights and the same rows of the data.
+"""Compares whole jobs with PyTorch in float64, from the same weights and the same rows of the data.
 
-Several steps of every optimiser, with what else moves the weights combined at random: weight decay,
-clipping, schedules, warm-up, accumulation, replicas. Then a network with batch normalisation: its
-running statistics, its evaluation, its outputs.
+Several steps of every optimiser, combined at random with everything else that changes the weights: weight decay,
+clipping, schedules, warm-up, accumulation, replicas. Then a network with batch normalisation: its running statistics,
+its evaluation, its outputs.
 """
 import math
 import random
 import unittest
 
-from torch_arrays import read, write  # First: it finds PyTorch.
+from torch_arrays import read, write  # First, because it finds PyTorch.
 
 import numpy
 import torch
@@ -20,11 +20,11 @@ FEATURES, HIDDEN, CLASSES = 7, 9, 4
 SHAPES = {"fc1.weight": (HIDDEN, FEATURES), "fc1.bias": (HIDDEN,),
           "fc2.weight": (CLASSES, HIDDEN), "fc2.bias": (CLASSES,)}
 CASES = 20
-LIMITS = {"float": 2e-6, "half": 1e-2}  # Of the largest element of a parameter.
+LIMITS = {"float": 2e-6, "half": 1e-2}  # Relative to the largest element of a parameter.
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al., arXiv:1904.00962, algorithm 2 with phi(z) = z, of every parameter."""
+    """You et al., arXiv:1904.00962, algorithm 2 with phi(z) = z, for every parameter."""
 
     def __init__(self, parameters, lr, betas, eps, weight_decay):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "decay": weight_decay})
@@ -45,7 +45,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Case:
-    """A job drawn at random, `keys` of its configuration and its data."""
+    """A random job: `keys` of its configuration, and its data."""
 
     def __init__(self, seed):
         draw = random.Random(seed)
@@ -119,7 +119,7 @@ class Case:
         return F.cross_entropy(logits, y)
 
     def train(self, frozen=()):
-        """The weights after all steps."""
+        """Returns the weights after all steps."""
         kind = torch.float16 if self.precision == "half" else torch.float32
         p = {name: torch.tensor(array).to(kind).double().requires_grad_(name not in frozen)
              for name, array in self.weights.items()}
@@ -139,7 +139,7 @@ class Case:
 
 class Optimisers(JobTest):
     def train(self, case):
-        """The weights of the real command, and its profile."""
+        """Returns the weights of the real command, and its profile."""
         data, weights = self.folder / "data.npz", self.folder / "weights.safetensors"
         numpy.savez(data, x_train=case.x, y_train=case.y)
         write(weights, case.weights)
@@ -203,8 +203,8 @@ class Optimisers(JobTest):
             self.assert_first_line(job, "training.frozen", words)
 
     def test_do_not_count_steps_that_loss_scaling_skipped(self):
-        # Adam's first step is the learning rate, whatever the gradient: where the skipped steps
-        # count, its corrections for the zeros it began with are too small.
+        # Adam's first step is the learning rate, for any gradient: if skipped steps counted, its corrections for the
+        # initial zeros would be too small.
         for name in ("adam", "adamw", "lamb"):
             case = Case(0)
             case.optimizer = case.keys["optimizer"] = name
@@ -215,7 +215,7 @@ class Optimisers(JobTest):
                               "weight-decay": 0, "master-weights": "true"})
             case.keys.pop("scale-learning-rate", None)
             case.pieces, case.batch = 2, 4
-            # The same batch every time, so that it does not matter which of them were skipped.
+            # The same batch in every step, so that it does not matter which steps were skipped.
             case.x = numpy.tile(case.x[:4] * 300, (6, 1))
             case.y = numpy.tile(case.y[:4], 6)
             got, profile = self.train(case)
@@ -274,7 +274,7 @@ class BatchNormalisation(JobTest):
         return path, {name: torch.tensor(array) for name, array in arrays.items()}
 
     def statistics_after(self, w, data):
-        """Each replica's over its micro-batches in turn, averaged after each step."""
+        """Returns the running statistics: each replica's over its micro-batches in turn, averaged after each step."""
         weights = [tensor.requires_grad_() for name, tensor in w.items() if "running" not in name]
         names = [name for name in w if "running" in name]
         for step in range(self.STEPS):

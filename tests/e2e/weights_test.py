@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of initial weights with the names that Hugging Face's own have."""
+"""Files of initial weights with the names in Hugging Face's own files."""
 import struct
 import unittest
 
@@ -7,7 +7,7 @@ import safetensors_file
 from emulated_job import JobTest
 
 SIZES = ("--model.layers", 1, "--model.hidden", 8, "--model.heads", 2, "--model.vocabulary", 60)
-# The smallest rate there is: what comes out is what went in.
+# The smallest learning rate: the weights do not change.
 STILL = ("--training.steps", 1, "--training.learning-rate", "1e-30")
 CONFIG = """
 [model]
@@ -43,7 +43,7 @@ class HuggingFace(JobTest):
                       if "model.initial-weights: " in line)
 
     def begin(self, name, more, tensors, *arguments, code=0):
-        """A job from these tensors, and the same as a dry run, which says the same."""
+        """Runs a job from these tensors and its dry run, and checks that both print the same notes."""
         file = self.folder / f"{name}.safetensors"
         safetensors_file.write(file, tensors)
         config = CONFIG.format(name=name, more=more)

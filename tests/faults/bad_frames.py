@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sends what no client of the job would send to listening ports: bad_frames.py SEED SECONDS ADDRESS:PORT...
+"""Sends bytes that no client of the job would send to listening ports: bad_frames.py SEED SECONDS ADDRESS:PORT...
 
-Runs as a program of its own, so that it can be started in a host's network namespace. Prints, as JSON, how many
-connections each port took."""
+A separate program, so that it can be started in a host's network namespace. Prints, as JSON, how many connections each
+port accepted."""
 import collections
 import json
 import random
@@ -23,7 +23,7 @@ def frame(kind, flags, stream, payload, length=None):
 
 
 def field(name, value):
-    """A header without compression (RFC 7541, 6.2.2)."""
+    """Encodes a header without compression (RFC 7541, 6.2.2)."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -52,7 +52,7 @@ def wrong_token(rng):
 
 
 def huge_frame(rng):
-    """A frame that says it has 16 MiB, and a message that says it has 4 GiB."""
+    """Returns a frame that claims to have 16 MiB, or a message that claims to have 4 GiB."""
     start = PREFACE + frame(SETTINGS, 0, 0, b"")
     if rng.random() < 0.5:
         return start + frame(DATA, 0, 1, bytes(BYTES_MAX), 0xFFFFFF)
@@ -67,7 +67,7 @@ ATTACKS = (random_bytes, truncated, wrong_token, huge_frame, nothing)
 
 
 def attack(rng, address, port):
-    """Whether the port took the connection; what becomes of it then is up to the port."""
+    """Returns whether the port accepted the connection; the port may then do with it what it likes."""
     connected = False
     try:
         with socket.create_connection((address, port), timeout=1) as connection:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Disturbs many short jobs at random and checks what becomes of them: campaign.py --seed 1 --count 200
+"""Disturbs many short jobs at random and checks the outcomes: campaign.py --seed 1 --count 200
 
-A job that was disturbed has to end either with the weights of the undisturbed one, or with one named cause, the right
-exit code, and the same weights once its user does what users do: start it again. README.md says more."""
+A disturbed job must end either with the weights of the undisturbed one, or with one named cause and the right exit
+code, and then with the same weights after its user starts it again. See README.md."""
 import argparse
 import collections
 import concurrent.futures
@@ -27,12 +27,12 @@ import cluster
 from emulated_job import BIN, Job, PROGRESS
 from faults import KINDS, NETWORK_KINDS, Violation
 
-HEARTBEAT_TIMEOUT_SECONDS = 8  # Not the default of 30 s: a replica that falls silent is to be noticed in 12 s.
+HEARTBEAT_TIMEOUT_SECONDS = 8  # Default: 30 s, but a silent replica must be noticed within 12 s.
 DETECTION_SECONDS_MAX = 12
 END_SECONDS_MAX = 90
 ATTEMPTS_MAX = 3
 CHECKPOINT_EVERY = 25  # Steps.
-CHECKPOINTS_LATE = 4  # After so many intervals, one must be whole.
+CHECKPOINTS_LATE = 4  # After this many intervals, one must be complete.
 
 MOMENTUM = """
 [model]
@@ -83,7 +83,7 @@ schedule = constant
 evaluate = false
 """
 
-# Each with about as many steps as two processors make in 3 s, by the number of replicas.
+# Steps by number of replicas: about as many as two processors run in 3 s.
 JOBS = {"momentum": (MOMENTUM, {2: 900, 3: 700, 4: 550, 6: 400, 8: 300}),
         "adam": (ADAM, {2: 1600, 3: 1300, 4: 1100, 6: 800, 8: 650}),
         "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450})}
@@ -95,9 +95,9 @@ class Case:
     kind: str
     job: str
     replicas: int
-    hosts: int         # 1: this one, without a network.
-    fraction: float    # Part of the undisturbed job's time, when the fault comes.
-    restarts: int      # --restarts, where the command has it.
+    hosts: int         # 1: this host, without a network.
+    fraction: float    # Time of the fault, as a fraction of the undisturbed job's time.
+    restarts: int      # Value of --restarts, if the command has that option.
     details: dict
 
     def __str__(self):
@@ -107,7 +107,7 @@ class Case:
 
 
 def choose(seed, number):
-    """Case `number` depends on nothing but the seed. Each block of as many cases as there are kinds has each kind."""
+    """Returns case `number`, which depends only on the seed. Each block of len(KINDS) cases has every kind once."""
     names = list(KINDS)
     random.Random(f"{seed} block {number // len(names)}").shuffle(names)
     kind = names[number % len(names)]
@@ -119,7 +119,7 @@ def choose(seed, number):
 
 
 class Features:
-    """What the command can do."""
+    """Options that the command supports."""
 
     def __init__(self):
         self.checkpoints = self.knows("--checkpoint-every", "1")
@@ -131,7 +131,7 @@ class Features:
 
 
 class Attempt:
-    """One run of the command, and when it said and did what."""
+    """One run of the command, with the times of its messages and steps."""
 
     def __init__(self, run, number):
         folder = run.folder / f"attempt{number}"
@@ -156,7 +156,7 @@ class Attempt:
         return self.job.process.poll()
 
     def step(self):
-        """The last that metrics.csv has, 0 without one."""
+        """Returns the last step in metrics.csv; 0 if there is none."""
         try:
             with open(self.job.output_dir / "metrics.csv", "rb") as file:
                 file.seek(0, os.SEEK_END)
@@ -172,14 +172,14 @@ class Attempt:
                 and not PROGRESS.match(line)]
 
     def news(self):
-        """Complaints since the fault."""
+        """Returns the complaints since the fault."""
         return [line for line in self.complaints() if line not in self.known]
 
     def restarts(self):
         return "poprun-emu: restart 1 of " in self.job.stderr
 
     def wait_until(self, condition, seconds):
-        """Whether it came true before the command ended."""
+        """Returns whether the condition became true before the command ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if condition():
@@ -205,8 +205,8 @@ class Run:
         self.hosts = None
         self.detection = self.recovery = None
         self.attempts = []
-        self.undo = []  # What ends with the case, last first.
-        self.aside = concurrent.futures.ThreadPoolExecutor(1)  # Ends a fault while the command is watched.
+        self.undo = []  # Actions at the end of the case, last one first.
+        self.aside = concurrent.futures.ThreadPoolExecutor(1)  # Ends a fault while this thread watches the command.
         if not in_sandbox():
             memory = folder / "memory"
             memory.mkdir()
@@ -231,7 +231,7 @@ class Run:
             action()
 
     def separate_files(self):
-        """Each host has a folder for temporary files, and remote shells hand on no variables of this kind."""
+        """Gives each host its own folder for temporary files, because remote shells do not pass on such variables."""
         for name in self.hosts.names[1:]:
             (self.folder / f"tmp-{name}").mkdir()
         shell = self.hosts.folder / "remote_shell"
@@ -242,7 +242,7 @@ class Run:
             raise Violation(text)
 
     def carry_out(self):
-        """What became of it, in one or two words."""
+        """Runs the case and returns its outcome in one or two words."""
         kind = KINDS[self.case.kind]
         reference = self.references.get(self.case.job, self.case.replicas)
         kind.missed = False
@@ -264,8 +264,8 @@ class Run:
             self.run_another()
         self.expect(self.clean(), f"left over: {self.left()}")
         self.expect(self.attempts[-1].job.weights_hash() == reference.weights,
-                    "other weights than the undisturbed job's")
-        self.expect(numbers_of(self.output) == reference.numbers, "other metrics than the undisturbed job's")
+                    "weights differ from those of the undisturbed job")
+        self.expect(numbers_of(self.output) == reference.numbers, "metrics differ from those of the undisturbed job")
         return outcome if struck and not kind.missed else "too late"
 
     def start(self):
@@ -275,7 +275,7 @@ class Run:
         return attempt
 
     def start_again(self):
-        """As a user does whose job ended too early; its exit code."""
+        """Starts the job again, as a user does after it ended too early; returns its exit code."""
         reached = max(attempt.reached for attempt in self.attempts)
         checkpoints = [path.name for path in self.output.glob("checkpoints/step-*") if path.suffix != ".part"]
         attempt = self.start()
@@ -285,14 +285,14 @@ class Run:
         code = self.wait_for_end(attempt)
         if self.features.resume:
             self.expect(checkpoints or reached < CHECKPOINTS_LATE * CHECKPOINT_EVERY,
-                        f"step {reached} was reached, and there was no checkpoint to go on from")
+                        f"step {reached} was reached, but there was no checkpoint to resume from")
             self.expect(not checkpoints or "poprun-emu: going on from " in attempt.job.stderr,
-                        f"did not go on from {', '.join(checkpoints)}")
+                        f"did not resume from {', '.join(checkpoints)}")
         self.check_end(KINDS[self.case.kind], attempt, code)
         return code
 
     def run_another(self):
-        """A small job that has nothing to do with the first, on its hosts."""
+        """Runs a small, unrelated job on the same hosts."""
         folder = self.folder / "another"
         folder.mkdir()
         job = Job(folder, *self.arguments, "-n", self.case.replicas, "--training.steps", 2, config=ADAM,
@@ -300,12 +300,12 @@ class Run:
         self.expect(job.wait() == 0, f"another job ended with {job.process.poll()}")
 
     def watch(self, kind, attempt):
-        """From the fault on: when the command said something, and when the job went on."""
+        """Measures, from the fault on, when the command reports something and when the job continues."""
         struck = time.monotonic()
         reached = attempt.step()
         ending = self.aside.submit(kind.end, self, attempt) if kind.goes_on else None
         while attempt.code is None and not attempt.news():
-            self.expect(time.monotonic() - struck < END_SECONDS_MAX, f"nothing said in {END_SECONDS_MAX} s")
+            self.expect(time.monotonic() - struck < END_SECONDS_MAX, f"no message within {END_SECONDS_MAX} s")
             if ending and ending.done():
                 break
             time.sleep(0.01)
@@ -321,17 +321,17 @@ class Run:
             over = time.monotonic()
             reached = attempt.step()
             self.expect(attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX) or attempt.code == 0,
-                        "did not go on once the fault was over")
+                        "did not continue after the end of the fault")
         elif attempt.wait_until(attempt.restarts, END_SECONDS_MAX):
             over = noticed
         else:
-            return  # It is up to the user.
+            return  # The user must act.
         if attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX) or attempt.code == 0:
             self.recovery = time.monotonic() - over
 
     def wait_for_end(self, attempt):
         self.expect(attempt.wait_until(lambda: attempt.code is not None, END_SECONDS_MAX),
-                    f"no end after {END_SECONDS_MAX} s")
+                    f"no end within {END_SECONDS_MAX} s")
         attempt.reached = attempt.step()
         return attempt.code
 
@@ -339,7 +339,7 @@ class Run:
         disturbed = attempt is self.attempts[0]
         codes = kind.codes if disturbed else (0,)
         self.expect(code in codes, f"code {code}, not {' or '.join(map(str, codes))}")
-        self.expect(not (disturbed and kind.undisturbed and attempt.restarts()), "had to start again")
+        self.expect(not (disturbed and kind.undisturbed and attempt.restarts()), "had to restart")
         if code > 0:
             cause = kind.cause(self)
             self.expect(any(re.search(cause, line) for line in attempt.news()), f"no line names the cause ({cause})")
@@ -348,15 +348,15 @@ class Run:
         ended = time.monotonic()
         while attempt.job.pids():
             self.expect(time.monotonic() < ended + kind.seconds_to_vanish,
-                        f"processes are left: {describe(attempt.job)}")
+                        f"processes remain: {describe(attempt.job)}")
             time.sleep(0.02)
         if code < 0 and not kind.leaves_things:
-            self.detection = time.monotonic() - ended  # Nobody can say anything: all others end.
+            self.detection = time.monotonic() - ended  # No process can report anything: all others end.
         if not (disturbed and kind.leaves_things) and not self.broke_off_on_hosts(attempt):
             self.expect(self.clean(), f"left over: {self.left()}")
 
     def broke_off_on_hosts(self, attempt):
-        """Then a daemon that mpirun could not end in time leaves its folder to the next job on that host."""
+        """Returns whether a daemon that mpirun could not end in time may leave a folder to the host's next job."""
         return self.hosts is not None and (attempt.code != 0 or bool(attempt.restarts()))
 
     def clean(self):
@@ -368,7 +368,7 @@ class Run:
         return True
 
     def left(self):
-        """Temporary files, and shared memory of the hosts."""
+        """Returns the temporary files and the shared memory that are left on the hosts."""
         found = [str(path.relative_to(self.folder)) for path in self.folder.glob("tmp*/*")]
         if "OMPI_MCA_btl_vader_backing_directory" in self.environment:
             return found + os.listdir(self.environment["OMPI_MCA_btl_vader_backing_directory"])
@@ -393,13 +393,13 @@ def describe(job):
 
 
 def numbers_of(folder):
-    """metrics.csv without wall seconds."""
+    """Returns metrics.csv without wall seconds."""
     with open(folder / "metrics.csv", newline="") as file:
         return [tuple(value for name, value in row.items() if name != "wall_seconds") for row in csv.DictReader(file)]
 
 
 class References:
-    """Undisturbed jobs, each run once. Placement changes no bit."""
+    """Undisturbed jobs, each run once: results do not depend on placement."""
 
     Reference = collections.namedtuple("Reference", "weights numbers seconds")
 
@@ -426,7 +426,7 @@ def in_sandbox():
 
 
 def enter_sandbox():
-    """Returns in namespaces of our own, or, where there can be none, without, and says so."""
+    """Enters namespaces of our own; returns False, with a message, if that is not possible."""
     class Refused(Exception):
         pass
 
@@ -439,7 +439,7 @@ def enter_sandbox():
         subprocess.run(["mount", "-t", "tmpfs", "none", "/dev/shm"], check=True)
         return True
     except Refused as reason:
-        print(f"SKIP: all kinds that need a network or mounts of their own: {reason}")
+        print(f"SKIP: all kinds that need their own network or mounts: {reason}")
         return False
 
 
@@ -468,7 +468,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--kinds", help=f"only cases of these kinds: {','.join(KINDS)}")
     parser.add_argument("--only", type=int, help="only case K")
-    parser.add_argument("--keep", help="folder for what broken cases wrote")
+    parser.add_argument("--keep", help="folder in which the files of broken cases are kept")
     options = parser.parse_args()
     kinds = options.kinds.split(",") if options.kinds else list(KINDS)
     if unknown := set(kinds) - set(KINDS):
@@ -515,7 +515,7 @@ def run_all(cases, options):
             results.append(result)
             if result["outcome"] == "broken" and in_sandbox():
                 for path in pathlib.Path("/dev/shm").iterdir():
-                    path.unlink()  # The next case is not to answer for it.
+                    path.unlink()  # So that the next case is not blamed for it.
             if result["outcome"] == "broken" and options.keep:
                 shutil.copytree(place, pathlib.Path(options.keep) / place.name, dirs_exist_ok=True, symlinks=True,
                                 ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("debugger_attach_fifo"))
@@ -526,7 +526,7 @@ def run_all(cases, options):
 def tell_broken(run, why):
     print(f"  BROKEN: {why}")
     for i, attempt in enumerate(run.attempts):
-        print(f"  attempt {i}, code {attempt.code}, said:")
+        print(f"  attempt {i}, code {attempt.code}, printed:")
         for line in attempt.job.stderr.splitlines()[-12:]:
             print(f"    {line[:300]}")
 

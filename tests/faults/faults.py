@@ -1,4 +1,4 @@
-"""The kinds of faults: what each does to a job, and what the job may do then."""
+"""The kinds of faults: the action of each on a job, and the reactions that are allowed."""
 import ipaddress
 import json
 import os
@@ -18,7 +18,7 @@ STRIKE_SECONDS_MAX = 30
 
 
 class Violation(Exception):
-    """The job did what it must not do."""
+    """The job broke a requirement."""
 
 
 def send(pid, number):
@@ -37,7 +37,7 @@ ORDERS = ("parents first", "children first", "any order")
 
 
 def signal_in_order(run, attempt, number):
-    """To all processes of a job, whose children have higher numbers than their parents."""
+    """Sends a signal to all processes of a job. Children have higher numbers than their parents."""
     pids = sorted(attempt.job.pids(), reverse=run.case.details["order"] == "children first")
     if run.case.details["order"] == "any order":
         random.Random(run.case.number).shuffle(pids)
@@ -46,44 +46,45 @@ def signal_in_order(run, attempt, number):
 
 
 class Kind:
-    """Subclasses say what differs."""
+    """A kind of fault, with the defaults of all kinds."""
 
-    any_hosts = True        # Also on hosts with a network between them.
+    any_hosts = True        # Also tried on hosts with a network between them.
     needs_mounts = False
-    goes_on = False         # The job must go on, so that nothing need be said.
-    codes = (0, 75)         # What the disturbed command may end with. 0 where the fault came as the results were complete.
-    seconds_to_vanish = 12  # How long processes may outlive the command.
-    leaves_things = False   # In the temporary folder and in shared memory, until the next job.
-    undisturbed = False     # The job must not even start again by itself.
+    goes_on = False         # The job must continue, so it may be silent.
+    codes = (0, 75)         # Exit codes allowed for the disturbed command; 0 if its results were complete.
+    seconds_to_vanish = 12  # Longest time that processes may outlive the command.
+    leaves_things = False   # May leave temporary files and shared memory until the next job.
+    undisturbed = False     # The job must not even restart by itself.
     missed = False          # After `end`: the job had ended before the fault reached it.
 
     def details(self, rng):
-        """What else is random, by name."""
+        """Returns the fault's own random parameters, by name."""
         return {}
 
     def cause(self, run):
-        """What a line of the command must contain that ends with a code other than 0."""
+        """Returns a pattern that a line of the command must match if its exit code is not 0."""
         return "replica|host|mpirun"
 
     def prepare(self, run):
-        """Before the command starts."""
+        """Runs before the command starts."""
 
     def strike(self, run, attempt):
-        """False if the job ended before there was anything to strike."""
+        """Causes the fault; returns False if the job ended first."""
         raise NotImplementedError
 
     def end(self, run, attempt):
-        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now, or end with 0."""
+        """Ends the fault if the job must continue or has reported it; returns True if it must now continue or end with
+        0."""
 
     def tidy(self, run):
-        """After the command ended: processes of the fault's own."""
+        """Ends the fault's own processes, after the command has ended."""
 
     def repair(self, run):
-        """Before the user starts the job again."""
+        """Repairs the damage, before the user starts the job again."""
 
 
 class OfAProcess(Kind):
-    """Sends a signal to one process of a name."""
+    """Sends a signal to one process with a given name."""
 
     number = signal.SIGKILL
 
@@ -132,13 +133,13 @@ class KillLauncher(OfAProcess):
     codes = (0, -9)
 
     def victim(self, run, job):
-        # Until mpirun runs, there may be nobody else to remove the job's folder.
+        # Until mpirun runs, there may be no other process that removes the job's folder.
         self.leaves_things = not job.pids("orterun")
         return job.process.pid if not run.wrapper else next(iter(job.pids("poprun-emu")), None)
 
 
 class KillDataServer(OfAProcess):
-    """Ours. A user starts it again with the command that was printed, and the job goes on; or the job ends."""
+    """Kills the job's own data server. A user restarts it as printed, and the job continues; or the job ends."""
 
     def cause(self, run):
         address = run.hosts.address("node0") if run.hosts else "127.0.0.1"
@@ -154,7 +155,7 @@ class KillDataServer(OfAProcess):
         self.server = None
 
     def victim(self, run, job):
-        # One that was never ready cannot be started again: the job ends. Replicas start once it is.
+        # A server that was never ready cannot be restarted: the job ends. Replicas start when it is ready.
         if run.case.details["restarted"] and not replicas_of(job):
             return None
         return next(iter(job.pids("poprun-emu-hostio")), None)
@@ -167,8 +168,8 @@ class KillDataServer(OfAProcess):
             return False
         if not attempt.wait_until(told, STRIKE_SECONDS_MAX):
             if attempt.code is None:
-                raise Violation("no word of how to start the data server again")
-            return False  # The job had all the data that it needed.
+                raise Violation("no line says how to restart the data server")
+            return False  # The job already had all the data that it needed.
         time.sleep(0.5)
         self.server = subprocess.Popen([*run.wrapper, "bash", "-c", "exec " + told().group(1)],
                                        env=attempt.job.environment, stdout=subprocess.DEVNULL,
@@ -181,7 +182,7 @@ class KillDataServer(OfAProcess):
             self.server.kill()
             self.server.wait()
             if code is not None:
-                raise Violation(f"the data server that was started again ended with {code}")
+                raise Violation(f"the restarted data server ended with {code}")
 
 
 class KillEverything(Kind):
@@ -194,7 +195,7 @@ class KillEverything(Kind):
 
 
 class SignalEverything(Kind):
-    """The request to end reaches all processes of the job, as by scancel or systemd: no step that was done is lost."""
+    """Sends a request to end to all processes of the job, as scancel or systemd do: no completed step may be lost."""
 
     def details(self, rng):
         return {"signal": rng.choice(("TERM", "INT", "HUP", "USR2")), "order": rng.choice(ORDERS)}
@@ -217,13 +218,13 @@ class SignalEverything(Kind):
                      default=0)
         if run.attempts[0].code != 0 and self.reached > 0:
             if stored < self.reached:
-                raise Violation(f"step {self.reached} was done, but the last checkpoint is of step {stored}")
+                raise Violation(f"step {self.reached} was completed, but the last checkpoint is of step {stored}")
             if not (run.output / "weights.safetensors").exists():
-                raise Violation(f"step {self.reached} was done, but there are no weights")
+                raise Violation(f"step {self.reached} was completed, but there are no weights")
 
 
 class SignalEverythingForACheckpoint(Kind):
-    """SIGUSR1 to all processes."""
+    """Sends SIGUSR1 to all processes."""
 
     goes_on = True
     codes = (0,)
@@ -260,7 +261,7 @@ class PauseLauncher(PauseReplica):
 
 
 class SlowReplica(PauseReplica):
-    """Has a tenth of a processor for a while."""
+    """Gives a replica a tenth of a processor for a while."""
 
     def end(self, run, attempt):
         until = time.monotonic() + run.case.details["seconds"]
@@ -274,7 +275,7 @@ class SlowReplica(PauseReplica):
 
 class OfALink(Kind):
     codes = (0, 69, 75)
-    seconds_to_vanish = 40  # What is beyond a cut link has to notice by itself.
+    seconds_to_vanish = 40  # Processes beyond a cut link must notice it by themselves.
 
     def details(self, rng):
         return {"node": 1 if rng.random() < 0.7 else 2}
@@ -286,7 +287,7 @@ class OfALink(Kind):
         return run.hosts.names[run.case.details["node"] % len(run.hosts.names) or 1]
 
     def await_network(self, run):
-        """A link that is up carries packets up to a second later."""
+        """Waits until the link carries packets: up to a second after it is up."""
         knock = f"echo > /dev/tcp/{run.hosts.address('node0')}/9"
         while "refused" not in subprocess.run(run.hosts.command_on(self.node(run), "timeout", "1", "bash", "-c", knock),
                                               capture_output=True, text=True).stderr:
@@ -326,7 +327,7 @@ class FlapLink(OfALink):
 
 
 class KillHost(OfALink):
-    """Its power fails; it is there again when the user comes."""
+    """Simulates a power failure of a host, which is up again when the user returns."""
 
     leaves_things = True
 
@@ -340,7 +341,7 @@ class KillHost(OfALink):
 
 
 class FullDisk(Kind):
-    """The outputs' disk has no room for a while."""
+    """Fills the disk of the outputs for a while."""
 
     needs_mounts = True
     goes_on = True
@@ -376,7 +377,7 @@ class FullDisk(Kind):
 
 
 class DataServerAway(Kind):
-    """The user's own is gone for a while."""
+    """Stops the user's own data server for a while."""
 
     any_hosts = False
     goes_on = True
@@ -416,14 +417,14 @@ class DataServerAway(Kind):
 
 
 def listening_address(text, network):
-    """ADDRESS:PORT by which a socket of /proc/net/tcp or tcp6 is reached on its host, None if it is not."""
+    """Returns the ADDRESS:PORT at which a socket of /proc/net/tcp or tcp6 is reachable on its host, or None."""
     address, port = text.split(":")
-    # Each word of four bytes is in the order of the processor.
+    # Each word of four bytes has the processor's byte order.
     words = [bytes.fromhex(address[i:i + 8])[::-1] for i in range(0, len(address), 8)]
     address = ipaddress.ip_address(b"".join(words))
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_unspecified:
-        # Open MPI's sockets of IPv6 take nothing else.
+        # Open MPI's IPv6 sockets accept nothing else.
         if address.version == 6 and not re.search(r"\blo$", (network / "if_inet6").read_text(), re.M):
             return None
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
@@ -431,7 +432,7 @@ def listening_address(text, network):
 
 
 def listening_ports(job, programs):
-    """ADDRESS:PORT of the programs that listen, by network namespace: a process there, and the set of ports."""
+    """Returns the programs' listening ports by network namespace: a process in it, and a set of ADDRESS:PORT."""
     found = {}
     for pid in job.pids():
         if name_of(pid) not in programs:
@@ -451,7 +452,7 @@ def listening_ports(job, programs):
 
 
 class BadFrames(Kind):
-    """On the ports of our own programs, which must take no notice."""
+    """Sends bad frames to the ports of our own programs, which must ignore them."""
 
     goes_on = True
     codes = (0,)
@@ -476,24 +477,24 @@ class BadFrames(Kind):
                  str(run.case.details["seconds"]), *sorted(ports)], stdout=subprocess.PIPE, text=True)
         for namespace, sender in senders.items():
             told = sender.communicate()[0]
-            if sender.returncode == 0:  # Otherwise the host may have lost its last process.
+            if sender.returncode == 0:  # Otherwise the host's last process may have exited.
                 taken[namespace].update(json.loads(told))
         self.missed = not any(count for ports in taken.values() for count in ports.values())
         for namespace, (_, ports) in listening_ports(attempt.job, self.programs).items():
             for port in ports & set(taken.get(namespace, ())):
                 if attempt.code is None and not taken[namespace][port]:
-                    raise Violation(f"no frame reached {port}, which listens")
+                    raise Violation(f"no frame reached {port}, although it listens")
 
 
 class BadFramesMpi(BadFrames):
-    """On the ports of Open MPI, whose bytes nobody checks: the job may end, with a word on it."""
+    """Sends bad frames to the ports of Open MPI, which does not check them: the job may end with a message."""
 
     codes = (0, 75)
     undisturbed = False
     programs = ("orterun", "orted", "poprun-emu-replica")
 
     def cause(self, run):
-        return "replica|host|mpirun"  # Any of them was struck.
+        return "replica|host|mpirun"  # Any of them may be the victim.
 
     def strike(self, run, attempt):
         return attempt.wait_until(lambda: listening_ports(attempt.job, self.programs), STRIKE_SECONDS_MAX)

@@ -12,12 +12,12 @@
 
 using poprun::launcher::Options;
 
-/// The input as a train.cfg, as a hostfile, and its lines as a command line.
+/// Parses the input as a train.cfg and as a hostfile, and its lines as a command line.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);
   const poprun::Result<Options> options = poprun::launcher::parse_options(std::vector<std::string>{"train.cfg"}, text);
   if (options) {
-    // What was understood prints as a train.cfg that means the same.
+    // Accepted options print as a train.cfg with the same meaning.
     const auto again = poprun::launcher::parse_options(std::vector<std::string>{"train.cfg"},
                                                        poprun::launcher::resolved_config(*options));
     using google::protobuf::util::MessageDifferencer;  // Bytes depend on the order of a map.

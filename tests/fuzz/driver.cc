@@ -16,9 +16,9 @@
 #include "replica/base/random.h"
 #include "tests/fuzz/fuzz.h"
 
-/// Runs a fuzz target where libFuzzer is not at hand: mutates the seeds for a bounded time.
+/// Runs a fuzz target if libFuzzer is not available: mutates the seeds for a limited time.
 ///
-///   idx_fuzz --seconds 60 --seed 7     the inputs of seed 7, as many as 60 s hold
+///   idx_fuzz --seconds 60 --seed 7     inputs of seed 7 for 60 s
 ///   idx_fuzz FILE...                   these inputs, once each
 ///
 /// Input n of a seed is the same on every machine: the corpus does not grow. An input that crashes, or takes longer
@@ -32,11 +32,11 @@ using Input = std::vector<std::uint8_t>;
 constexpr unsigned kSecondsPerInput = 10;
 constexpr std::size_t kInputBytesMax = 1 << 16;
 
-// What the signal handler needs; it has no other way to get at it.
+// Globals, because a signal handler takes no argument.
 const Input* current_input = nullptr;
 std::string crash_file;
 
-/// Only calls that are safe in a signal handler.
+/// Uses only calls that are safe in a signal handler.
 void save_current_input() {
   if (current_input == nullptr) {
     return;
@@ -87,7 +87,7 @@ void mutate_once(Input& input, const std::vector<Input>& corpus, Dice& dice) {
         *here = static_cast<std::uint8_t>(dice.roll(256));
       }
       break;
-    case 2:  // A byte at the edge of something.
+    case 2:  // A boundary value.
       if (inside) {
         *here = kEdges[dice.roll(std::size(kEdges))];
       }
@@ -101,7 +101,7 @@ void mutate_once(Input& input, const std::vector<Input>& corpus, Dice& dice) {
     case 5:  // Insert a byte, once or often.
       input.insert(here, dice.roll(4) == 0 ? dice.roll(200) : 1, static_cast<std::uint8_t>(dice.roll(256)));
       break;
-    case 6: {  // Go on as another input does.
+    case 6: {  // Continue with the rest of another input.
       const Input& other = corpus[dice.roll(corpus.size())];
       const std::size_t from = dice.roll(other.size() + 1);
       input.resize(at);
@@ -141,7 +141,7 @@ std::uint64_t run_for(std::chrono::duration<double> time, std::uint64_t seed) {
   }
   const auto end = std::chrono::steady_clock::now() + time;
   std::uint64_t number = 0;
-  // Every seed runs unmutated, however little time there is.
+  // Every seed runs unmutated, even if there is too little time.
   while (number < corpus.size() || std::chrono::steady_clock::now() < end) {
     run(input_number(number, seed, corpus));
     ++number;

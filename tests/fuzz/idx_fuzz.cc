@@ -10,7 +10,7 @@ using poprun::hostio::IdxShape;
 using poprun::hostio::testing::gzip;
 using poprun::hostio::testing::idx_bytes;
 
-/// The parser takes the input as it is, and once more packed, so that mutations get past gzip's checksum.
+/// Parses the input as it is, and again after compressing it, so that mutations get past gzip's checksum.
 static void parse(std::span<const std::byte> bytes) {
   const poprun::Result<IdxShape> shape = poprun::hostio::parse_idx_shape(bytes, "input");
   const poprun::Result<IdxArray> array = poprun::hostio::parse_idx(bytes, "input");

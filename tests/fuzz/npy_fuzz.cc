@@ -21,7 +21,7 @@ static void check_error(const poprun::Error& error) {
   POPRUN_CHECK(error.message.find('\n') == std::string::npos);
 }
 
-/// The bytes as an array file.
+/// Parses the bytes as an array file.
 static void parse_array(std::span<const std::byte> bytes) {
   const Result<NpyHeader> header = poprun::hostio::parse_npy_header(bytes, "input");
   if (!header) {
@@ -41,7 +41,7 @@ static void parse_array(std::span<const std::byte> bytes) {
   }
 }
 
-/// The path of a file with these bytes that is nowhere but in memory.
+/// Returns the path of a file with these bytes that exists only in memory.
 static std::filesystem::path file_with(std::span<const std::byte> bytes) {
   static const int file = memfd_create("input", 0);
   POPRUN_CHECK(file >= 0 && ftruncate(file, 0) == 0);
@@ -49,7 +49,7 @@ static std::filesystem::path file_with(std::span<const std::byte> bytes) {
   return "/proc/self/fd/" + std::to_string(file);
 }
 
-/// The input as an array, and as an archive of arrays.
+/// Parses the input as an array, and as an archive of arrays.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   parse_array(bytes);

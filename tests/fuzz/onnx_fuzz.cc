@@ -7,7 +7,7 @@
 
 using namespace poprun;  // NOLINT: a program of one function.
 
-/// A model that parses is imported as one of a job: it may be refused in one line, and nothing else.
+/// Imports a model that parses as a job's model: the only failure allowed is a refusal in one line.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);  // NOLINT: its bytes.
   const auto model = onnx_import::OnnxModel::parse(bytes);

@@ -17,7 +17,7 @@ static std::string file_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-/// Whatever is accepted can be written and read again, and is the same then.
+/// Checks that accepted input can be written and read again without a change.
 static void check(std::string_view bytes) {
   const auto tensors = poprun::launcher::parse_safetensors("input", bytes);
   if (!tensors) {
@@ -29,8 +29,8 @@ static void check(std::string_view bytes) {
   POPRUN_CHECK(again && again->size() == tensors->size());
 }
 
-/// The input as a file, and once more with a header length that fits, so that mutations get behind it: everything up to
-/// the first newline is the header.
+/// Parses the input as a file, and again with a matching header length, so that mutations get past the check of it:
+/// everything up to the first newline is the header.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(data, data + size);
   check(bytes);

@@ -49,7 +49,7 @@ constexpr const char* kToken = "0123456789abcdef";
 constexpr std::uint32_t kInstances = 4;
 constexpr std::uint32_t kUnderWayMax = 64;
 constexpr std::uint64_t kBetweenLooks = 20'000;                      // Requests.
-constexpr std::uint64_t kResidentBytesMax = std::uint64_t{3} << 30;  // With a sanitizer's own.
+constexpr std::uint64_t kResidentBytesMax = std::uint64_t{3} << 30;  // Including a sanitizer's own.
 
 constexpr std::array kMethods = {"/poprun.proto.HostStreams/Describe",  "/poprun.proto.HostStreams/Pull",
                                  "/grpc.health.v1.Health/Check",        "/poprun.proto.Coordinator/Join",
@@ -58,11 +58,11 @@ constexpr std::array kMethods = {"/poprun.proto.HostStreams/Describe",  "/poprun
                                  "/poprun.proto.Coordinator/SendModel", "/poprun.proto.Coordinator/StoreState",
                                  "/poprun.proto.Coordinator/SendState"};
 constexpr std::size_t kMethodsOfDataServer = 3;
-constexpr std::uint8_t kRaw = 0xF0;       // From here on the input is no call, but bytes.
-constexpr std::uint8_t kWrongToken = 16;  // Flags of the first byte, beside the method's number.
-constexpr std::uint8_t kTwice = 32;       // The message comes twice.
+constexpr std::uint8_t kRaw = 0xF0;       // From this value on the input is raw bytes instead of a call.
+constexpr std::uint8_t kWrongToken = 16;  // Flag of the first byte, in addition to the method's number.
+constexpr std::uint8_t kTwice = 32;       // Flag: the message is sent twice.
 
-/// A launcher's state without a job: what instances say goes where a job would have it.
+/// A launcher's state without a job: stores the messages of instances as a job would.
 class Listener final : public launcher::CoordinatorEvents {
  public:
   explicit Listener(std::string folder)
@@ -82,7 +82,7 @@ class Listener final : public launcher::CoordinatorEvents {
     drain_.left(instance);
   }
   Status on_report(const proto::ReportItem& item) override { return results_->take(item); }
-  /// Once a report is whole, the next job's begins.
+  /// After a complete report, starts that of the next job.
   Status on_report_end() override {
     (void)results_->refresh(now());
     const Status finished = results_->finish();
@@ -123,18 +123,18 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Both services, on loopback and in this process, and how they are reached.
+/// Both services, on loopback and in this process, and the connections to them.
 class Services {
  public:
   Services() : store_({.files = hostio::FileScope::nothing(), .sources = {}, .bytes_max = std::uint64_t{256} << 20}) {
-    // What is asked of the disk may be any size.
+    // Requests may make the services write any number of bytes.
     constexpr rlim_t kFileBytesMax = rlim_t{64} << 20;
     const rlimit files{kFileBytesMax, kFileBytesMax};
     POPRUN_CHECK(setrlimit(RLIMIT_FSIZE, &files) == 0);
     std::signal(SIGXFSZ, SIG_IGN);
     (void)folder_.write("metrics.csv", "header\nrow\n");
     checkpoints_.no_more_metrics();
-    google::protobuf::SetLogHandler(nullptr);  // A line for each text that is no UTF-8.
+    google::protobuf::SetLogHandler(nullptr);  // Otherwise logs a line for each text that is not UTF-8.
     auto server = hostio::Server::start({.token = kToken, .batch_bytes_max = std::uint64_t{256} << 20}, store_);
     POPRUN_CHECK(server.has_value());
     server_ = std::move(*server);
@@ -169,7 +169,7 @@ class Services {
     new Call(*this, method, known, message, times);
   }
 
-  /// The bytes behind the beginning of a connection as HTTP/2 has it, on a connection of their own.
+  /// Sends the bytes, valid HTTP/2 or not, on a new connection.
   void raw(bool to_coordinator, const std::string& bytes) {
     begin_request();
     const int port = to_coordinator ? coordinator_->port() : server_->port();
@@ -186,7 +186,7 @@ class Services {
   }
 
  private:
-  /// One call. Deletes itself.
+  /// One call, which deletes itself.
   class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
    public:
     Call(Services& services, std::size_t method, bool known, const std::string& message, int times)
@@ -259,7 +259,7 @@ class Services {
     ended_.wait(lock, [&] { return under_way_ <= at_most; });
   }
 
-  /// Both still serve, and have not grown.
+  /// Checks that both services still serve and that memory has not grown.
   void look() {
     POPRUN_CHECK(resident_bytes() < kResidentBytesMax);
     for (std::size_t service = 0; service < stubs_.size(); ++service) {
@@ -276,7 +276,7 @@ class Services {
       std::mutex mutex;
       std::condition_variable changed;
       std::optional<grpc::Status> status;
-      // An empty Join is of instance 0, which may be there already: an answer all the same.
+      // An empty Join is of instance 0, which may have joined already: that error is an answer, too.
       stubs_[service]->UnaryCall(&context, service == 0 ? kMethods[0] : kMethods[3], {}, &message, &answer,
                                  [&](const grpc::Status& ended) {
                                    const std::lock_guard lock(mutex);
@@ -316,7 +316,7 @@ class Services {
 };
 
 Services& services() {
-  // OpenSSL's own end comes after that of whoever began it later.
+  // OpenSSL is initialised first, so that it is cleaned up after everything that uses it.
   static const std::string begun = poprun::sha256_of("");
   static Services started;
   return started;
@@ -329,8 +329,8 @@ std::vector<std::uint8_t> seed(int first, const std::string& rest) {
 
 }  // namespace
 
-/// One request to the data server or to the coordinator, over a real connection: the first byte says which, the others
-/// are its message. The next begins before it is answered, at most 64 at once.
+/// Sends one request to the data server or to the coordinator over a real connection: the first byte selects the
+/// method, the others are the message. Up to 64 requests are in progress at once.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) {
     return 0;

@@ -1,6 +1,6 @@
 /// killed_rank CALL HOSTS VICTIM: a job whose ranks, one replica each, repeat one kind of collective until one of them
-/// is killed in the middle of it, or with CALL "start" before the first one. The others print their error, as "rank 0
-/// after 2.1 s: MESSAGE", and exit. killed_rank_test.py reads that.
+/// is killed in the middle of it or, with CALL "start", before the first one. The others print their error, as "rank 0
+/// after 2.1 s: MESSAGE", and exit. killed_rank_test.py parses these lines.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDeadline = 2s;
 
-/// The call in which the victim dies. The last rank arrives late, when the victim is already inside, so that everybody
-/// enters the call and nobody completes it.
+/// The call in which the victim dies. The last rank arrives late, when the victim is already inside, so that all ranks
+/// enter the call and none completes it.
 constexpr int kFatalCall = 4;
 constexpr auto kDeath = 150ms;
 constexpr auto kLateness = 300ms;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank dies by SIGKILL in the middle of a collective: all others say in time which one."""
+"""A rank is killed in the middle of a collective: all others report in time which one."""
 import concurrent.futures
 import os
 import re
@@ -10,13 +10,13 @@ import unittest
 MPIEXEC, KILLED_RANK = sys.argv.pop(1), sys.argv.pop(1)
 
 RANKS = 4
-DEADLINE = 2.0  # killed_rank's.
-BUSY = 10.0  # How much longer a busy machine may take.
+DEADLINE = 2.0  # The deadline of killed_rank.
+BUSY = 10.0  # Extra time for a busy machine.
 CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "allocate"]
 
 
 def survivors(call, hosts, victim):
-    """What the surviving ranks say: {rank: (seconds, message)}."""
+    """Returns the reports of the surviving ranks: {rank: (seconds, message)}."""
     done = subprocess.run(
         [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
          "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)],
@@ -30,7 +30,7 @@ def survivors(call, hosts, victim):
 
 class KilledRank(unittest.TestCase):
     def check(self, hosts, victim):
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:  # Most of the time is the deadline's.
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:  # Most of the time is spent waiting for the deadline.
             all_found = list(pool.map(lambda call: survivors(call, hosts, victim), CALLS))
         for call, found in zip(CALLS, all_found):
             with self.subTest(call=call, hosts=hosts, victim=victim):
@@ -39,7 +39,7 @@ class KilledRank(unittest.TestCase):
                 self.assertEqual(len(messages), 1, found)
                 self.assertRegex(messages.pop(),
                                  rf"^{call} \d+: replica {victim} did not arrive within [0-9]+ m?s$")
-                # Hosts wait half the deadline longer for one another's reasons.
+                # Hosts wait another half of the deadline for one another's reasons.
                 self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + BUSY)
 
     def test_before_the_first_call_is_named_by_who_starts(self):

@@ -5,7 +5,7 @@
 #include <mpi.h>
 
 /// Runs the tests on all ranks in step. Rank 0 prints everything, the others only their failures. The exit code is the
-/// worst of all ranks.
+/// highest of all ranks.
 namespace {
 
 class FailurePrinter final : public ::testing::EmptyTestEventListener {

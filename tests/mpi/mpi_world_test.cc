@@ -26,12 +26,12 @@ using namespace std::chrono_literals;
 
 using contract::Sentence;
 
-/// How replicas are placed on processes, and processes on hosts.
+/// Placement of replicas on processes, and of processes on hosts.
 struct Placement {
   const char* name;
   std::size_t even;  ///< Replicas per process at even positions.
   std::size_t odd;
-  std::uint64_t hosts;    ///< 1: ask the machine. Otherwise see `order`.
+  std::uint64_t hosts;    ///< 1: the machine's own number. Otherwise see `order`.
   bool reversed = false;  ///< The last rank owns replica 0.
   enum class Order : std::uint8_t {
     kTurns,      ///< 0 1 2 0 1 2 0
@@ -116,7 +116,7 @@ void run_mpi_world(const MpiWorld::Options& options, const std::function<void(Co
       threads.emplace_back([&, id] { replica((*world)->communicator(id)); });
     }
   }
-  MPI_Barrier(MPI_COMM_WORLD);  // A replica may have left early, and the next world needs all of them.
+  MPI_Barrier(MPI_COMM_WORLD);  // A replica may have finished early, and the next world needs all of them.
 }
 
 using Parameter = std::tuple<Placement, Sentence>;
@@ -167,7 +167,7 @@ struct MixedBuffers {
 class MpiWorldOnHosts : public ::testing::TestWithParam<std::tuple<std::uint64_t, Placement::Order>> {};
 
 // One or several replicas per process, chunks from the smallest to larger than all data, with and without a background
-// reduction. Each order of hosts takes half of the chunks, so that all orders together take each of them with each
+// reduction. Each order of hosts uses half of the chunk sizes, so that all orders together use each of them with each
 // placement.
 TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
   constexpr std::array<std::size_t, 4> kChunkBytes = {0, 50'000, 8'128, 1U << 20U};
@@ -178,7 +178,7 @@ TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
     ++turn;
     MpiWorld::Options options = options_of(placement, 60s);
     if (options.replicas > 32) {
-      continue;  // Would only take time.
+      continue;  // Adds only time, no coverage.
     }
     for (const std::size_t chunk_bytes : {kChunkBytes[turn % 2], kChunkBytes[2 + turn % 2]}) {
       options.chunk_bytes = std::max(chunk_bytes, 64 * options.replicas);
@@ -284,7 +284,7 @@ TEST(MpiWorld, NamesToAllHostsTheReplicaThatCarriesForItsProcess) {
   });
 }
 
-/// While it lives, this process can open no more files.
+/// While it exists, this process cannot open any more files.
 class NoFiles {
  public:
   NoFiles() {
@@ -302,7 +302,7 @@ class NoFiles {
   rlimit before_{};
 };
 
-// The first process of a host makes the memory, the others open it.
+// The first process of a host creates the memory, the others open it.
 TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
   if (processes() < 4) {
     GTEST_SKIP() << "needs two processes on each of two hosts";
@@ -310,7 +310,7 @@ TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
   for (const std::uint64_t hosts : {1U, 2U}) {
     for (const int which : {0, 1, 2}) {
       MpiWorld::Options options = options_of({"", 1, 1, hosts}, 60s);
-      options.host = index_of(options.first) % hosts;  // Asking the machine would take a file.
+      options.host = index_of(options.first) % hosts;  // Asking the machine would need a file.
       const auto limited = rank() == which ? std::make_unique<NoFiles>() : nullptr;
 
       const auto world = MpiWorld::create(options);

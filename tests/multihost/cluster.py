@@ -1,14 +1,14 @@
-"""Hosts of a cluster, played on one machine by namespaces (reference: unshare(1), veth(4)).
+"""Hosts of a cluster, simulated on one machine by namespaces (reference: unshare(1), veth(4)).
 
     sandbox (own network, mounts, processes)     node0 10.77.0.10      node1 10.77.0.11
       bridge br0 ------- veth ---------------------- eth0
                  ------- veth ------------------------------------------- eth0
 
-Everything happens below one sandbox that a test enters first. When it ends, or is killed, the kernel
-takes every process, link and mount of it back; nothing is written outside of a temporary folder.
+Everything happens in one sandbox that a test enters first. When it ends, or is killed, the kernel removes all its
+processes, links and mounts; nothing is written outside of a temporary folder.
 
-Each host has its own name, network, shared memory and processes. node0 is where commands are started: it
-keeps the sandbox's processes and mounts, since its remote shell must be able to enter the others.
+Each host has its own name, network, shared memory and processes. Commands are started on node0, which keeps the
+sandbox's processes and mounts, because its remote shell must be able to enter the others.
 """
 import os
 import pathlib
@@ -25,7 +25,7 @@ INSIDE = "POPRUN_MULTIHOST_SANDBOX"
 
 
 def enter_sandbox():
-    """Returns inside of the sandbox; the process that called it waits for it, and exits with its code."""
+    """Returns inside the sandbox; the calling process waits for the sandbox and exits with its code."""
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if INSIDE in os.environ:
         run("ip", "link", "set", "lo", "up")
@@ -57,9 +57,9 @@ def run(*command):
 
 
 class Cluster:
-    """`count` hosts node0, node1, ...; `rate` limits what each can send, for example "1gbit". With `domain`, each also
-    has a name in it. `hostnames_with_domain`: hostname(1) prints that. `own_name_is_loopback`: on a host its own name
-    is 127.0.1.1, as in Debian's /etc/hosts."""
+    """`count` hosts node0, node1, ...; `rate` limits the sending rate of each, for example "1gbit". With `domain`, each
+    also has a name in that domain, which hostname(1) prints with `hostnames_with_domain`. With `own_name_is_loopback`,
+    a host resolves its own name to 127.0.1.1, as in Debian's /etc/hosts."""
 
     def __init__(self, count, rate=None, domain=None, hostnames_with_domain=False, own_name_is_loopback=False):
         self.domain = domain
@@ -68,7 +68,7 @@ class Cluster:
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ[INSIDE]))
         self.names = [f"node{i}" for i in range(count)]
         self.inits = {}
-        self.cuts = {}  # Of links of killed hosts, soon.
+        self.cuts = {}  # Timers that cut the links of killed hosts.
         self.rate = rate
 
     def __enter__(self):
@@ -137,38 +137,39 @@ class Cluster:
         run(*inside, "ip", "link", "set", "lo", "up")
         run(*inside, "ip", "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
         run(*inside, "ip", "link", "set", "eth0", "up")
-        # The same on every machine. Where bbr is the default, what a connection carried before counts: an all-reduce of
-        # 16 MiB over 1gbit took 212 ms alone and 250 ms behind short ones; with reno it takes 212 ms in both.
+        # The same on every machine. With bbr, earlier traffic on a connection matters: an all-reduce of 16 MiB over
+        # 1gbit took 212 ms alone and 250 ms after short ones; with reno it takes 212 ms in both cases.
         run(*inside, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno")
         if self.rate:
-            # Room for the largest packet that TCP hands down, which counts with the headers of its segments. With
-            # less the kernel cuts each up, drops some, and takes ten times the processor time: not a slower wire.
+            # Room for the largest packet that TCP passes down, including the headers of its segments. With less, the
+            # kernel splits packets, drops some, and needs ten times the processor time, unlike a slower wire.
             run(*inside, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", self.rate, "burst",
                 "128kb", "latency", "50ms")
 
     def command_on(self, name, *command):
-        """The words that run a command on a host. On node0 with the sandbox's files and processes."""
+        """Returns the words that run a command on a host; on node0, with the sandbox's files and processes."""
         pid = (self.folder / f"{name}.pid").read_text()
         private = [] if name == "node0" else ["-p", "-m"]
         return ["nsenter", "-t", pid, "-n", "-u", "-i", *private, "--", *map(str, command)]
 
     def environment(self):
-        """What mpirun on node0 needs to start processes on the others. Temporary files are removed with the sandbox."""
+        """Returns mpirun's variables on node0 to start processes on the others. Temporary files end with the
+        sandbox."""
         return {"TMPDIR": str(self.folder),
                 "OMPI_MCA_plm_rsh_agent": str(self.folder / "remote_shell"),
                 "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
                 "OMPI_MCA_oob_tcp_if_include": "10.77.0.0/24"}
 
     def kill_host(self, name):
-        """All processes of a host end at once, and soon nothing answers at its address any more."""
+        """Kills all processes of a host at once; soon afterwards nothing answers at its address."""
         self.inits[name].kill()
-        # Once its connections have broken: its network namespace may live on for seconds, and would refuse others.
+        # After its connections have broken: its network namespace may exist for seconds and would refuse new ones.
         cut = ["ip", "link", "set", f"v-{name}", "down"]
         self.cuts[name] = threading.Timer(0.2, subprocess.run, [cut], {"stderr": subprocess.DEVNULL})
         self.cuts[name].start()
 
     def boot_again(self, name):
-        """A host that was killed comes back, empty."""
+        """Starts a killed host again, empty."""
         self.inits[name].wait()
         self.cuts.pop(name).join()
         (self.folder / f"{name}.ready").unlink()
@@ -176,12 +177,12 @@ class Cluster:
         self._boot(name)
 
     def hide(self, name, folder):
-        """A host that has an empty folder where the others have programs."""
+        """Gives a host an empty folder in which the others have programs."""
         run(*self.command_on(name, "mount", "-t", "tmpfs", "none", folder))
 
     def lose_packets(self, name, share):
-        """Drops packets from and to a host at random. Without netem, which not every kernel has: a filter picks
-        them, and they go to a link that ends nowhere."""
+        """Drops random packets from and to a host. Not every kernel has netem, so a filter selects the packets and
+        redirects them to a link that leads nowhere."""
         random_word, load, at_least, give = 4294963256, 32, 53, 6
         pick = f"4,{load} 0 0 {random_word},{at_least} 1 0 {int(share * 2**32)},{give} 0 0 4294967295,{give} 0 0 0"
         for device, inside in ((f"v-{name}", []), ("eth0", self.command_on(name))):
@@ -195,7 +196,7 @@ class Cluster:
         run("ip", "link", "set", f"v-{name}", "down")
 
     def bytes_sent(self, name):
-        """Over the wire by this host since it was made, headers included."""
+        """Returns the bytes that this host has sent since it was created, including headers."""
         inside = self.command_on(name, "cat", "/proc/net/dev")
         for line in subprocess.run(inside, check=True, capture_output=True, text=True).stdout.splitlines():
             if line.strip().startswith("eth0:"):

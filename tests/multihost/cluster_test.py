@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The real command over several hosts: same bits as on one, and failures with a name."""
+"""The real command over several hosts: results bit-identical to one host, and failures that name the host."""
 import os
 import pathlib
 import shutil
@@ -41,9 +41,9 @@ class ClusterTest(JobTest):
 
 
 class Placement(ClusterTest):
-    """Every job gives the weights and losses of the same job on one host, a process a replica."""
+    """Every job gives the weights and losses of the same job on one host, with one process per replica."""
 
-    # Replicas: where they are, hosts in the order of their replicas.
+    # By number of replicas: their hosts, in the order of the replicas.
     HOSTS = {2: ("node1,node0",),
              3: ("node0,node1:2", "node[0-2]"),
              4: ("node[0-1]", "node2,node0:2,node1", "node[0-3]"),
@@ -71,7 +71,7 @@ class Placement(ClusterTest):
 
 
 class Names(ClusterTest):
-    """Any mix of short names, names with a domain, addresses and a host's own name works on hosts of every kind."""
+    """Any mix of short names, names with a domain, addresses and a host's own name works on every kind of host."""
 
     MIXES = ("node0,node1", "node0.example.org,node1", "node0,node1.example.org", "node0.example.org,node1.example.org",
              "localhost,node1", "10.77.0.10,10.77.0.11", "node1,10.77.0.12", "node1.example.org,node2")
@@ -81,13 +81,13 @@ class Names(ClusterTest):
         hosts = self.cluster(3, domain="example.org", **kind)
         for names in self.MIXES:
             with self.subTest(names=names):
-                # Without --host-subnet, which would answer the question for an address.
+                # Without --host-subnet, which would determine the address.
                 job = self.start("-n", 2, "-H", names, wrapper=hosts.command_on("node0"), environment=hosts.environment())
                 self.assertEqual(job.wait(), 0, job.stderr)
                 self.assert_same_answer(job, reference)
 
     def hosts_of(self, job):
-        """Where its replicas ran, by their logs."""
+        """Returns the hosts on which its replicas ran, from their logs."""
         return sorted({line.split("host ")[1].split(",")[0] for log in (job.output_dir / "logs").iterdir()
                        for line in log.read_text().splitlines() if line.startswith("# replica")})
 
@@ -110,7 +110,7 @@ class Names(ClusterTest):
         self.assert_same_answer(job, self.run_job("-n", 4))
 
     def test_of_a_slurm_job_are_used(self):
-        """srun is played by a script that enters a host; unlike ssh, it does not join its words."""
+        """A script that enters a host stands in for srun; unlike ssh, it does not join its words."""
         hosts = self.cluster(3)
         programs = hosts.folder / "programs"
         programs.mkdir()
@@ -147,7 +147,7 @@ class Ssh(ClusterTest):
         self.assert_same_answer(job, reference)
 
     def serve(self, hosts, sshd):
-        """An sshd on every host but the first; the client's configuration file."""
+        """Starts an sshd on every host except the first; returns the client's configuration file."""
         folder = hosts.folder
         for key in ("host_key", "user_key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
@@ -169,7 +169,8 @@ class Ssh(ClusterTest):
 
 
 class SentToAllProcesses(ClusterTest):
-    """As scancel does on all hosts of a job, to Open MPI's daemons and remote shells too: the launcher alone obeys."""
+    """Sends a signal to all processes on all hosts, as scancel does, including Open MPI's daemons and remote shells:
+    only the launcher obeys."""
 
     def test_sigusr1_takes_a_checkpoint_and_sigterm_saves_the_training(self):
         job = self.start_on(self.cluster(2), "-n", 4, "-H", "node[0-1]", config=LONG)
@@ -210,7 +211,7 @@ evaluate = false
 """
 
     def sniffed(self, hosts, *arguments):
-        """A job on node0 and node1 with a text that is known, and all that went between them."""
+        """Runs a job on node0 and node1 with a known text; returns it and the captured traffic between them."""
         tcpdump = shutil.which("tcpdump")
         if tcpdump is None:
             self.skipTest("tcpdump not installed; run deploy/setup")
@@ -232,9 +233,9 @@ evaluate = false
     def test_send_no_secret_no_data_and_no_weights_in_plain_text(self):
         hosts = self.cluster(2)
         job, capture = self.sniffed(hosts)
-        # Else this shows nothing: both services begin TLS, which names the server that is meant.
+        # Otherwise the test proves nothing: both services begin TLS, which names the intended server.
         self.assertGreaterEqual(capture.count(b"job.poprun-emu"), 2)
-        self.assertIn(b"btl_tcp", capture)  # What mpirun says is there to be read.
+        self.assertIn(b"btl_tcp", capture)  # mpirun's own messages are readable.
         self.assertNotIn(job.token.encode(), capture)
         self.assertNotIn(b"PRIVATE KEY", capture)
         words = self.SENTENCE.encode()
@@ -250,7 +251,7 @@ evaluate = false
             self.assertNotIn(part, capture)
 
     def test_would_send_the_token_in_plain_text_if_mpirun_did(self):
-        """Shows that the capture is one: -x makes mpirun send a variable itself."""
+        """Proves that the capture works: -x makes mpirun send a variable itself."""
         job, capture = self.sniffed(self.cluster(2), "--mpi-local-args", "-x POPRUN_EMU_TOKEN")
         self.assertIn(job.token.encode(), capture)
 
@@ -278,12 +279,12 @@ evaluate = false
         return line.split()[3].rsplit(":", 1)[1]
 
     def listening(self, hosts, job, program):
-        """Addresses of node0 at which this program accepts connections."""
-        pids = job.pids(program)  # The launcher's fork has none of its own.
+        """Returns the addresses of node0 at which this program accepts connections."""
+        pids = job.pids(program)  # The launcher's fork has no sockets of its own.
         shown = subprocess.run(hosts.command_on("node0", "ss", "-Hltnp"), check=True, capture_output=True, text=True)
         found = [line.split()[3].rsplit(":", 1)[0] for line in shown.stdout.splitlines()
                  if any(f"pid={pid}," in line for pid in pids)]
-        return [address.strip("[]").removeprefix("::ffff:") for address in found]  # gRPC speaks version 4 over 6.
+        return [address.strip("[]").removeprefix("::ffff:") for address in found]  # gRPC uses IPv4 over IPv6 sockets.
 
 
 class Failure(ClusterTest):
@@ -326,7 +327,7 @@ class Failure(ClusterTest):
             self.assert_first_line(job, "no replica could be started", told)
 
     def test_of_a_start_file_is_named_with_its_host(self):
-        """As ~/.bashrc does it, which remote shells read before the command."""
+        """Breaks remote shells as ~/.bashrc can, which they read before the command."""
         hosts = self.cluster(2)
         shell = hosts.folder / "remote_shell"
         usual = shell.read_text()
@@ -363,10 +364,10 @@ class Failure(ClusterTest):
         first = next(line for line in job.stderr.splitlines() if "host node" in line or "the network" in line)
         self.assertRegex(first, r"poprun-emu: (the network between .*node2.* is losing packets: \d+ of \d+ segments|"
                                 r"the exchange between .*node2|host node2 \(replicas 4, 5\) )")
-        self.assert_gone(job, 30)  # The words that end them are lost, too, and sent again ever later.
+        self.assert_gone(job, 30)  # The messages that end them are lost, too, and resent after growing delays.
 
     def test_of_a_link_that_carries_small_packets_only_names_the_network(self):
-        """Certificates need full packets, which the bridge drops without a word."""
+        """Certificates need full packets, which the bridge drops silently."""
         hosts = self.cluster(2)
         cluster.run("ip", "link", "set", "v-node1", "mtu", "1280")
         job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", "--heartbeat-timeout", 5)
@@ -389,7 +390,7 @@ class Failure(ClusterTest):
         hosts.cut_link("node1")
         self.assertEqual(job.wait(BEFORE_HEARTBEAT_IS_MISSED), 75, job.stderr)
         self.assert_blames_node1(job, "is missing: all-reduce ")
-        # mpirun's daemon there has told of its replicas' end, and waits until TCP gives that up.
+        # mpirun's daemon there has reported the end of its replicas, and waits until TCP gives up.
         deadline = time.monotonic() + 10
         while job.pids("poprun-emu-replica"):
             self.assertLess(time.monotonic(), deadline, "replicas are left on node1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a job leaves on its hosts when all its processes are killed at once is removed by the next job on them."""
+"""The next job on a host removes the files that a job leaves there if all its processes are killed at once."""
 import pathlib
 import signal
 import subprocess
@@ -36,7 +36,7 @@ class Leftovers(JobTest):
         self.assert_gone(job)
 
     def left(self):
-        """Of temporary files, which the hosts share, and in the shared memory of each host."""
+        """Returns the leftover temporary files, which the hosts share, and those in the shared memory of each host."""
         memory = [subprocess.run(self.hosts.command_on(name, "ls", "/dev/shm"), check=True, capture_output=True,
                                  text=True).stdout.split() for name in self.hosts.names]
         return sorted(path.name for path in self.files.glob("*/*")), memory
@@ -48,7 +48,7 @@ class Leftovers(JobTest):
         self.assert_gone(job)
 
     def remote_shells_forget_the_folder(self):
-        """As ssh, which hands no variables on."""
+        """Makes remote shells pass on no variables, like ssh."""
         shell = self.hosts.folder / "remote_shell"
         shell.write_text(shell.read_text().replace("bash -c \"$*\"", f"env TMPDIR='{self.files}' bash -c \"$*\""))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job that loses a host goes on from its last checkpoint on those that are left, with the same bits."""
+"""A job that loses a host resumes from its last checkpoint on the remaining hosts, with bit-identical results."""
 import unittest
 
 import cluster

@@ -14,12 +14,12 @@
 namespace poprun::testing {
 namespace {
 
-/// Draws whatever a job needs.
+/// Draws the random choices of a job.
 class Draw {
  public:
   Draw(std::uint64_t seed, std::uint64_t number) : key_(random_key(seed, "job")), job_(number) {}
 
-  /// From 0 to n - 1. Requires: n > 0.
+  /// Returns a number from 0 to n - 1. Requires: n > 0.
   std::uint64_t below(std::uint64_t n) { return philox(key_, job_, count_++)[0] % n; }
 
   bool chance(std::uint64_t percent) { return below(100) < percent; }
@@ -28,7 +28,7 @@ class Draw {
     return std::string{choices.begin()[below(choices.size())]};
   }
 
-  /// Some of them, at least one, in a random order.
+  /// Returns some of the choices, at least one, in random order.
   std::vector<std::string> some_of(std::initializer_list<std::string_view> choices) {
     std::vector<std::string> all(choices.begin(), choices.end());
     for (std::size_t i = all.size(); i > 1; --i) {
@@ -44,11 +44,11 @@ class Draw {
   std::uint64_t count_ = 0;
 };
 
-/// What techniques need to know of the model.
+/// Properties of the model that techniques depend on.
 struct Shape {
   std::uint64_t counted = 0;        ///< Layers that pipeline.layers-per-ipu counts.
-  bool is_transformer = false;      ///< With embeddings and a head, which it does not count.
-  std::vector<std::string> layers;  ///< Names at which it can be cut, without the first.
+  bool is_transformer = false;      ///< It has embeddings and a head, which `counted` leaves out.
+  std::vector<std::string> layers;  ///< Names of layers at which it can be split, without the first.
 };
 
 struct Drawn {
@@ -120,7 +120,7 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   }
 }
 
-/// A file of tiny layers with awkward names, which learns classes or numbers.
+/// Draws a file of tiny layers with awkward names, which learns classes or numbers.
 void draw_onnx(Draw& draw, Drawn& drawn) {
   const bool is_regression = draw.chance(50);
   drawn.arithmetic("model.onnx", "random.onnx");
@@ -220,8 +220,8 @@ std::string list_of(Draw& draw, std::uint64_t count, std::uint64_t below) {
   return fmt::format("{}", fmt::join(numbers, " "));
 }
 
-/// As many layers as the model has, in `stages` parts, sometimes another number. Embeddings and head may have a stage
-/// for themselves.
+/// Splits the model's number of layers, sometimes a wrong number, into `stages` parts. Embeddings and head may have a
+/// stage of their own.
 std::string layers_of(Draw& draw, const Shape& shape, std::uint64_t stages) {
   std::vector<std::int64_t> counts(stages);
   std::uint64_t begin = shape.is_transformer && draw.chance(25) ? 1 : 0;
@@ -238,7 +238,7 @@ std::string layers_of(Draw& draw, const Shape& shape, std::uint64_t stages) {
   return fmt::format("{}", fmt::join(counts, " "));
 }
 
-/// Some of the layers at which the model can be cut, in order; fewer where it has not so many.
+/// Returns some of the layers at which the model can be split, in order; fewer if it does not have enough.
 std::string split_of(Draw& draw, const Shape& shape, std::uint64_t stages) {
   std::vector<std::string> names = shape.layers;
   while (names.size() + 1 > stages) {
@@ -247,7 +247,7 @@ std::string split_of(Draw& draw, const Shape& shape, std::uint64_t stages) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-/// Says how the model is cut into so many stages.
+/// Draws how the model is split into this many stages.
 void draw_cuts(Draw& draw, Drawn& drawn, std::uint64_t stages) {
   if (draw.chance(50)) {
     drawn.technique("pipeline.layers-per-ipu", layers_of(draw, drawn.shape, stages));

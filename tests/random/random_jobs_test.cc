@@ -1,12 +1,12 @@
-/// Random jobs are refused with a reason, or compiled with every pass proven; those that are executed have the bits of
-/// the job without techniques.
+/// Checks that random jobs are refused with a reason, or compiled with every pass proven, and that executed jobs are
+/// bit-identical to the job without techniques.
 ///
-/// A few of a fixed seed are tried each time. For more, as in a nightly run:
+/// Each run tries a few jobs of a fixed seed. For more, as in a nightly run:
 ///
 ///   POPRUN_EMU_RANDOM_JOBS=1000 POPRUN_EMU_RANDOM_SEED=7 build/release/.../random_jobs_test
 ///
 ///   POPRUN_EMU_RANDOM_FIRST    number of the first job (0)
-///   POPRUN_EMU_RANDOM_RUNS     how many of those that compile are executed (a fifth of the jobs)
+///   POPRUN_EMU_RANDOM_RUNS     how many of the compiled jobs are executed (a fifth of all jobs)
 ///   POPRUN_EMU_RANDOM_VERBOSE  if set, each job is printed, as a command, with its outcome
 
 #include <fstream>
@@ -27,7 +27,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// What `work` returns, in a process of its own: a job that crashes is one that fails.
+/// Runs `work` in its own process and returns its result, so that a job that crashes counts as failed.
 std::string in_child(const std::function<std::string()>& work) {
   int ends[2];
   POPRUN_CHECK(pipe(ends) == 0);
@@ -55,7 +55,7 @@ std::string in_child(const std::function<std::string()>& work) {
   return WIFSIGNALED(status) ? fmt::format("wrong: ended by signal {}", WTERMSIG(status)) : text;
 }
 
-/// Whether a refusal says what of the job is in the way: it names one of its options.
+/// Returns whether a refusal says which part of the job is the reason: it names one of the job's options.
 bool names_an_option(const std::string& message, const std::vector<Setting>& settings) {
   return std::ranges::any_of(settings,
                              [&](const Setting& setting) { return message.find(setting.name) != std::string::npos; });
@@ -71,7 +71,7 @@ std::string first_difference(const Results& got, const Results& wanted) {
   return got.size() == wanted.size() ? "" : "number of results";
 }
 
-/// Where the file of a job that went wrong is; empty: it has none.
+/// Saves the ONNX file of a job that went wrong and returns a line with its path; empty if the job has none.
 std::string kept_file(const RandomJob& job, std::uint64_t number) {
   if (job.onnx.empty()) {
     return {};
@@ -81,7 +81,7 @@ std::string kept_file(const RandomJob& job, std::uint64_t number) {
   return fmt::format("its file is kept as {}\n", path);
 }
 
-/// "compiled", "equal", "refused: ..." or "wrong: ...".
+/// Returns "compiled", "equal", "refused: ..." or "wrong: ...".
 std::string outcome_of(const RandomJob& drawn, bool executed) {
   const std::vector<Setting> all = drawn.all();
   const Result<CompiledJob> job = compile_job(all, drawn.onnx);
@@ -134,8 +134,8 @@ TEST(RandomJobs, AreRefusedWithAReasonOrProvenAndHaveTheBitsOfThePlainJob) {
     EXPECT_NE(kind, "wrong") << text << (kind == "wrong" ? kept_file(job, number) : "");
   }
   fmt::print(
-      "{} jobs: {} compiled, each pass proven, {} of them executed, with the bits of the job "
-      "without techniques; {} refused\n",
+      "{} jobs: {} compiled, each pass proven, {} of them executed, bit-identical to the job without techniques; {} "
+      "refused\n",
       jobs, counts["compiled"] + counts["equal"], counts["equal"], counts["refused"]);
   EXPECT_GT(counts["compiled"] + counts["equal"], jobs / 2) << "most jobs should make sense";
 }
@@ -154,8 +154,8 @@ std::vector<Setting> sharded_from(const std::string& elements) {
   return {{"memory.replicated-tensor-sharding", "optimizer-state"}, {"memory.sharding-min-elements", elements}};
 }
 
-/// The 42 limbs of a sum of squares beside a bias of 42 elements, LAMB's two sums beside weights [2,42], and tensors of
-/// one element.
+/// The 42 limbs of a sum of squares next to a bias of 42 elements, LAMB's two sums next to weights [2,42], and tensors
+/// of one element.
 TEST(KnownJobs, ShardWhatLooksLikeASumAndWhatHasOneElement) {
   for (const RandomJob& job :
        {RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"training.clip-norm", "1"}}), sharded_from("1")},

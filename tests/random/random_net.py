@@ -1,8 +1,8 @@
-"""ONNX nets drawn at random, in the forms that exporters write, and the same nets in PyTorch.
+"""Random ONNX nets, in the forms that exporters write, and the same nets in PyTorch.
 
-A net is a list of nodes, so that one description is written as a file and evaluated by PyTorch. What
-is drawn: convolutional nets with squeeze-and-excitation, norms, residual and dense connections;
-transformers of features or tokens; dense nets for classes or numbers. Sizes are odd, names are awkward.
+A net is a list of nodes, so that the same description is written as a file and evaluated by PyTorch. The nets are:
+convolutional nets with squeeze-and-excitation, norms, residual and dense connections; transformers of features or
+tokens; dense nets for classes or numbers. Sizes are odd, names are awkward.
 """
 import dataclasses
 import io
@@ -14,7 +14,7 @@ import zipfile
 import npy_file
 from onnx_file import attribute, field, int64s, node, tensor, value_info
 
-# Names that the compiler might also make up, that options or datasets know, or that need escaping.
+# Names that the compiler might also make up, that options or datasets use, or that need escaping.
 AWKWARD = ["W.gradient", "W.shard", "W.momentum", "gradient-factor", "loss", "labels", "learning-rate",
            "W.accumulator", "a b", "W#1", "été", "a/b:0", "W.gradient.1", "images", "", "0", "mean", "logits~",
            "batch_norm", "x.1", "W.copy", "update", "W%d", "'W'", "W.half", "stash", "forward", "loss~"]
@@ -39,7 +39,7 @@ class Tensor:
 
 
 def exact(value):
-    """The nearest float32, so that the file and PyTorch's float64 start from the same number."""
+    """Returns the nearest float32, so that the file and PyTorch's float64 start from the same number."""
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
@@ -51,7 +51,7 @@ def product(shape):
 
 
 class Net:
-    """Draws itself from `seed`. Shapes of values are without the batch."""
+    """A net drawn from `seed`. Shapes of values exclude the batch."""
 
     def __init__(self, seed):
         self.draw = random.Random(f"net {seed}")
@@ -64,7 +64,7 @@ class Net:
         self.regression = self.draw.random() < 0.25
         self.classes = self.draw.choice([1, 2, 3, 5]) if self.regression else self.draw.choice([2, 3, 5, 10])
         self.kind = self.draw.choice(["images", "images", "images", "features", "tokens", "vectors"])
-        self.input = "input_ids" if self.kind == "tokens" else self.name("x", "data")  # The dataset's name of tokens.
+        self.input = "input_ids" if self.kind == "tokens" else self.name("x", "data")  # The dataset's name for tokens.
         getattr(self, self.kind)()
 
     # Names and values.
@@ -90,8 +90,8 @@ class Net:
         return name
 
     def constant(self, values, shape=()):
-        """Numbers that are part of the net's definition. Single numbers are always Constant nodes here: files
-        that hold them as initialisers do not say whether they are trained."""
+        """Adds numbers that are part of the net's definition. Single numbers are always Constant nodes here, because
+        files with them as initialisers do not say whether they are trained."""
         values = [exact(v) if isinstance(v, float) else v for v in values]
         as_node = self.constants_as == "nodes" or isinstance(values[0], float)
         if as_node:
@@ -110,7 +110,7 @@ class Net:
     def some(self, *choices):
         return self.draw.choice(choices)
 
-    # Pieces that several nets use.
+    # Parts that several nets use.
 
     def activation(self, x):
         kind = self.some("Relu", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Softplus", "gelu", "silu",
@@ -128,12 +128,12 @@ class Net:
         return self.add(kind, x)
 
     def dense(self, x, features, outputs, bias=True):
-        """[N,...,features] to [N,...,outputs], as PyTorch writes linear layers of many axes."""
+        """Maps [N,...,features] to [N,...,outputs], as PyTorch writes linear layers with many axes."""
         y = self.add("MatMul", x, self.weight("weight", [features, outputs], features))
         return self.add("Add", y, self.weight("bias", [outputs], spread=0.1)) if bias else y
 
     def head(self, x, features):
-        """[N,features] to what the loss takes."""
+        """Maps [N,features] to the input of the loss."""
         if self.draw.random() < 0.5:
             y = self.add("Gemm", x, self.weight("weight", [self.classes, features], features),
                          self.weight("bias", [self.classes], spread=0.1), transB=1)
@@ -142,7 +142,7 @@ class Net:
         self.output, self.output_shape = y, [self.classes]
 
     def layer_norm(self, x, features, after=1):
-        """Over the last axis; `after` is its number, the batch included."""
+        """Normalises over the last axis; `after` is its number, counting the batch."""
         weight = self.weight("norm.weight", [features], centre=1.0, spread=0.2)
         kind = self.some("op", "parts", "rms")
         if kind == "op":
@@ -243,7 +243,7 @@ class Net:
         if kind == "instance" and H * W >= 6:
             return self.add("InstanceNormalization", x, self.weight("norm.weight", [C], centre=1.0, spread=0.2),
                             self.weight("norm.bias", [C], spread=0.1), epsilon=1e-5)
-        if kind == "channels" and C >= 3:  # ConvNeXt's.
+        if kind == "channels" and C >= 3:  # As in ConvNeXt.
             y = self.layer_norm(self.add("Transpose", x, perm=[0, 2, 3, 1]), C)
             return self.add("Transpose", y, perm=[0, 3, 1, 2])
         return x
@@ -327,10 +327,10 @@ class Net:
             width = following
         self.head(x, width)
 
-    # The file, its data, and its words.
+    # The file, its data, and its options.
 
     def onnx(self):
-        """As torch.onnx.export writes it, opset 17."""
+        """Returns the file as torch.onnx.export writes it, opset 17."""
         written = [field(1, node(n.op, n.inputs, *n.outputs, attributes=[
             attribute(name, self.content("", v) if isinstance(v, Tensor) else v) for name, v in n.attributes.items()]))
             for n in self.nodes]
@@ -350,7 +350,7 @@ class Net:
         return tensor(name, t.shape, t.values)
 
     def data(self, items):
-        """`items` inputs and labels, in row-major order."""
+        """Returns `items` inputs and labels, in row-major order."""
         draw = random.Random(f"data {items}")
         per_item = product(self.input_shape)
         if self.kind == "tokens":
@@ -379,7 +379,7 @@ class Net:
         return file.getvalue()
 
     def techniques(self, replicas, accumulation):
-        """Options that must not change the answer."""
+        """Returns options that must not change the results."""
         draw = random.Random(f"techniques {self.draw.random()}")
         words = []
 
@@ -410,7 +410,7 @@ class Net:
     # The same net in PyTorch.
 
     def trained_by_torch(self, torch, x, y, steps, accumulation, learning_rate):
-        """Losses and last parameters of SGD in float64, from micro-batches of `batch` items in order."""
+        """Returns losses and final parameters of SGD in float64, from micro-batches of `batch` items in order."""
         def of(t):
             return torch.tensor(t.values, dtype=torch.float64 if t.floats else torch.int64).reshape(t.shape)
 
@@ -438,7 +438,7 @@ class Net:
     def loss_of(self, torch, output, labels):
         if self.regression:
             return torch.nn.functional.mse_loss(output, labels)
-        if self.kind != "images" and output.dim() == 3:  # [N,T,K]; PyTorch wants classes second.
+        if self.kind != "images" and output.dim() == 3:  # [N,T,K]; PyTorch expects classes second.
             output = output.transpose(1, 2)
         return torch.nn.functional.cross_entropy(output, labels)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Random ONNX nets with random techniques through the real command: no internal error, no signal, and PyTorch's numbers.
+"""Random ONNX nets with random techniques through the real command: no internal error, no signal, PyTorch's results.
 
-A few of a fixed seed are tried each time; where PyTorch is installed, the trained ones are compared with it in float64.
+Each run tries a few nets of a fixed seed; if PyTorch is installed, the trained ones are compared with it in float64.
 For more, as in a nightly run, from the root of the project:
 
   POPRUN_EMU_BIN=build/release/bin POPRUN_EMU_ROOT=. POPRUN_EMU_RANDOM_NETS=1000 POPRUN_EMU_RANDOM_TRAINED=300 \\
@@ -33,7 +33,7 @@ from emulated_job import BIN
 from random_net import Net
 
 STEPS, LEARNING_RATE = 3, 0.05
-TOLERANCE = 1e-4  # Of losses and weights: float32 against float64.
+TOLERANCE = 1e-4  # For losses and weights: float32 compared with float64.
 PLAIN_CODES = {0: "done", 64: "refused", 86: "out of memory"}
 
 CONFIG = """
@@ -59,7 +59,7 @@ def number_from(variable, otherwise):
 
 
 class Trial:
-    """One net as a job: what it did, and what PyTorch says of it."""
+    """One net as a job: its outcome, and the comparison with PyTorch."""
 
     def __init__(self, number, is_trained):
         self.number, self.is_trained, self.net = number, is_trained, Net(number)
@@ -73,7 +73,7 @@ class Trial:
                                        [] if self.net.kind == "tokens" else ["--training.evaluate", "true"], ["--model.mode", "inference"]])
 
     def outcome(self):
-        """A word of PLAIN_CODES, or "wrong: ..."."""
+        """Returns a word of PLAIN_CODES, or "wrong: ..."."""
         with tempfile.TemporaryDirectory(prefix="poprun-emu-net-") as folder:
             folder = pathlib.Path(folder)
             x, y = self.net.data(STEPS * self.accumulation * self.net.batch * self.replicas)
@@ -100,15 +100,15 @@ class Trial:
             return f"exit code {ended.returncode}: {ended.stderr[-600:]}"
         if re.search(r"its proof failed|this bug", ended.stdout + ended.stderr):
             return f"not proven: {ended.stderr[-600:]}"
-        return "no reason is given" if ended.returncode == 64 and not lines else None
+        return "no reason given" if ended.returncode == 64 and not lines else None
 
     def differences(self, out, x, y):
-        """What differs from PyTorch; None if nothing does, or if PyTorch is not installed."""
+        """Describes the difference from PyTorch; None if there is none, or if PyTorch is not installed."""
         stored = safetensors_file.read(out / "weights.safetensors")
         missing = set(self.net.parameters) - set(stored)
         added = set(stored) - set(self.net.parameters) - set(self.net.buffers)
         if missing or added:
-            return f"parameters that are not trained: {sorted(missing)}; constants that are: {sorted(added)}"
+            return f"untrained parameters: {sorted(missing)}; trained constants: {sorted(added)}"
         if importlib.util.find_spec("torch") is None:
             return None
         import numpy

@@ -10,7 +10,7 @@ namespace {
 
 const std::string kFirst = "W2";  ///< The first weight.
 
-/// What passes, loops and datasets call things, among them tensors that belong to W2.
+/// Returns names that passes, loops and datasets use, among them those of tensors that belong to W2.
 std::vector<std::string> awkward_names() {
   return {"W2.gradient",
           "W2.gradient.1",
@@ -106,7 +106,7 @@ class Model {
   }
 
  private:
-  /// One that nothing has.
+  /// Takes a name that is not in use yet.
   std::string name() {
     const std::size_t k = below_(names_.size());
     std::string taken = names_[k];

@@ -6,10 +6,10 @@
 
 namespace poprun::testing {
 
-/// A small ONNX model drawn at random: dense layers of a few elements, whose weights and values have names that the
-/// compiler makes itself, or that are awkward in another way.
+/// Draws a small ONNX model: dense layers of a few elements, whose weights and values have names that the compiler also
+/// makes up, or that are awkward in another way.
 ///
-/// `below`: draws from 0 to n - 1. `features`: elements of a sample. `outputs`: of the prediction.
+/// `below(n)` draws a number from 0 to n - 1. A sample has `features` elements, a prediction has `outputs`.
 std::string random_onnx(const std::function<std::uint64_t(std::uint64_t)>& below, std::int64_t features,
                         std::int64_t outputs);
 

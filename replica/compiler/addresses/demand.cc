@@ -58,15 +58,15 @@ class Demand {
   }
 
  private:
-  /// Bytes on the tiles of a plan.
+  /// Bytes that a plan needs, by tile.
   struct PlanRows {
     Row operands;
     Row vertex_state;
     Row exchange_code;
   };
 
-  /// Tensors that lie in the same bytes of a block and alike on tiles are one claim. A slice of a tensor, or a part of
-  /// a concatenation, has bytes of its own here.
+  /// Claims all tensors. Those with the same bytes of a block and the same mapping are one claim. A slice of a tensor,
+  /// or a part of a concatenation, has bytes of its own here.
   void tensors() {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
@@ -93,7 +93,7 @@ class Demand {
     }
   }
 
-  /// What tensors with equal mappings claim together: their bytes, while one of them lives.
+  /// Claims the bytes that tensors with equal mappings share, while any of them lives.
   void claim(const std::vector<std::uint32_t>& tensors) {
     std::vector<Span> spans;
     bool is_stash = false;
@@ -141,7 +141,7 @@ class Demand {
     }
   }
 
-  /// The input is regrouped in any case, which is what reproduces Graphcore's cells.
+  /// Always regroups the input, which reproduces the cells of Graphcore's table.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
@@ -164,7 +164,7 @@ class Demand {
     during(Category::kGap, Row(tiles_, kGap.count()), step);
   }
 
-  /// What the tiles of a plan have of it, counted once for all products that have the plan.
+  /// Returns the bytes that a plan needs, by tile; computed once for all products that have the plan.
   const PlanRows& rows_of(const planner::Plan& plan) {
     const auto [known, is_new] = plan_rows_.try_emplace(&plan);
     PlanRows& rows = known->second;
@@ -188,8 +188,8 @@ class Demand {
     return rows;
   }
 
-  /// What comes in waits on the I/O tiles until it is taken, what goes out until it is gone. When weights are saved
-  /// nothing else goes on, and one follows the other.
+  /// Buffers a transfer on the I/O tiles until the other tiles have taken it, or until it is sent. When weights are
+  /// saved, nothing else runs, and they go one after the other.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -215,7 +215,7 @@ class Demand {
     claim(Category::kControlCode, Row(io_host_code_.size(), kControlCode.count() * transfers_));
   }
 
-  /// By I/O tile: spread evenly, 8 bytes together.
+  /// Spreads bytes evenly over the I/O tiles, in grains of 8.
   [[nodiscard]] Row over_io_tiles(Bytes bytes) const {
     const std::int64_t tiles = laid_out_.device.io_tiles;
     const std::int64_t words = ceil_div(bytes.count(), kTileAlignment.count());
@@ -226,7 +226,7 @@ class Demand {
     return row;
   }
 
-  /// By tile, given the tiles that compute, or the I/O tiles behind them.
+  /// Extends a row of the computing tiles, or of the I/O tiles, which follow them, to all tiles.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -237,12 +237,12 @@ class Demand {
     return all;
   }
 
-  /// Tensors to and from the host go through a buffer, one after the other.
+  /// Claims the buffer that tensors to and from the host pass through, one after the other.
   void host_stream(const std::vector<TensorId>& tensors, std::uint32_t step) {
     through(Category::kHostBuffer, even(largest_of(tensors)), step, host_code_);
   }
 
-  /// Those that lie here.
+  /// Returns the size of the largest tensor on this IPU.
   [[nodiscard]] Bytes largest_of(const std::vector<TensorId>& tensors) const {
     Bytes largest;
     for (const TensorId tensor : tensors) {
@@ -253,7 +253,7 @@ class Demand {
     return largest;
   }
 
-  /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after the other through one.
+  /// Claims a buffer for each tensor from another IPU, and a single one for all from and to Streaming Memory.
   void copy(const Operation& operation, std::uint32_t step) {
     Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
@@ -273,7 +273,7 @@ class Demand {
     }
   }
 
-  /// A stash in Streaming Memory is reached through a buffer.
+  /// Claims the buffer through which a stash in Streaming Memory is accessed.
   void stash(const Operation& operation, std::uint32_t step) {
     const bool stores = Stash::is(operation);
     const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
@@ -283,7 +283,7 @@ class Demand {
     }
   }
 
-  /// A tile receives each of its bytes twice: to add them, and as the result.
+  /// Claims an all-reduce's buffer. A tile receives each of its bytes twice: to add them, and as the result.
   void all_reduce(const AllReduce& reduced, std::uint32_t step) {
     if (laid_out_.replicas == 1) {
       return;
@@ -300,7 +300,7 @@ class Demand {
     add_code(even(graph_.bytes(here) * 2), link_code_);
   }
 
-  /// One way round the replicas; one tensor follows the other.
+  /// Claims the buffer for one pass around the ring of replicas, one tensor after the other.
   void in_a_ring(const std::vector<TensorId>& tensors, std::uint32_t step) {
     const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
     const Bytes largest = bytes(*std::ranges::max_element(tensors, {}, bytes));
@@ -308,7 +308,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// Operands that lie elsewhere are held while the operation runs; results are written in place.
+  /// Claims operands that are mapped otherwise while the operation runs; results are written in place.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {
@@ -319,7 +319,7 @@ class Demand {
     }
   }
 
-  /// Bytes that tiles receive and hold for a step, and the code to receive them.
+  /// Claims bytes that tiles receive and hold for a step, and adds the code to receive them.
   void through(Category category, const Row& row, std::uint32_t step, Row& code) {
     during(category, row, step);
     add_code(row, code);
@@ -360,8 +360,8 @@ class Demand {
   Row exchange_code_;
   Row link_code_;
   Row host_code_;
-  bool saves_ = false;          ///< The function that is being walked.
-  std::int64_t transfers_ = 0;  ///< By I/O tiles.
+  bool saves_ = false;          ///< Whether the current function is "save".
+  std::int64_t transfers_ = 0;  ///< Transfers through I/O tiles.
   Bytes largest_in_;
   Bytes largest_out_;
   Row io_host_code_;  ///< By I/O tile.

@@ -13,11 +13,11 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, as ranges that neither overlap nor touch. There are few, so they are in one piece of memory.
+/// A set of addresses, as ranges that neither overlap nor touch. They are few, so a vector holds them.
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
-    // The first that touches [begin, end), and the first after it that does not.
+    // The first range that touches [begin, end), and the first after it that does not.
     auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
     const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
     if (first == last) {
@@ -28,8 +28,8 @@ class Ranges {
     ranges_.erase(std::next(first), last);
   }
 
-  /// The lowest address, not below `begin`, from which no range reaches into what was
-  /// [begin, begin + size): no block of that size can begin between the two.
+  /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does: no block of that
+  /// size can begin in between.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
     const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
     return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
@@ -40,25 +40,25 @@ class Ranges {
     Bytes begin;
     Bytes end;
   };
-  std::vector<Range> ranges_;  ///< Rising.
+  std::vector<Range> ranges_;  ///< In ascending order.
 };
 
-/// Bytes of a block that are claimed at the same steps.
+/// Part of a block whose bytes are claimed at the same steps.
 struct BlockPart {
   std::vector<Span> spans;
-  Bytes begin;  ///< In the block.
+  Bytes begin;  ///< Offset in the block.
   Bytes end;
 };
 
 /// Claims that are placed together.
 struct Block {
-  std::vector<std::size_t> claims;  ///< Rising.
+  std::vector<std::size_t> claims;  ///< In ascending order.
   std::vector<BlockPart> pieces;    ///< By address, without overlaps.
   Bytes size;
-  std::uint32_t steps = 0;  ///< At which any byte is claimed.
+  std::uint32_t steps = 0;  ///< Number of steps at which any byte is claimed.
 };
 
-/// Cuts a block where claims begin and end.
+/// Splits a block at the bytes where claims begin and end.
 std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
   if (block.size() == 1) {
     const Claim& only = claims[block[0]];
@@ -86,7 +86,7 @@ std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vecto
   return pieces;
 }
 
-/// In the order of their first claims.
+/// Groups claims into blocks, in the order of their first claims.
 std::vector<Block> blocks_of(std::span<const Claim> claims) {
   std::vector<Block> blocks;
   std::map<std::uint32_t, std::size_t> known;
@@ -115,8 +115,8 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Counts only the steps at which a life begins or has just ended: nothing changes at the others, so trees of steps are
-/// smaller. Returns how many are left.
+/// Renumbers steps to leave out those at which no live range begins or has just ended: nothing changes there, and the
+/// tree of steps gets smaller. Returns how many are left.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -139,9 +139,9 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
 }
 
-/// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
-/// stored at the few nodes that its steps are made of, where what lies side by side for equal times becomes one range;
-/// so a query looks at O(log steps) nodes, and at few ranges of each.
+/// Segment tree over steps that knows which addresses are taken at which steps. A span is stored at the few nodes that
+/// make up its steps, where adjacent addresses with equal times merge into one range. A query thus visits O(log steps)
+/// nodes, and few ranges of each.
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
@@ -161,7 +161,7 @@ class TakenAddresses {
     }
   }
 
-  /// Lowest offset at which all the block's pieces are free for their whole lives.
+  /// Returns the lowest offset at which all the block's pieces are free for their whole live ranges.
   [[nodiscard]] Bytes lowest_gap(const Block& block) {
     std::vector<Obstacle> obstacles;
     for (const BlockPart& piece : block.pieces) {
@@ -185,14 +185,14 @@ class TakenAddresses {
 
  private:
   struct Node {
-    Ranges always;     ///< Taken by spans that hold all the node's steps, and not its parent's.
+    Ranges always;     ///< Taken by spans that cover all the node's steps but not its parent's.
     Ranges sometimes;  ///< Taken by spans stored at the node or below.
   };
 
-  /// Addresses that some bytes of the block must not have.
+  /// Addresses that some bytes of the block must avoid.
   struct Obstacle {
     const Ranges* taken;
-    Bytes begin;  ///< Where the bytes begin in the block.
+    Bytes begin;  ///< Offset of the bytes in the block.
     Bytes size;
   };
 
@@ -200,8 +200,8 @@ class TakenAddresses {
     return Bytes{offset.count() / alignment_.count() * alignment_.count()};
   }
 
-  /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the nodes that share a
-  /// step with it, except for those below one that is inside it.
+  /// Calls call(node, whether the span covers it) for each of the piece's spans and each node that shares a step with
+  /// the span, but not for nodes below a covered one.
   template <typename Call>
   void visit(const BlockPart& piece, Call call) {
     for (const Span& span : piece.spans) {
@@ -232,7 +232,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
     run = std::max(run, block.steps);
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
-    // What lives for the whole run goes to the bottom, the rest by size.
+    // Blocks with the longest live range go to the bottom, the rest by size.
     return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }
@@ -287,10 +287,10 @@ tl::unexpected<Error> plan_bug(std::string what) {
   return fail(ErrorCode::kBug, "memory plan: " + std::move(what));
 }
 
-/// The live bytes and whose they are, while a sweep goes over the steps.
+/// The live bytes and their owners, while a sweep goes over the steps.
 class LiveNow {
  public:
-  /// False if one of the bytes is another owner's.
+  /// Returns false if one of the bytes belongs to another owner.
   bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
     cut(begin);
     cut(end);
@@ -328,10 +328,10 @@ class LiveNow {
   struct Run {
     std::int64_t end = 0;
     std::size_t owner = 0;
-    int claims = 0;  ///< How many live ones hold it.
+    int claims = 0;  ///< Number of live claims that hold it.
   };
 
-  /// Makes a run end at an address.
+  /// Splits the run that contains an address, so that it ends there.
   void cut(std::int64_t at) {
     auto run = runs_.lower_bound(at);
     if (run == runs_.begin() || (--run)->second.end <= at) {
@@ -347,7 +347,7 @@ class LiveNow {
 
 struct Event {
   std::uint32_t step;
-  bool birth;  ///< Deaths of a step come before its births.
+  bool birth;  ///< Deaths sort before births of the same step.
   std::size_t claim;
   friend auto operator<=>(const Event&, const Event&) = default;
 };
@@ -391,8 +391,8 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     most = std::max(most, live.bytes());
   }
   if (peak != plan.peak.count() || most != plan.lower_bound.count()) {
-    return plan_bug(fmt::format("peak {} B and bound {} B, plan says {} B and {} B", peak, most, plan.peak.count(),
-                                plan.lower_bound.count()));
+    return plan_bug(fmt::format("peak is {} B and bound {} B, but the plan says {} B and {} B", peak, most,
+                                plan.peak.count(), plan.lower_bound.count()));
   }
   return {};
 }

@@ -9,53 +9,53 @@
 #include "replica/base/units.h"
 #include "replica/compiler/lives/liveness.h"
 
-/// The contents of one IPU's tiles over time.
-/// Where every byte of every tile of an IPU lies.
+/// The memory plan of an IPU's tiles: the use of every byte over time.
 namespace poprun {
 
-/// The purpose of bytes of a tile, for reports.
+/// What bytes of a tile are used for, in reports.
 enum class Category : std::uint8_t {
-  kVariable,      ///< A tensor's.
-  kStash,         ///< A tensor's that waits for the way back.
-  kTemporary,     ///< An operation's own, while it runs: operands rearranged, partial sums.
+  kVariable,      ///< Tensors.
+  kStash,         ///< Tensors that wait for the backward pass.
+  kTemporary,     ///< Temporaries of an operation: rearranged operands, partial sums.
   kVertexCode,    ///< Compiled vertices.
-  kVertexState,   ///< Their arguments.
-  kControlCode,   ///< The program: which compute sets and exchanges follow each other.
-  kExchangeCode,  ///< Between the tiles of an IPU.
+  kVertexState,   ///< Arguments of vertices.
+  kControlCode,   ///< The program: its sequence of compute sets and exchanges.
+  kExchangeCode,  ///< Code for exchanges between the tiles of an IPU.
   kLinkBuffer,    ///< Exchange code and buffers for other IPUs.
   kHostBuffer,    ///< Exchange code and buffers for the host.
-  kGap,           ///< Nothing, where placement needs room.
+  kGap,           ///< Unused bytes, lost to placement constraints.
 };
 
-/// All of them, in the order of reports.
+/// Lists all categories, in the order of reports.
 const std::vector<Category>& all_categories();
 
-/// "variables", "vertex code" ...
+/// Returns a category's name, such as "tensors" or "vertex code".
 std::string_view to_text(Category category);
 
 /// Bytes by tile, in multiples of kTileAlignment.
 using TileRow = std::vector<std::uint32_t>;
 
-/// Every address on a tile is a multiple of this: a tile loads 64 bits at once (poplibs, lib/poplin/ConvPlan.cpp) [D].
+/// Addresses on a tile are multiples of this: a tile loads 64 bits at once (poplibs, lib/poplin/ConvPlan.cpp) [D].
 inline constexpr Bytes kTileAlignment{8};
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
 
-/// Bytes on tiles, for some steps.
+/// An allocation of bytes on tiles, for some steps.
 struct TileClaim {
   Category category = Category::kVariable;
-  std::vector<std::uint32_t> tensors = {};  ///< Whose they are, if tensors': aliases share them.
-  std::uint32_t step = kNoStep;             ///< Whose they are, if a step's.
+  std::vector<std::uint32_t> tensors = {};  ///< The tensors that the bytes hold, if any: aliases share them.
+  std::uint32_t step = kNoStep;             ///< The step that the bytes belong to, if any.
   std::uint32_t spans = 0;                  ///< Index into TileClaims::spans.
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many tensors lie alike and live alike, so both are stored once.
+/// The claims on one IPU. Many tensors have equal mappings and live ranges, so each of these is stored once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
 
-  /// Rounds each tile's bytes up to kTileAlignment. Without effect where there are none, or no spans.
+  /// Adds a claim, with each tile's bytes rounded up to kTileAlignment. Has no effect if there are no bytes or no
+  /// spans.
   void add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile);
 
   [[nodiscard]] std::int64_t tiles() const { return tiles_; }
@@ -74,38 +74,38 @@ class TileClaims {
 
 /// Tiles with equal claims, which are planned once.
 struct TileClass {
-  std::vector<std::uint32_t> tiles;  ///< Rising.
+  std::vector<std::uint32_t> tiles;  ///< In ascending order.
   Bytes peak;                        ///< End of the highest byte in use.
   Bytes lower_bound;                 ///< Most bytes live at one step; no plan has a lower peak.
   Bytes always_live;                 ///< Bytes of claims that live for the whole run.
   std::uint32_t worst_step = 0;      ///< The first step at which `lower_bound` bytes are live.
-  /// offsets[i] places claim i of TileClaims, where it has bytes on these tiles.
+  /// offsets[i] places claim i of TileClaims, if it has bytes on these tiles.
   std::vector<Bytes> offsets;
 };
 
 struct TilePlan {
-  std::vector<TileClass> classes;  ///< By their first tile.
+  std::vector<TileClass> classes;  ///< In the order of their first tiles.
   std::vector<std::uint32_t> class_of_tile;
 
-  /// The class with the highest peak; the first of equals.
+  /// Returns the class with the highest peak; the first of equals.
   [[nodiscard]] std::uint32_t fullest() const;
-  /// Peaks of all tiles added up.
+  /// Returns the sum of the peaks of all tiles.
   [[nodiscard]] Bytes total_peak() const;
 };
 
 /// Live bytes on all tiles of an IPU together.
 struct LiveBytes {
-  Bytes most;                    ///< At one step.
-  std::uint32_t worst_step = 0;  ///< The first step at which they are.
-  Bytes always;                  ///< During the whole run.
+  Bytes most;                    ///< Most bytes live at one step.
+  std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
+  Bytes always;                  ///< Bytes that live for the whole run.
 };
 
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
-/// Plans each class as plan_memory does, what lives alike in one block, and verifies it as verify_plan does. `steps`:
-/// of the whole run.
+/// Plans each class by plan_memory, with claims of equal live ranges in one block, and checks it by verify_plan.
+/// `steps` is the number of steps of the whole run.
 ///
-/// Deterministic. Errors: kBug, the verifier refused a plan. Cost: that of plan_memory, times classes.
+/// Deterministic. Errors: kBug if the verifier rejects a plan. Cost: that of plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);
 
 }  // namespace poprun

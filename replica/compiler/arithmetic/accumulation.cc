@@ -7,15 +7,15 @@
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
 
-/// Replaces each gradient, one for each use of a parameter, by an accumulator over the step's micro-batches: their sum,
-/// or their running mean, which in half precision neither overflows nor loses the last of many terms.
+/// Replaces each gradient, one per use of a parameter, by an accumulator over the step's micro-batches: their sum, or
+/// their running mean, which in half precision neither overflows nor loses the last of many terms.
 ///
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
-/// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of
-/// backward. One that the pass "slices" has cut has an accumulator for each slice; the update joins them, where their
-/// bytes are those of the whole.
+/// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of the
+/// backward pass. One that the pass "slices" has cut has an accumulator per slice; the update joins these in a tensor
+/// that aliases them.
 namespace poprun::passes::accumulation {
 namespace {
 
@@ -30,7 +30,7 @@ bool keeps_mean(const CompileOptions& options) {
   return options.accumulation_kind == AccumulationKind::kRunningMean;
 }
 
-/// `w.accumulator`; those of further uses are numbered.
+/// Returns `w.accumulator`, numbered for further uses.
 std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
@@ -58,7 +58,7 @@ void put_after_gradients(std::vector<Operation>& operations, std::vector<Operati
   operations = std::move(ordered);
 }
 
-/// The operation that joins a gradient's slices, or null.
+/// Returns the operation that joins a gradient's slices, or null.
 const Operation* join_of(const Writers& writers, TensorId gradient) {
   const auto& all = writers.of(gradient);
   return all.size() == 1 && all[0]->kind == "concat" && all[0]->attributes.has(kSlices) ? all[0] : nullptr;
@@ -73,7 +73,7 @@ class Accumulators {
         begin_(job.graph, job.training->begin, ""),
         update_(job.graph, job.training->update, "") {}
 
-  /// What stands for the gradient in the update.
+  /// Returns the tensor that replaces the gradient in the update.
   TensorId add(const ParameterGradient& pair, const Operation* join) {
     const std::string name = accumulator_name(job_.graph, pair.parameter);
     if (join == nullptr) {
@@ -134,7 +134,7 @@ Status run(const CompileOptions& options, Job& job) {
   return accumulators.status();
 }
 
-/// The operations of the micro-batch that accumulate into `sum`, with the place of each.
+/// Returns the operations of a region that write `sum`, with their positions.
 std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region& region, TensorId sum) {
   std::vector<std::pair<std::size_t, const Operation*>> found;
   for (std::size_t i = 0; i < region.operations.size(); ++i) {
@@ -145,7 +145,7 @@ std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region
   return found;
 }
 
-/// Whether nothing but other accumulations stands between place `i` and the maker of `gradient`.
+/// Whether only other accumulations stand between position `i` and the operation that makes `gradient`.
 bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   while (i > 0 && region.operations[i - 1].kind == kAccumulate) {
     --i;
@@ -153,7 +153,8 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// One accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as that is made.
+/// Checks that an accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as it is
+/// made.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);
@@ -176,7 +177,7 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
   return {};
 }
 
-/// Each gradient has an accumulator, or one for each of its slices, which the update joins.
+/// Checks that each gradient has an accumulator, or one per slice, which the update joins.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Writers made(before.graph, before.training->micro_batch);

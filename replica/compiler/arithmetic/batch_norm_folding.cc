@@ -11,14 +11,11 @@
 /// In inference, folds each batch norm into the convolution before it: its scale into the weights, its shift into the
 /// bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
 ///
-///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift,
-///   scale,
-///                                                        mean, variance)
+///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift, scale, mean, variance)
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)
 ///             z = batch_norm_inference(y, scale, shift, mean, variance)
 ///
-/// A norm stays where anything else reads y, w or shift, or where one of its operands is not a variable that "load"
-/// sets up.
+/// A norm stays if anything else reads y, w or shift, or if one of its operands is not a variable that "load" sets up.
 namespace poprun::passes::batch_norm_folding {
 namespace {
 
@@ -31,7 +28,7 @@ bool applies(const CompileOptions& options) {
   return options.fold_batch_norm;
 }
 
-/// Who names each tensor.
+/// How often operations name each tensor.
 struct Uses {
   std::vector<int> writes;       ///< In all functions.
   std::vector<int> load_writes;  ///< In "load".
@@ -53,14 +50,14 @@ struct Uses {
     }
   }
 
-  /// "load" alone writes it, once.
+  /// Whether only "load" writes a tensor, once.
   [[nodiscard]] bool is_variable(TensorId id) const {
     return writes[index_of(id)] == 1 && load_writes[index_of(id)] == 1;
   }
   [[nodiscard]] bool is_read_once(TensorId id) const { return reads[index_of(id)] == 1; }
 };
 
-/// Whether the norm of a convolution's result can become part of it.
+/// Whether the norm of a convolution's result can become part of the convolution.
 bool can_fold(const Uses& uses, const Operation& convolution, const Operation& norm) {
   const TensorId w = convolution.inputs[1];
   const TensorId shift = norm.inputs[2];
@@ -88,7 +85,7 @@ Status run(const CompileOptions& options, Job& job) {
   if (!options.inference || !job.evaluation) {
     return fail(ErrorCode::kUsage,
                 "model.fold-batch-norm = true needs model.mode = inference, had training, in which "
-                "batch norms follow the batches; set one of the two");
+                "batch norms use statistics of the batch; change one of the two");
   }
   Graph& graph = job.graph;
   const Uses uses(graph);
@@ -117,11 +114,11 @@ Status run(const CompileOptions& options, Job& job) {
   job.notes.push_back(
       fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
                   counted(norms, "batch norm"),
-                  folded == norms ? "" : "; the others do not follow a convolution whose result they alone read"));
+                  folded == norms ? "" : "; the others do not follow a convolution whose result only they read"));
   return {};
 }
 
-/// The operation of a region that writes a tensor, or null.
+/// Returns the operation of a region that writes a tensor, or null.
 const Operation* writer(const std::vector<Operation>& operations, TensorId id) {
   const auto found = std::ranges::find_if(operations, [id](const Operation& operation) {
     return std::ranges::find(operation.outputs, id) != operation.outputs.end();
@@ -146,15 +143,15 @@ bool same(const Operation& a, const Operation& b) {
          to_text(a.attributes) == to_text(b.attributes);
 }
 
-/// What the fold and the convolution that follows it stand for was there before: that convolution without the norm, and
-/// the norm, with these operands.
+/// Checks that the graph before the pass contained the unfolded form: the convolution without the norm, and the norm,
+/// with these operands.
 Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const auto& then = before.graph.at(*before.evaluation).operations;
   const auto& now = after.graph.at(*after.evaluation).operations;
   const TensorId w = fold.inputs[0];
   const TensorId shift = fold.inputs[1];
   if (fold.outputs != std::vector{w, shift} || readers(before.graph, w) != 1 || readers(before.graph, shift) != 1) {
-    return pass_bug(kName, after.graph, w, "is folded, but not one convolution's and norm's alone");
+    return pass_bug(kName, after.graph, w, "is folded, but does not belong to only one convolution and norm");
   }
   const auto convolution = std::ranges::find_if(now, [&](const Operation& operation) {
     return operation.kind == kConvolution && operation.inputs.size() == 3 && operation.inputs[1] == w &&
@@ -163,7 +160,7 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const Operation* norm = convolution == now.end() ? nullptr : writer(then, convolution->outputs[0]);
   const Operation* plain = norm == nullptr ? nullptr : writer(then, norm->inputs[0]);
   if (plain == nullptr || readers(before.graph, norm->inputs[0]) != 1) {
-    return pass_bug(kName, after.graph, w, "is folded, but its norm was not its convolution's");
+    return pass_bug(kName, after.graph, w, "is folded, but its norm did not follow its convolution");
   }
   Operation wanted = *convolution;
   wanted.inputs.resize(2);
@@ -174,11 +171,12 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const std::vector<TensorId> operands = {plain->outputs[0], fold.inputs[2], shift, fold.inputs[3], fold.inputs[4]};
   const bool same_norm = norm->kind == kNorm && norm->inputs == operands && norm->outputs == convolution->outputs &&
                          norm->attributes.real("eps") == fold.attributes.real("eps");
-  return same_norm && same(wanted, *plain) ? Status{}
-                                           : pass_bug(kName, after.graph, w, "is folded with another norm's operands");
+  return same_norm && same(wanted, *plain)
+             ? Status{}
+             : pass_bug(kName, after.graph, w, "is folded with the operands of another norm");
 }
 
-/// Every fold stands for one norm that is gone, and nothing else has changed.
+/// Checks that every fold replaces one norm, and that nothing else has changed.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const auto& load = after.graph.at(after.graph.load()).operations;
   const auto& setup = before.graph.at(before.graph.load()).operations;
@@ -196,9 +194,9 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   const std::size_t folds = load.size() - setup.size();
   if (now.size() + folds != then.size()) {
     return fail(ErrorCode::kBug,
-                fmt::format("pass {}: {} folds, but {} operations less", kName, folds, then.size() - now.size()));
+                fmt::format("pass {}: {} folds, but {} fewer operations", kName, folds, then.size() - now.size()));
   }
-  // What is left is what was there, in its order, except for the convolutions of folds.
+  // The remaining operations are the same as before, in the same order, except for the folded convolutions.
   std::size_t changed = 0;
   std::size_t next = 0;
   for (const Operation& operation : now) {
@@ -206,7 +204,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       ++next;
     }
     if (next == then.size()) {
-      return pass_bug(kName, after.graph, operation.outputs[0], "is out of its order");
+      return pass_bug(kName, after.graph, operation.outputs[0], "is out of order");
     }
     changed += same(then[next], operation) ? 0U : 1U;
     ++next;

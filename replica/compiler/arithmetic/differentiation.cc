@@ -12,11 +12,12 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/shaped.h"
 
-/// Behind the forward pass of a micro-batch its backward pass.
+/// Adds the backward pass of a micro-batch after its forward pass.
 namespace poprun {
 namespace {
 
-/// Tensors whose slope by a parameter that is not frozen may differ from 0, parameters included.
+/// Returns tensors whose gradient with respect to a parameter that is not frozen may differ from 0, including
+/// parameters.
 std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
@@ -103,7 +104,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// What other uses of a parameter have contributed stays theirs.
+  /// Returns nothing for a parameter: contributions of its other uses stay theirs.
   std::optional<TensorId> take_input_gradient(std::size_t input) override {
     const TensorId tensor = current_->inputs[input];
     const auto found = gradients_.find(tensor);
@@ -131,13 +132,13 @@ class ReverseMode final : public Differentiator {
   }
 
  private:
-  /// The gradient by a parameter of one operation that names it.
+  /// Gradient with respect to a parameter from one operation that names it.
   struct Use {
     const Operation* operation;
     TensorId gradient;
   };
 
-  /// A product that is a gradient is planned as the product that it is a gradient of.
+  /// Plans a product that is a gradient like the forward product that it belongs to.
   void inherit_options(const std::string& kind, Attributes& attributes) const {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
@@ -151,8 +152,8 @@ class ReverseMode final : public Differentiator {
     return builder_.graph().tensor(tensor).role == Role::kParameter;
   }
 
-  /// What the next contribution to a tensor's gradient is added to, or null: for a parameter what the same operation
-  /// has contributed, for any other tensor what all have.
+  /// Returns the gradient to which the next contribution to a tensor is added, or null: for a parameter that of the
+  /// same operation, for other tensors that of all operations.
   TensorId* gradient_so_far(TensorId tensor) {
     if (is_parameter(tensor)) {
       std::vector<Use>& uses = by_use_[tensor];
@@ -175,8 +176,8 @@ class ReverseMode final : public Differentiator {
     return builder_.status();
   }
 
-  /// Where a gradient has several contributions, their sum is called `x.gradient`, not the first. That of a parameter's
-  /// last use is, until the uses are added.
+  /// Gives the name `x.gradient` to the sum of a gradient's contributions instead of the first one, and to the gradient
+  /// of a parameter's last use until the uses are added.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -193,13 +194,13 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Notes what was added with a `name_of(tensor)`.
+  /// Records a tensor that was added with a `name_of(tensor)`.
   TensorId contributed(TensorId tensor, TensorId gradient) {
     contributions_[tensor].push_back(gradient);
     return gradient;
   }
 
-  /// A gradient of nothing but zeros, which `fill` makes in row-major order only.
+  /// Adds a gradient of zeros; other layouts than row-major, which `fill` makes, are expanded from a scalar.
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
@@ -212,7 +213,7 @@ class ReverseMode final : public Differentiator {
                        builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
   }
 
-  /// `conv1.weight.gradient`, and with a number appended for further contributions.
+  /// Returns `conv1.weight.gradient`, with a number appended for further contributions.
   std::string name_of(TensorId tensor) {
     const std::size_t contribution = names_[tensor]++;
     return fmt::format("{}.gradient{}", builder_.graph().tensor(tensor).name,
@@ -222,9 +223,9 @@ class ReverseMode final : public Differentiator {
   Builder& builder_;
   std::vector<Operation> forward_;
   std::set<TensorId> dependent_;
-  std::map<TensorId, TensorId> gradients_;                   ///< By every tensor but parameters.
-  std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameters, last use first.
-  std::map<TensorId, std::size_t> names_;                    ///< How many its gradients have used.
+  std::map<TensorId, TensorId> gradients_;                   ///< By tensor, except parameters.
+  std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameter; last use first.
+  std::map<TensorId, std::size_t> names_;                    ///< Number of names that a tensor's gradients have used.
   std::map<TensorId, std::vector<TensorId>> contributions_;  ///< In the order of their names.
   const Operation* current_ = nullptr;
 };
@@ -252,7 +253,7 @@ namespace {
 
 constexpr std::string_view kName = "differentiation";
 
-/// Parameters that are not trained. Errors: kUsage, the pattern matches none, or all.
+/// Returns the parameters that are not trained. Errors: kUsage if the pattern matches none, or all.
 Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::string& text) {
   std::set<TensorId> frozen;
   const auto parameters = tensors_by_name(graph, {Role::kParameter});
@@ -265,7 +266,7 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   const auto buffers = tensors_by_name(graph, {Role::kBuffer});
   if (frozen.empty() &&
       std::ranges::any_of(buffers, [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); })) {
-    return frozen;  // Statistics of batch norms alone.
+    return frozen;  // The pattern matches only statistics of batch norms.
   }
   if (frozen.empty() || frozen.size() == parameters.size()) {
     return fail(ErrorCode::kUsage, fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "
@@ -276,14 +277,14 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   return frozen;
 }
 
-/// In the backward pass, where `tensor` was made.
+/// Returns the origin of the operation that made `tensor`, with backward as its direction.
 Origin backward_of(const Job& job, TensorId tensor) {
   Origin origin = Writers(job.graph, job.training->micro_batch).of(tensor).front()->origin;
   origin.direction = Direction::kBackward;
   return origin;
 }
 
-/// What the loss is multiplied by.
+/// Returns the factor of the loss: the host's, or a constant.
 TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, const std::string& name) {
   if (job.training->scalars.loss_scale) {
     return *job.training->scalars.loss_scale;
@@ -294,8 +295,8 @@ TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, cons
   return scale;
 }
 
-/// The loss's terms, each times the scale and its labels by those of a mean micro-batch. Where all micro-batches have
-/// equally many that is 1, exactly.
+/// Returns the loss's terms, each scaled by the loss scale and by the ratio of its labels to those of a mean
+/// micro-batch. The ratio is exactly 1 if all micro-batches have equally many labels.
 std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, Builder& body) {
   const TrainingStep& step = *job.training;
   const TensorId scale = loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");
@@ -333,7 +334,7 @@ bool same(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
 }
 
-/// The number of operations that name each tensor.
+/// Counts the operations that read each tensor.
 std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operations) {
   std::map<TensorId, std::size_t> uses;
   for (const Operation& operation : operations) {
@@ -344,8 +345,8 @@ std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operati
   return uses;
 }
 
-/// The forward pass is as it was, and every gradient has its parameter's type, was made after it, and is of a parameter
-/// that is not frozen and has no more gradients than uses.
+/// Checks that the forward pass is unchanged, and that every gradient has its parameter's type, is made by the backward
+/// pass, and belongs to a parameter that is not frozen and has no more gradients than uses.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Place place = after.training->micro_batch;

@@ -9,22 +9,22 @@
 
 namespace poprun {
 
-/// A part of a loss, and what its gradient is multiplied by. Both f32[].
+/// A term of a loss and the factor of its gradient, both f32[].
 struct ScaledLoss {
   TensorId loss;
   TensorId scale;
 };
 
 /// Appends to `builder`'s region the operations that compute the gradient of the sum of `losses` (made in that region,
-/// none from another), each times its scale, with respect to every parameter that they depend on and that is not
-/// `frozen`: reverse mode, by the operators' own rules, in reverse order of the forward operations.
+/// independently of one another), each times its scale, with respect to every parameter that they depend on and that is
+/// not `frozen`. Works in reverse mode, by the operators' gradient rules, in reverse order of the forward operations.
 ///
-/// A use of a parameter is a forward operation that names it. Each use has a gradient of its own, so that wherever and
-/// however often backward runs, a parameter's gradient is the same sum of the same terms. For any other tensor the
+/// A use of a parameter is a forward operation that names it. Each use has a gradient of its own, so that a parameter's
+/// gradient is the same sum of the same terms, wherever and however often the backward pass runs. For other tensors,
 /// contributions are added as they come.
 ///
-/// Returns the gradients sorted by parameter name, those of one parameter last use first.
-/// Errors: kUsage, an operation on the way to a parameter that has no gradient, by name, or the loss depends on no such
+/// Returns the gradients sorted by parameter name, those of one parameter last use first. Errors: kUsage if an
+/// operation between the loss and a parameter has no gradient (names it), or if the loss does not depend on such a
 /// parameter.
 Result<std::vector<ParameterGradient>> differentiate(Builder& builder, const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen = {});

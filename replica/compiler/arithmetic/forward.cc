@@ -12,8 +12,8 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// The job's functions with the model's forward pass in them: training without its backward pass and update,
-/// evaluation, and what saves the weights.
+/// Adds the job's functions with the model's forward pass: training without its backward pass and update, evaluation,
+/// and saving of the weights.
 namespace poprun::passes::forward {
 namespace {
 
@@ -31,7 +31,7 @@ TensorId add_metrics(Builder& begin, const std::string& name) {
   return metrics;
 }
 
-/// Notes the tensors of the data that the model does not read.
+/// Adds a note on the tensors of the data that the model does not read.
 void note_unread(const CompileOptions& options, const std::vector<TensorId>& inputs,
                  std::span<const Operation> operations, std::vector<std::string>& notes) {
   std::vector<std::string> unread;
@@ -39,7 +39,7 @@ void note_unread(const CompileOptions& options, const std::vector<TensorId>& inp
     const bool is_read = std::ranges::any_of(operations, [&](const Operation& operation) {
       return std::ranges::find(operation.inputs, inputs[i]) != operation.inputs.end();
     });
-    // A forward pass alone may leave labels aside.
+    // Inference may ignore labels.
     if (!is_read && !(options.inference && options.inputs[i].name == "labels")) {
       unread.push_back(options.inputs[i].name);
     }
@@ -69,7 +69,7 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
   return outputs;
 }
 
-/// What the host says before a step.
+/// Streams in the values that the host sends before a step.
 void stream_control(Builder& begin, const CompileOptions& options, TrainingStep& step) {
   const bool host_scales_loss = options.loss_scaling == 0;
   StepControl record;
@@ -99,7 +99,7 @@ void stream_control(Builder& begin, const CompileOptions& options, TrainingStep&
   }
 }
 
-/// Errors: kUsage, the model normalises over the batch: its statistics would be of compute batches.
+/// Errors: kUsage if the model normalises over the batch, because its statistics would be those of compute batches.
 Status check_compute_batches(const CompileOptions& options, const Region& micro_batch) {
   const auto found = std::ranges::find(micro_batch.operations, "batch_norm_training", &Operation::kind);
   if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
@@ -111,8 +111,8 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                                              options.micro_batch_size, options.model, options.compute_batches));
 }
 
-/// Batch norms whose running statistics are frozen use those and leave them as they are, in training as in evaluation.
-/// Errors: kUsage, only one of the two statistics is frozen.
+/// Makes batch norms whose running statistics are frozen use these and not update them, in training as in evaluation.
+/// Errors: kUsage if only one of the two statistics is frozen.
 Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
   if (frozen.empty()) {
     return {};
@@ -232,7 +232,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Training has a scalar loss, and every parameter and buffer is set up once.
+/// Checks that training has a scalar loss, and that every parameter and buffer is set up once.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   if (after.training && !graph.tensor(after.training->loss).type.shape.empty()) {

@@ -9,17 +9,17 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 
-/// The gradients of a parameter's uses are added, last use first; then gradients become their mean or sum over the
-/// replicas, and running statistics and metrics their means, before the update.
+/// Adds the gradients of a parameter's uses, last use first. Then, before the update, reduces gradients to their mean
+/// or sum over the replicas, and running statistics and metrics to their means.
 namespace poprun::passes::exchange {
 namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which lies where the
-/// parameter does: the update needs one gradient less. Without accumulation a gradient may be another parameter's, too.
-/// And draws for stochastic rounding are keyed by the name of what is rounded, so there the sum needs a name besides
-/// the accumulator's.
+/// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which is placed like the
+/// parameter, so that the update needs one gradient less. Without accumulation, a gradient may also belong to another
+/// parameter. With stochastic rounding, draws are keyed by the name of the rounded tensor, so the sum needs a name of
+/// its own.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -53,7 +53,7 @@ TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_pl
   return sum;
 }
 
-/// One gradient for each parameter.
+/// Returns one gradient per parameter.
 std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all, bool in_place) {
   std::vector<ParameterGradient> found;
   for (auto it = all.begin(); it != all.end();) {
@@ -73,7 +73,7 @@ bool reduces_every_micro_batch(const CompileOptions& options) {
 
 constexpr std::string_view kAccumulate = "accumulate";
 
-/// Gradients that something besides an accumulation reads.
+/// Returns the tensors that operations other than accumulations read.
 std::set<TensorId> read_elsewhere(const Region& region) {
   std::set<TensorId> read;
   for (const Operation& operation : region.operations) {
@@ -84,8 +84,8 @@ std::set<TensorId> read_elsewhere(const Region& region) {
   return read;
 }
 
-/// Puts the mean over the replicas of each gradient before its accumulation. One that others read, too, is copied
-/// first.
+/// Averages each gradient over the replicas before its accumulation. A gradient that other operations read, too, is
+/// copied first.
 void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
   std::map<TensorId, TensorId> reduced;
@@ -138,7 +138,8 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// The sum that is added to the accumulator of a parameter's first use; nothing if none is, or not once.
+/// Returns the sum that is added to the accumulator of a parameter's first use; nothing unless this happens exactly
+/// once.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {
@@ -174,7 +175,7 @@ bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> u
   return gradient == uses.at(0);
 }
 
-/// Every parameter has one gradient, the sum of those of its uses.
+/// Checks that every parameter has one gradient, the sum of those of its uses.
 Status verify_totals(const Job& before, const Job& after) {
   std::map<TensorId, std::vector<TensorId>> uses;
   for (const ParameterGradient& use : before.training->gradients) {
@@ -197,8 +198,7 @@ Status verify_totals(const Job& before, const Job& after) {
   return {};
 }
 
-/// What each accumulation adds was averaged over the replicas once, by the operation before it or before those that add
-/// the same.
+/// Checks that each accumulated gradient is averaged over the replicas exactly once before its accumulation.
 Status verify_micro_batch(const Job& after) {
   const Graph& graph = after.graph;
   std::map<TensorId, int> reduced;
@@ -215,7 +215,7 @@ Status verify_micro_batch(const Job& after) {
   return {};
 }
 
-/// Everything that replicas must agree on is reduced over them as it must be, once, and nothing else is.
+/// Checks that all values on which replicas must agree, and no others, are reduced over them once, in the right way.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_TRY(verify_totals(before, after));
   const Graph& graph = after.graph;

@@ -78,8 +78,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Parameters are float16 where the model does not keep them; what lives on beside them, scalars and what the host
-/// streams carry are as they were; and nothing changed but how floats are stored.
+/// Checks that parameters are float16 unless the model keeps them float32, that besides them only activations and
+/// gradients, and no scalars, became float16, and that no tensor changed otherwise.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];

@@ -7,10 +7,10 @@ namespace poprun {
 
 /// Stores a job's weights, activations and gradients in float16.
 ///
-/// Float32 stay: scalars, what the host streams bring and read, metrics, optimiser state, constants, running
-/// statistics, the statistics that normalisations keep for their gradients, and what the model keeps so
-/// (Tensor::keeps_f32). Operators compute in float32 whatever they read (ops/half/half_kernel.h), so only what is
-/// stored is rounded. Products that the pass "products" gave half partials keep them where they store float16.
+/// Scalars, host streams, metrics, optimiser state, constants, running statistics, statistics that normalisations keep
+/// for their gradients, and tensors with Tensor::keeps_f32 stay float32. Operators always compute in float32
+/// (ops/half/half_kernel.h), so only stored values are rounded. Products to which the pass "products" gave half
+/// partials keep them if they store float16.
 ///
 /// Requires: options.half.
 void use_half(Graph& graph, const PrecisionOptions& options);

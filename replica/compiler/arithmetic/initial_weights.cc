@@ -5,9 +5,8 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers, except for those of CompileOptions::initialised_here.
-/// Constants that the model brought have none: an operator makes them. Where weights may be off the chip or in shards,
-/// they come one by one.
+/// Lets the host write the weights instead of their initialisers, except for CompileOptions::initialised_here.
+/// Constants that an operator makes have no initialiser. If weights may be off-chip or sharded, they come one by one.
 namespace poprun::passes::initial_weights {
 namespace {
 
@@ -21,7 +20,7 @@ bool stays(const CompileOptions& options, const Graph& graph, TensorId id) {
   return options.initialised_here.contains(graph.tensor(id).name);
 }
 
-/// One operation for all of the stream's tensors, or one for each.
+/// Returns one operation for all of the stream's tensors, or one for each.
 std::vector<Operation> operations_of(const StreamIn& weights, bool one_by_one) {
   if (!one_by_one) {
     return {weights.operation()};
@@ -46,19 +45,19 @@ Status run(const CompileOptions& options, Job& job) {
   std::erase_if(weights.tensors,
                 [&](TensorId id) { return !initialised.contains(id) || stays(options, job.graph, id); });
   if (weights.tensors.empty()) {
-    return {};  // A model without any.
+    return {};  // The model has none.
   }
   const std::set<TensorId> written(weights.tensors.begin(), weights.tensors.end());
   std::erase_if(operations, [&written](const Operation& operation) { return written.contains(operation.outputs[0]); });
-  // First: master copies are made from them.
+  // They come first, because master copies are made from them.
   std::vector<Operation> streams = operations_of(weights, streams_weights_one_by_one(options));
   operations.insert(operations.begin(), std::make_move_iterator(streams.begin()),
                     std::make_move_iterator(streams.end()));
   return {};
 }
 
-/// The host writes every parameter and buffer that does not stay, and nothing but weights and constants, before
-/// anything else is set up, each in its turn; whatever is set up is set up as often as it was.
+/// Checks that the host writes every parameter and buffer that does not stay, and otherwise only constants, in order
+/// and before anything else is set up, and that every tensor is set up as often as before.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;
@@ -71,7 +70,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     }
     for (const std::int64_t named : stream->fields) {
       if (named != field++) {
-        return pass_bug(kName, graph, stream->tensors[0], "does not come in its turn");
+        return pass_bug(kName, graph, stream->tensors[0], "does not come in order");
       }
     }
     from_host.insert(stream->tensors.begin(), stream->tensors.end());

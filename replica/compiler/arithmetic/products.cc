@@ -10,8 +10,8 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/operator.h"
 
-/// Gives every convolution and matmul of the forward pass what the job asks of it. Their gradients, which a later pass
-/// adds, inherit it.
+/// Gives every convolution and matmul of the forward pass the options that the job sets for it. Their gradients, which
+/// a later pass adds, inherit these.
 namespace poprun::passes::products {
 namespace {
 
@@ -21,7 +21,7 @@ bool applies(const CompileOptions& options) {
   return !is_default(options.planner);
 }
 
-/// Nothing for an operation that is no product.
+/// Returns nothing for an operation that is not a product.
 std::optional<PlacedProduct> product_of(const Job& job, const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr || op->product == nullptr) {
@@ -68,7 +68,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// The value that the job's settings give, looked for from the narrowest kind of setting on.
+/// Returns the value that the job's settings give, beginning with the most specific kind of setting.
 template <typename T>
 T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& product, T otherwise) {
   const auto last = [&](auto is_such) -> std::optional<T> {
@@ -101,14 +101,14 @@ T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& 
   return found.value_or(otherwise);
 }
 
-/// Nothing changed but the options of products, and each has those of its narrowest settings.
+/// Checks that only the options of products changed, and that each has those of its most specific settings.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < before.graph.functions[f].regions.size(); ++r) {
       const std::vector<Operation>& was = before.graph.at({f, r}).operations;
       const std::vector<Operation>& is = after.graph.at({f, r}).operations;
       if (was.size() != is.size()) {
-        return fail(ErrorCode::kBug, fmt::format("pass {}: other operations", kName));
+        return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));
       }
       for (std::size_t k = 0; k < is.size(); ++k) {
         if (was[k].kind != is[k].kind || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
@@ -125,7 +125,8 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
           (permille_of(operation.attributes) !=
                expected(options.planner.available_memory, *product, kDefaultPermille) ||
            partials_of(operation.attributes) != expected(options.planner.partials, *product, Partials::kFloat))) {
-        return pass_bug(kName, after.graph, operation.outputs.at(0), "has not the options of its narrowest setting");
+        return pass_bug(kName, after.graph, operation.outputs.at(0),
+                        "does not have the options of its most specific setting");
       }
     }
   }

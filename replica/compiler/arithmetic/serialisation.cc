@@ -37,7 +37,7 @@ bool flag(const Operation& operation, const char* name) {
   return operation.attributes.has(name) && operation.attributes.integer(name) != 0;
 }
 
-/// Whether it is a product of rows with one matrix of weights.
+/// Whether an operation multiplies rows by one matrix of weights.
 bool is_dense_layer(const Graph& graph, const Operation& operation) {
   return operation.kind == "linear" ||
          (operation.kind == "matmul" && graph.tensor(operation.inputs[1]).type.shape.size() == 2 &&
@@ -52,7 +52,7 @@ std::int64_t channels_of(const Graph& graph, const Operation& operation) {
   return graph.tensor(operation.outputs[0]).type.shape.back();
 }
 
-/// Marks a dense layer, which is a `linear` from here on: the same products, whose gradients keep its attributes.
+/// Marks a dense layer and turns it into a `linear`: the same product, but its gradients keep its attributes.
 void mark_layer(Operation& operation, std::int64_t slices) {
   if (operation.kind == "matmul") {
     Attributes attributes;
@@ -73,7 +73,7 @@ bool reads_table(const Graph& graph, const Operation& operation) {
          graph.tensor(operation.inputs[0]).role == Role::kParameter;
 }
 
-/// The table with the most rows, of those the first; nothing if the model has none.
+/// Returns the table with the most rows, the first if several tie; nothing if the model has none.
 std::optional<TensorId> largest_table(const Job& job) {
   const Graph& graph = job.graph;
   const auto rows = [&graph](TensorId id) { return graph.tensor(id).type.shape[0]; };
@@ -95,7 +95,7 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
   }
   const std::int64_t rows = graph.tensor(*table).type.shape[0];
   if (slices > rows) {
-    return fail(ErrorCode::kUsage, fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most as many "
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most that many "
                                                "slices",
                                                kFactorKey, slices, graph.tensor(*table).name, rows));
   }
@@ -132,7 +132,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
         continue;
       }
       if (asked.slices > channels_of(graph, operation)) {
-        return fail(ErrorCode::kUsage, fmt::format("{}: {}: '{}' has {} output channels; use at most as many slices",
+        return fail(ErrorCode::kUsage, fmt::format("{}: {}: '{}' has {} output channels; use at most that many slices",
                                                    kMatmulsKey, asked.text, name, channels_of(graph, operation)));
       }
       found = true;
@@ -144,9 +144,9 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   if (!found) {
     const std::string close = nearest(asked.operators, others);
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: {}: no dense layer of the model has such a name; {}", kMatmulsKey, asked.text,
+                fmt::format("{}: {}: no dense layer of the model has a matching name; {}", kMatmulsKey, asked.text,
                             others.empty()  ? "it has none"
-                            : close.empty() ? fmt::format("there is {}", others.front())
+                            : close.empty() ? fmt::format("available: {}", others.front())
                                             : fmt::format("did you mean {}?", close)));
   }
   return {};
@@ -163,7 +163,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Operations and what they read and write stay; marks are numbers of slices that the outputs have.
+/// Checks that operations keep their inputs and outputs, and that marks are valid numbers of slices.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < before.graph.functions[f].regions.size(); ++r) {
@@ -172,7 +172,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       for (std::size_t k = 0; k < std::max(was.size(), is.size()); ++k) {
         if (was.size() != is.size() || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
             was[k].origin != is[k].origin) {
-          return fail(ErrorCode::kBug, fmt::format("pass {}: other operations", kName));
+          return fail(ErrorCode::kBug, fmt::format("pass {}: changes operations", kName));
         }
         if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {
           return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into no slices");

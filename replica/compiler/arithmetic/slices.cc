@@ -12,16 +12,16 @@
 #include "replica/ops/builder/builder.h"
 
 /// Cuts the operations that the pass "serialisation" has marked, and their gradients, into slices that run one after
-/// the other, so that temporary values and gradients of one slice alone are live at a time. With slices k of the output
-/// channels O:
+/// the other, so that temporary values and gradients of only one slice are live at a time. With slices k of the output
+/// channels:
 ///
-///   y = x w^T + b       y_k = x w_k^T + b_k, each put in its place of y
-///   dw = dy^T x         dw_k = dy_k^T x; `concat`, whose bytes are those of the slices
+///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
+///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices
 ///   dx = dy w           dx = (dx_0 + dx_1) + ..., dx_k = dy_k w_k
 ///   gather_gradient     the rows of each slice of the table
 ///
-/// dw_k and dx_k of one layer come together. A gather itself is not cut: it reads the table where it lies. Only the sum
-/// over dx_k differs from the uncut job, by rounding.
+/// dw_k and dx_k of one layer run together. A gather itself is not cut, because it reads the table in place. Only the
+/// sum over dx_k differs from the uncut job, by rounding.
 namespace poprun::passes::slices {
 namespace {
 
@@ -46,7 +46,7 @@ Attributes part(std::int64_t axis, const Piece& piece) {
   return {{"axis", axis}, {"begin", piece.begin}, {"count", piece.count}};
 }
 
-/// The dimension of the weights that output channels are on.
+/// Returns the dimension of the weights that holds the output channels.
 std::int64_t channel_axis(const Attributes& attributes) {
   return attributes.has("input_major") && attributes.integer("input_major") != 0 ? 1 : 0;
 }
@@ -55,7 +55,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// Writes one region anew.
+/// Rewrites one region.
 class Slicer {
  public:
   Slicer(Graph& graph, Place place)
@@ -86,7 +86,7 @@ class Slicer {
   }
 
  private:
-  /// A new tensor for slice `k` of what `like` is or helps to make.
+  /// Adds an operation for slice `k`, with a result that has the name and the role of `like`.
   TensorId add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes, TensorId like,
                const std::string& what, std::size_t k) {
     return add_all(kind, std::move(inputs), std::move(attributes), {like}, what, k)[0];
@@ -108,7 +108,7 @@ class Slicer {
     return made;
   }
 
-  /// Slice k of the weights or the bias of `of`.
+  /// Adds slice `k` of an operand of the operation that makes `of`.
   TensorId slice(TensorId x, std::int64_t axis, const Piece& piece, TensorId of, std::string what, std::size_t k) {
     const TensorId made = add("slice", {x}, part(axis, piece), of, what, k);
     if (out_.status() && graph_.tensor(x).keeps_f32) {
@@ -146,7 +146,7 @@ class Slicer {
     }
   }
 
-  /// One or both gradients of a layer.
+  /// Adds one or both gradients of a layer.
   void backward(const Operation* weights, const Operation* input) {
     const TensorId dy = weights != nullptr ? weights->inputs[1] : input->inputs[0];
     const Operation& one = weights != nullptr ? *weights : *input;
@@ -233,17 +233,17 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   return {};
 }
 
-/// The slices of one marked operation, as they are found after its output.
+/// Slices of one marked operation, as found by going back from its output.
 struct Found {
   std::vector<Piece> pieces;
-  std::string wrong;  ///< What is not as it should be; empty: nothing.
+  std::string wrong;  ///< What is wrong; empty if nothing is.
 };
 
 class Finder {
  public:
   Finder(const Graph& graph, Place place) : graph_(graph), writers_(graph, place) {}
 
-  /// What makes `y` = x w^T + b, last slice first.
+  /// Finds the slices that make `y` = x w^T + b, from the last to the first.
   [[nodiscard]] Found layer(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
@@ -259,7 +259,7 @@ class Finder {
     return found;
   }
 
-  /// What makes dx = dy w: sums of products, last slice first.
+  /// Finds the slices that make dx = dy w, a sum of products, from the last to the first.
   [[nodiscard]] Found input_gradient(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
@@ -272,7 +272,7 @@ class Finder {
     return found;
   }
 
-  /// What makes a gradient that is joined.
+  /// Finds the slices of a gradient that are joined.
   [[nodiscard]] Found joined(const Operation& was, std::size_t output) const {
     Found found;
     const Operation* join = writer(was.outputs[output]);
@@ -285,10 +285,10 @@ class Finder {
       if (made == nullptr || made->kind != was.kind) {
         found.wrong = "is joined from something else";
       } else if (was.kind == "gather_gradient") {
-        found.wrong = made->inputs == was.inputs ? found.wrong : "has other operands";
+        found.wrong = made->inputs == was.inputs ? found.wrong : "has different operands";
         found.pieces.push_back({made->attributes.integer("begin"), size_of(id, 0)});
       } else {
-        found.wrong = made->inputs[0] == was.inputs[0] ? found.wrong : "has another x";
+        found.wrong = made->inputs[0] == was.inputs[0] ? found.wrong : "has a different x";
         found.pieces.push_back(sliced(made->inputs[1], was.inputs[1], found));
       }
     }
@@ -302,7 +302,7 @@ class Finder {
   }
   [[nodiscard]] std::int64_t size_of(TensorId id, std::size_t axis) const { return graph_.tensor(id).type.shape[axis]; }
 
-  /// The piece of `whole` that a tensor is.
+  /// Returns the piece of `whole` that a tensor holds.
   [[nodiscard]] Piece sliced(TensorId id, TensorId whole, Found& found) const {
     const Operation* slice = writer(id);
     if (slice == nullptr || slice->kind != "slice" || slice->inputs[0] != whole) {
@@ -314,7 +314,7 @@ class Finder {
 
   void check_product(const Operation* made, const Operation& was, Found& found, std::int64_t begin) const {
     if (made == nullptr || made->kind != "linear" || made->inputs[0] != was.inputs[0]) {
-      found.wrong = "has a slice that is no product with x";
+      found.wrong = "has a slice that is not a product with x";
       return;
     }
     for (std::size_t i = 1; i < made->inputs.size(); ++i) {
@@ -345,7 +345,7 @@ class Finder {
   Writers writers_;
 };
 
-/// Every marked operation's result is made of slices that follow each other and leave nothing out.
+/// Checks that every marked operation's result is made of consecutive slices that leave nothing out.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (const Place place : sliced_places(before)) {
     const Finder finder(after.graph, place);

@@ -9,8 +9,8 @@
 /// Shared by the passes "serialisation", "slices" and "accumulation".
 namespace poprun {
 
-/// The attribute of operations that are to be cut, a number of slices > 1, from the pass "serialisation" to the pass
-/// "slices". Gradients inherit it. Afterwards a `concat` has it that joins the slices of a parameter's gradient.
+/// Attribute of operations that are to be cut: the number of slices, > 1, from the pass "serialisation" to the pass
+/// "slices". Gradients inherit it. After that, it marks a `concat` that joins the slices of a parameter's gradient.
 inline constexpr const char* kSlices = "slices";
 
 /// Whether the job asks for slices.
@@ -26,7 +26,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// `n` elements in at most `slices` pieces of one size; the last one may be smaller.
+/// Divides `n` elements into at most `slices` pieces of equal size; the last one may be smaller.
 inline std::vector<Piece> pieces_of(std::int64_t n, std::int64_t slices) {
   const std::int64_t size = (n + slices - 1) / slices;
   std::vector<Piece> pieces;

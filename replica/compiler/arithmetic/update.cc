@@ -32,7 +32,7 @@ Result<const Optimizer*> find(const std::string& name) {
               fmt::format("training.optimizer: no optimiser is called '{}'; {}", name, suggestion(name, names)));
 }
 
-/// What the rule's operator is told.
+/// Returns the attributes of the rule's operator.
 Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOptions& options) {
   Attributes attributes{{"scale", options.gradient_scale}, {"weight_decay", options.weight_decay}};
   for (const HyperParameter& own : optimizer.hyper_parameters) {
@@ -56,7 +56,7 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   return attributes;
 }
 
-/// Parameters that weight decay leaves alone.
+/// Returns the parameters that are exempt from weight decay.
 Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
                                          const std::vector<ParameterGradient>& gradients) {
   std::set<TensorId> exempt;
@@ -86,7 +86,7 @@ TensorId add_state(Builder& builder, TensorId parameter, const std::string& name
   return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
 }
 
-/// Sets up a copy with the parameter's first value.
+/// Sets up a copy with the parameter's initial value.
 TensorId add_master(Builder& builder, TensorId parameter) {
   const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
@@ -94,7 +94,7 @@ TensorId add_master(Builder& builder, TensorId parameter) {
   return master;
 }
 
-/// Appends the operators of one parameter's update, as ops/optimizers/ has their operands.
+/// Appends the operators of one parameter's update, with operands as ops/optimizers/ defines them.
 void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, const ParameterGradient& pair,
               TensorId weights, const std::vector<TensorId>& states, const StepScalars& scalars) {
   const auto join = [](std::vector<TensorId> all, const std::vector<TensorId>& more) {
@@ -135,7 +135,7 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
   }
 }
 
-/// One for each parameter. Parameters that share a gradient share its sum.
+/// Returns one sum per parameter; parameters that share a gradient share its sum.
 std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<ParameterGradient>& gradients) {
   std::map<TensorId, TensorId> by_gradient;
   std::vector<TensorId> sums;
@@ -151,7 +151,7 @@ std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<Pa
   return sums;
 }
 
-/// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and sets scalars.factor.
+/// Appends the factor of all gradients, if clipping or the host's loss scale need one, and sets scalars.factor.
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
   if (!scalars.loss_scale && options.clip_norm == 0) {
@@ -167,9 +167,9 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
-/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is
-/// unknown, with those there are; a hyper-parameter that it lacks, or that is missing; `no_decay` matches no parameter,
-/// or all.
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is unknown
+/// (lists those available), if a hyper-parameter is missing or not one of its own, or if `no_decay` matches no
+/// parameter, or all.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
@@ -207,7 +207,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// A step writes every parameter that has a gradient once, after the exchange, and no other.
+/// Checks that a step writes every parameter with a gradient once, after the exchange, and no other parameter.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;

@@ -17,7 +17,7 @@
 
 namespace poprun {
 
-/// A tensor that the host streams bring in every micro-batch.
+/// A tensor that the host streams in for every micro-batch.
 struct StreamedTensor {
   std::string name;
   TensorType type;  ///< With the micro-batch dimension.
@@ -25,9 +25,9 @@ struct StreamedTensor {
 
 /// The content of a gradient accumulator at the end of a step.
 enum class AccumulationKind : std::uint8_t {
-  kSum,          ///< The sum over the micro-batches, with which the optimiser works.
+  kSum,          ///< The sum over the micro-batches, which the optimiser uses.
   kMean,         ///< The sum; the update divides it by their number.
-  kRunningMean,  ///< The mean, kept so after each micro-batch: it cannot overflow in half
+  kRunningMean,  ///< The mean so far, after each micro-batch: it cannot overflow in half
                  ///< precision.
 };
 
@@ -35,15 +35,15 @@ enum class AccumulationKind : std::uint8_t {
 struct PipelineOptions {
   /// Counted layers of each stage; one may be -1 and takes the rest. Empty: see `split`.
   std::vector<std::int64_t> layers_per_ipu = {};
-  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the stages are balanced:
-  /// one on each IPU.
+  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the stages are balanced,
+  /// with one per IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
 
-  /// > 1: the stages, so many, are phases: each works on all micro-batches of a step before the next one begins,
-  /// whatever `schedule` says. They take turns on `phase_ipus` IPUs.
+  /// If > 1, the number of stages, which are phases: each works on all micro-batches of a step before the next one
+  /// begins, whatever `schedule` is. They take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
@@ -51,15 +51,15 @@ struct PipelineOptions {
   /// is not sequential, else "none".
   std::string recomputation = {};
   std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
-  std::string recompute = {};                  ///< Likewise, of tensors recomputed in any mode.
-  double recomputation_memory = 0.5;           ///< Goal of "standard", as a proportion of an IPU's memory.
+  std::string recompute = {};                  ///< Regex of tensors recomputed in any mode.
+  double recomputation_memory = 0.5;           ///< Goal of "standard", as a fraction of an IPU's memory.
 };
 
 /// Whether equal runs of operations share a function.
 enum class Outlining : std::uint8_t {
   kOff,
-  kAuto,  ///< Where that saves more code than the copies in and out take.
-  kOn,    ///< Wherever there are any.
+  kAuto,  ///< If this saves more code than the copies in and out take.
+  kOn,    ///< Wherever possible.
 };
 
 /// Dense layers and embeddings that are computed in slices of their output channels or rows.
@@ -70,10 +70,10 @@ struct SerialisationOptions {
     std::string operators = {};  ///< Searched for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< For an operator that several match, the last counts.
+  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one counts.
 };
 
-/// Parameters of one dimension at most: biases, and the scales of normalisations.
+/// Parameters with at most one dimension: biases, and the scales of normalisations.
 inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
@@ -81,22 +81,22 @@ struct OptimizerOptions {
   std::map<std::string, double> hyper_parameters = {};  ///< All of the optimiser's.
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are multiplied by it first.
-  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: any.
-  /// Parameters without weight decay: those whose names it matches (ECMAScript), or kVectors.
+  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
+  /// Parameters without weight decay: a regex of names (ECMAScript), or kVectors.
   std::string no_decay = {};
-  bool master_weights = false;  ///< Works on a copy of each parameter of its own, and copies back.
+  bool master_weights = false;  ///< Works on its own copy of each parameter, and copies back.
 };
 
 struct PrecisionOptions {
-  bool half = false;                 ///< The others need it.
-  bool stochastic_rounding = false;  ///< What is stored in float16 is rounded at random.
-  bool master_weights = false;       ///< The optimiser works on float32 weights of its own.
+  bool half = false;                 ///< The other options need it.
+  bool stochastic_rounding = false;  ///< Values stored in float16 are rounded stochastically.
+  bool master_weights = false;       ///< The optimiser works on its own float32 weights.
 };
 
 enum class Storage : std::uint8_t {
   kOnChip,
   kOffChip,
-  kAuto,  ///< Off the chip where the job does not fit otherwise.
+  kAuto,  ///< Off-chip if the job does not fit otherwise.
 };
 
 /// Where tensors that outlive a micro-batch are kept, by kind. PopART's TensorLocationSettings.
@@ -104,11 +104,11 @@ struct LocationOptions {
   Storage weights = Storage::kOnChip;
   Storage optimizer_state = Storage::kOnChip;
   Storage accumulators = Storage::kOnChip;
-  Storage activations = Storage::kOnChip;  ///< Those that wait in stashes.
+  Storage activations = Storage::kOnChip;  ///< Activations in stashes.
 
   std::int64_t off_chip_elements_min = 2;  ///< Smaller tensors stay on the chip.
 
-  /// For the tensors whose names match, instead of what is above; the last one that matches counts.
+  /// Takes precedence for tensors whose names match; the last override that matches counts.
   struct Override {
     std::string tensors;  ///< ECMAScript.
     Storage storage = Storage::kOnChip;
@@ -116,14 +116,14 @@ struct LocationOptions {
   std::vector<Override> overrides = {};
 };
 
-/// Replicated tensor sharding: what is equal on all replicas is divided among them.
+/// Replicated tensor sharding: tensors that are equal on all replicas are divided among them.
 struct ShardingOptions {
   bool weights = false;
   bool optimizer_state = false;
   bool accumulators = false;
 
-  std::int64_t elements_min = 8192;  ///< Smaller tensors stay whole: PopART's default.
-  std::int64_t group = 0;            ///< Consecutive replicas that have a tensor together; 0: all.
+  std::int64_t elements_min = 8192;  ///< Smaller tensors are not sharded; PopART's default.
+  std::int64_t group = 0;            ///< Number of consecutive replicas that share a tensor; 0: all.
 
   [[nodiscard]] bool any() const { return weights || optimizer_state || accumulators; }
 };
@@ -134,7 +134,7 @@ struct CompileOptions {
   std::vector<StreamedTensor> inputs;
 
   /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`. `training` is false
-  /// where it is built for evaluation, on the same variables.
+  /// for evaluation, which uses the same variables.
   std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
   Device device;
@@ -142,41 +142,41 @@ struct CompileOptions {
   std::int64_t ipus_per_replica = 1;
   PipelineOptions pipeline;
   std::uint32_t micro_batch_size = 1;      ///< Samples that are computed at once.
-  std::int64_t gradient_accumulation = 1;  ///< Such batches in a step.
-  std::uint32_t compute_batches = 1;       ///< In each batch that the host sends.
+  std::int64_t gradient_accumulation = 1;  ///< Micro-batches per step.
+  std::uint32_t compute_batches = 1;       ///< Compute batches in each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;         ///< In half precision; otherwise they are half.
-  bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.
-  bool weighted_by_labels = false;         ///< Each micro-batch's gradient, by its labels' share in a mean
-                                           ///< micro-batch, which the host says.
-  bool reduces_every_micro_batch = false;  ///< Gradients, before they are accumulated.
-  std::string frozen;                      ///< Parameters whose names it matches (ECMAScript) are not trained.
-  OptimizerOptions optimizer;              ///< `gradient_scale` and `master_weights` are the compiler's to set.
+  bool float_accumulators = false;         ///< In half precision: accumulators are float32.
+  bool gradients_summed = false;           ///< Over the replicas; otherwise averaged.
+  bool weighted_by_labels = false;         ///< Weights each micro-batch's gradient by its number of labels,
+                                           ///< relative to a mean micro-batch (from the host).
+  bool reduces_every_micro_batch = false;  ///< Reduces gradients before they are accumulated.
+  std::string frozen;                      ///< Parameters whose names match this (ECMAScript) are not trained.
+  OptimizerOptions optimizer;              ///< The compiler sets `gradient_scale` and `master_weights`.
   PrecisionOptions precision;
   PlannerOptions planner;
   SerialisationOptions serialisation;
   LocationOptions locations;
   ShardingOptions sharding;
-  Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
-  double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
-  bool inference = false;   ///< No training: evaluation that puts out predictions.
+  Bytes gradient_bucket;    ///< > 0: gradients are reduced in buckets during the backward pass.
+  double loss_scaling = 1;  ///< Factor of the loss; 0: the host sends it.
+  bool inference = false;   ///< No training, only evaluation that outputs predictions.
   bool evaluate = true;
-  std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
+  std::int64_t evaluation_batches = 1;  ///< Per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
-  bool tile_layout = false;          ///< The Program says where every byte of every tile lies.
-  bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
-  bool in_place = false;             ///< Tensors lie in each other's bytes where that keeps every value.
+  bool tile_layout = false;          ///< The Program lists the address of every byte of every tile.
+  bool layout_if_too_large = false;  ///< The same if the Program does not fit, for the report.
+  bool in_place = false;             ///< Tensors alias each other if that keeps every value.
   Outlining outlining = Outlining::kOff;
-  bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
+  bool fold_batch_norm = false;  ///< Folds batch norms, in inference, into the convolutions before them.
 
-  /// Parameters and buffers that keep their initialisers, though the host writes the others.
+  /// Parameters and buffers that keep their initialisers while the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise that is a bug, as
-  /// tests want it.
+  /// Leaves out, with a note, an optional pass that cannot be proven to keep every value. Otherwise this is an error,
+  /// as tests want it.
   bool leaves_out_unproven = false;
 
-  /// The model file's names of its tensors, to which all other names give way.
+  /// Names of tensors in the model file; all other names avoid them.
   std::set<std::string> given_names = {};
 };
 

@@ -16,8 +16,8 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/builder/model_outputs.h"
 
-/// Passes over a job's graph. One file of this folder is one pass with its verifier; passes.cc says in which order they
-/// run.
+/// Passes over a job's graph. A pass and its verifier are one file of arithmetic/ or techniques/; passes.cc gives their
+/// order.
 namespace poprun {
 
 /// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of that gradient that one
@@ -31,46 +31,46 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update from 1, from the host; skipped steps do not count.
-  /// The factor of the loss, from the host. Gradients are divided by it; where one of them is not finite,
-  /// nothing is updated.
+  /// The factor of the loss, from the host. Gradients are divided by it; if one of them is not finite, nothing is
+  /// updated.
   std::optional<TensorId> loss_scale = {};
-  /// By the dataset's tensor of labels: how many of them a mean micro-batch has, from the host.
+  /// Number of labels of a mean micro-batch, from the host, by the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
   std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
 };
 
-/// The load of a layer on its IPU.
+/// Cost of a layer on its IPU.
 struct LayerWeight {
-  Cycles cycles;           ///< One micro-batch: forward, and in training backward.
+  Cycles cycles;           ///< Per micro-batch: forward and, in training, backward.
   Bytes bytes;             ///< Parameters with their gradients and optimiser state.
-  Bytes activations = {};  ///< All that its forward pass writes in one micro-batch.
+  Bytes activations = {};  ///< All outputs of its forward pass in one micro-batch.
 };
 
-/// Layers to spread in order over stages that have an IPU each.
+/// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage: how many micro-batches' activations it keeps at once, at most its stash's
-  /// length, and 1 where it recomputes them.
+  /// By stage, the number of micro-batches whose activations it keeps at once: at most its stash's length, and 1 if it
+  /// recomputes them.
   std::vector<std::int64_t> in_flight;
-  Bytes capacity;  ///< One IPU's.
-  /// By stage, whether it runs its forward part again; empty: none does. That takes a third of
-  /// its layers' cycles, since the backward pass takes twice as long as the forward pass.
+  Bytes capacity;  ///< Of one IPU.
+  /// By stage, whether it runs its forward part again; empty: none does. This takes a third of its layers' cycles,
+  /// because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
 
-/// Where and what a training step is, for the passes that add to it.
+/// Regions and tensors of a training step, for the passes that add to it.
 struct TrainingStep {
-  Place begin;        ///< Once, first: what the host says, and what micro-batches add to.
-  Place micro_batch;  ///< Forward and backward of each micro-batch; up to the pass "pipeline".
+  Place begin;        ///< Once, first: the host's scalars, and tensors that micro-batches add to.
+  Place micro_batch;  ///< Forward and backward pass of each micro-batch; up to the pass "pipeline".
   Place update;       ///< Once, last.
 
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
-  std::vector<LossTerm> terms = {};  ///< Whose sum is the loss.
+  std::vector<LossTerm> terms = {};  ///< Their sum is the loss.
 
-  /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in their order. The
-  /// region before each one may load what it needs.
+  /// In a phased job, from the pass "pipeline" on: the regions of `train` that are phases, in order. The region before
+  /// each one may load its variables.
   std::vector<Place> phases = {};
 
   /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the pass "exchange"
@@ -93,26 +93,26 @@ using StageParts = std::map<std::string, StagePart, std::less<>>;
 struct Job {
   Graph graph;
   std::optional<TrainingStep> training;  ///< Nothing in inference.
-  std::optional<Place> evaluation;       ///< Forward of each batch; up to the pass "pipeline".
+  std::optional<Place> evaluation;       ///< Forward pass of each batch; up to the pass "pipeline".
 
   /// By stage, its IPU. More than one stage only from the pass "stages" on.
   std::vector<std::uint32_t> ipu_of_stage = {0};
 
   StageParts parts = {};  ///< From the pass "pipeline" on.
 
-  /// Where nobody has said how to cut the model: what the pass "stages" balanced.
+  /// The balancing of the pass "stages", if the job does not say how to cut the model.
   std::optional<Balancing> balancing = {};
 
-  std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
+  std::vector<std::string> notes = {};  ///< Decisions of passes, for the user; one line each.
 
-  /// Where the job keeps which tensor, and why: "w: off-chip (memory.weights)".
+  /// Where the job keeps each tensor, and why: "w: off-chip (memory.weights)".
   std::vector<std::string> locations = {};
 };
 
 /// Prefix of the names of evaluation's tensors.
 inline constexpr std::string_view kEvaluationPrefix = "evaluate/";
 
-/// Tensors of these roles, sorted by name.
+/// Returns the tensors of these roles, sorted by name.
 std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles);
 
 struct Pass {
@@ -121,28 +121,28 @@ struct Pass {
   /// Whether the options ask for it.
   bool (*applies)(const CompileOptions&) = nullptr;
 
-  /// Errors: kUsage, model, data and options do not fit each other.
+  /// Errors: kUsage if model, data and options do not fit together.
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
-  /// Proves what the pass promises, from the job before and after it, sharing no code with `run`. Errors: kBug, what
-  /// does not hold for which tensor.
+  /// Proves what the pass promises from the job before and after it, without sharing code with `run`. Errors: kBug;
+  /// says what does not hold for which tensor.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
-  /// Whether a job without it has the same results, in other time and memory.
+  /// Whether a job without it has the same results, with different time and memory.
   bool is_optional = false;
 };
 
 /// Watches compilations. Each function may be empty.
 struct CompileObserver {
-  /// Called with the job's graph as each pass leaves it, before the verifiers. An error refuses what the pass made, as
-  /// its verifier would.
+  /// Called with the job's graph after each pass, before the verifiers. An error rejects the pass, like an error of its
+  /// verifier.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
-  /// Called before each compilation, of which it may take several to settle what is left open.
+  /// Called before each compilation; open options may take several to settle.
   std::function<void()> before_compilation = {};
 };
 
-/// For passes that every job goes through, and those that every training job does.
+/// Conditions of passes that apply to every job, and to every training job.
 inline bool always(const CompileOptions& /*options*/) {
   return true;
 }
@@ -150,8 +150,8 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and go to it one by one, so that they need not meet on the chip: where the
-/// options let them be elsewhere, or in parts.
+/// Whether weights come from the host and go to it one by one, so that they are never all on the chip: if the options
+/// may offload or shard them.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.

@@ -18,7 +18,7 @@ bool is_live(const Life& life, std::uint32_t step) {
   return next != life.spans.begin() && step <= std::prev(next)->last;
 }
 
-/// The byte of `to` that is `distance` after the first one of `from`, is its first.
+/// `to` begins `distance` bytes after `from`.
 struct Link {
   std::uint32_t from;
   std::uint32_t to;
@@ -58,7 +58,7 @@ class AliasAnalysis {
   }
 
  private:
-  /// With the numbers that liveness gives them.
+  /// Visits all operations, with the step numbers of liveness.h.
   template <typename Call>
   void for_each_operation(Call call) const {
     std::uint32_t step = 0;
@@ -83,7 +83,7 @@ class AliasAnalysis {
       return Link{static_cast<std::uint32_t>(index_of(operation.inputs[overlay.input])),
                   static_cast<std::uint32_t>(index_of(operation.outputs[overlay.output])), overlay.distance.count()};
     });
-    // At this step, the outputs are not written.
+    // A view does not write its outputs at this step.
     for (const TensorId id : operation.outputs) {
       std::erase(writes_[index_of(id)], step);
     }
@@ -131,7 +131,7 @@ class AliasAnalysis {
     std::uint32_t output;
   };
 
-  /// Makes one block of those of the links' tensors, if that keeps every value.
+  /// Joins the blocks of the links' tensors into one, if that keeps every value.
   bool join(const std::vector<Link>& links, const std::optional<Taking>& taking) {
     std::vector<Member> members = blocks_[block_of_[links[0].from]];
     for (const Link& link : links) {
@@ -143,7 +143,7 @@ class AliasAnalysis {
         }
         continue;
       }
-      POPRUN_CHECK(from != nullptr || to != nullptr);  // A view's overlays hang together.
+      POPRUN_CHECK(from != nullptr || to != nullptr);  // A view's overlays are connected.
       const Member known = from != nullptr ? *from : *to;
       const std::uint32_t tensor = from != nullptr ? link.to : link.from;
       const std::int64_t offset = known.offset + (from != nullptr ? link.distance : -link.distance);
@@ -174,7 +174,7 @@ class AliasAnalysis {
            !liveness_.lives[b].spans.empty();
   }
 
-  /// Whether a tensor can have bytes of others.
+  /// Whether a tensor can share bytes with others.
   [[nodiscard]] bool fits(const Member& member, const std::vector<Member>& others,
                           const std::optional<Taking>& taking) const {
     return std::ranges::all_of(others, [&](const Member& other) {

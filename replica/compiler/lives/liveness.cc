@@ -14,13 +14,13 @@ namespace {
 constexpr std::int64_t kRounds = 3;
 constexpr std::size_t kNone = ~std::size_t{0};
 
-/// One operation as it runs; null if a round of a region ends.
+/// One executed operation; null stands for the end of a region's round.
 struct Event {
   std::uint32_t step;
   const Operation* operation;
 };
 
-/// The order in which a function's operations run.
+/// Lists a function's operations in the order of execution.
 class Trace {
  public:
   explicit Trace(const Graph& graph) {
@@ -76,7 +76,7 @@ class Trace {
   std::uint32_t step_count_ = 0;
 };
 
-/// A set of tensors for each step; sets of tensors are bits in words.
+/// A set of tensors for each step, as a bitmap.
 class Marks {
  public:
   Marks(std::size_t steps, std::size_t tensors) : words_((tensors + 63) / 64), marks_(steps * words_) {}
@@ -91,7 +91,7 @@ class Marks {
     return (marks_[step * words_ + tensor / 64] >> tensor % 64 & 1U) != 0;
   }
 
-  /// Calls call(tensor) for each tensor that lives at that step.
+  /// Calls call(tensor) for each tensor of the step's set.
   template <typename Call>
   void at(std::size_t step, Call call) const {
     for (std::size_t w = 0; w < words_; ++w) {
@@ -220,11 +220,11 @@ class Analysis {
 
   const Graph& graph_;
   Trace trace_;
-  Marks at_;                                        ///< Tensors that live at a step,
-  Marks past_;                                      ///< and those that live on after it.
-  std::vector<std::set<std::uint32_t>> died_;       ///< By step: tensors whose value ended there once.
-  std::vector<bool> carries_;                       ///< By tensor.
-  std::vector<LiveValue> values_;                   ///< By tensor: the one under way.
+  Marks at_;                                        ///< Tensors that live at a step.
+  Marks past_;                                      ///< Tensors that live on after a step.
+  std::vector<std::set<std::uint32_t>> died_;       ///< By step: tensors whose value ended there at least once.
+  std::vector<bool> carries_;                       ///< By tensor: whether a host function reads it first.
+  std::vector<LiveValue> values_;                   ///< By tensor: the current value.
   std::vector<std::vector<std::uint32_t>> begins_;  ///< By event: tensors whose value begins.
   std::vector<std::vector<std::uint32_t>> ends_;    ///< By event: tensors whose value ends.
 };

@@ -49,7 +49,7 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
 
 class Lowering {
  public:
-  /// `placed` has the tensors with their addresses.
+  /// `placed` contains the tensors with their addresses.
   Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system, const StageParts& parts)
       : graph_(laid_out.graph),
         liveness_(laid_out.liveness),
@@ -122,7 +122,7 @@ class Lowering {
     ++number_;
   }
 
-  /// Whether another tensor that may live on after this step has one of a tensor's bytes.
+  /// Whether another tensor that may live on after this step shares one of a tensor's bytes.
   [[nodiscard]] bool is_shared_on(std::uint32_t tensor) const {
     if (tensor >= aliases_.size() || !aliases_[tensor]) {
       return false;
@@ -179,7 +179,7 @@ class Lowering {
   const ReplicaSystem& system_;
   const StageParts& parts_;
   Moves moves_{graph_, mappings_, device_};
-  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Their tensors.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Tensors by block.
   std::uint32_t number_ = 0;
   std::uint64_t executes_ = 0;
 };
@@ -221,7 +221,7 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// Places tensors in one memory.
+/// Sets the offsets of tensors in one memory.
 void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program) {
   for (std::size_t i = 0; i < claims.claims.size(); ++i) {
     proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
@@ -229,7 +229,7 @@ void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program)
   }
 }
 
-/// Where every byte of the tiles lies.
+/// Returns the layout of every byte of the tiles.
 proto::TileLayout layout_of(const IpuPlan& ipu) {
   proto::TileLayout layout;
   for (const TileClaim& source : ipu.tile_claims.claims()) {

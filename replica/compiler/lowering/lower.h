@@ -14,7 +14,7 @@
 namespace poprun {
 
 /// Claims of the tensors of one IPU on one of its memories, in tensor order; unused tensors claim nothing.
-/// `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in their blocks.
+/// `claims[i]` belongs to `tensor[i]`; aliases claim their offsets in their blocks.
 struct MemoryClaims {
   std::vector<Claim> claims;
   std::vector<TensorId> tensor;
@@ -23,7 +23,7 @@ struct MemoryClaims {
 MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu, const Aliases& aliases = {},
                        Memory memory = Memory::kInProcessor);
 
-/// One IPU: where its tensors' images are, what lies in its Streaming Memory, and what on its tiles.
+/// The memory plans of one IPU: for its tensors' images, its Streaming Memory and its tiles.
 struct IpuPlan {
   MemoryClaims claims;
   MemoryPlan plan;
@@ -33,14 +33,14 @@ struct IpuPlan {
   TilePlan tiles;
 };
 
-/// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an operation, with its
-/// device time and the tensors that die there. A view takes no time unless it lies on other tiles than its operand.
-/// A tensor whose bytes another one takes over is not released. Step numbers are liveness'.
-/// `parts`: by function, as Job's.
+/// Lowers a graph, with its plans for each IPU of a replica, to a Program: one step per operation, with its device time
+/// and the tensors that die there. A view takes no time unless it is on other tiles than its operand. A tensor whose
+/// bytes another one takes over is not released. Steps have the numbers of liveness.h. `parts` is keyed by function, as
+/// in Job.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
               const StageParts& parts);
 
-/// Adds where every byte of every tile lies: for the Program to be executed there, or reported on.
+/// Adds the layout of every tile's bytes, to execute the Program with these addresses or to report on it.
 void add_layouts(const std::vector<IpuPlan>& plans, Program& program);
 
 }  // namespace poprun

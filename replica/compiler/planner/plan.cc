@@ -10,13 +10,13 @@
 namespace poprun::planner {
 namespace {
 
-/// A range of blocks that is one part of `parts`.
+/// Returns the range of blocks of one of `parts` parts.
 Range blocks_of_part(std::int64_t blocks, std::int64_t parts, std::int64_t index) {
   const std::int64_t each = ceil_div(blocks, parts);
   return {std::min(index * each, blocks), std::min((index + 1) * each, blocks)};
 }
 
-/// Channels of a part in a step: the step's blocks are cut into parts.
+/// Returns the channels of a part in a step: the step's blocks are split into parts.
 Range channels(std::int64_t size, std::int64_t block, std::int64_t steps, std::int64_t step, std::int64_t parts,
                std::int64_t part) {
   const std::int64_t step_blocks = ceil_div(size, block) / steps;
@@ -104,14 +104,14 @@ std::string to_table(const Plan& plan, const Target& target) {
   row("slices", c.slice.count(), "cycles");
   row("accumulation", c.accumulate.count(), "cycles");
   const PlanBytes& b = plan.cost.bytes;
-  row("input", b.input.count(), "B a tile");
-  row("weights", b.weights.count(), "B a tile");
-  row("partial sums", b.partials.count(), "B a tile");
-  row("vertex", b.vertex.count(), "B a tile");
-  row("received sums", b.reduce.count(), "B a tile");
-  row("copies", b.copy.count(), "B a tile");
-  row("weights of all steps", b.sliced_weights.count(), "B a tile");
-  row("sums of steps", b.sum.count(), "B a tile");
+  row("input", b.input.count(), "B per tile");
+  row("weights", b.weights.count(), "B per tile");
+  row("partial sums", b.partials.count(), "B per tile");
+  row("vertex", b.vertex.count(), "B per tile");
+  row("received sums", b.reduce.count(), "B per tile");
+  row("copies", b.copy.count(), "B per tile");
+  row("weights of all steps", b.sliced_weights.count(), "B per tile");
+  row("sums of steps", b.sum.count(), "B per tile");
   const std::int64_t permille = plan.peak_permille(target);
   return text + fmt::format("  {:<22}{:>12}.{} %\n", "of peak", permille / 10, permille % 10);
 }

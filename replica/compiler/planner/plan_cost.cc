@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-/// What computing in steps costs besides the steps (poplibs, lib/poplin/ConvPlan.cpp).
-/// Adding up partial sums in one to three stages (poplibs, lib/poplin/ConvPlan.cpp).
+/// Serial steps, and reductions of partial sums in one to three stages, cost as in poplibs, lib/poplin/ConvPlan.cpp.
 namespace poprun::planner {
 namespace {
 
 PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load) {
   const std::int64_t steps = load.serial_inputs * load.serial_outputs;
-  // Steps of outputs read the same inputs, which are received before the first one.
+  // Steps of outputs read the same inputs, which are received before the first step.
   const std::int64_t input_steps = load.serial_inputs;
   const Reduction reduction = reduction_cycles(target, load.sums, load.reduction_depth);
   PlanCycles c;
@@ -20,7 +19,7 @@ PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Ta
   c.reduce = reduction.compute * steps;
   c.copy = copy_cycles(target, load.copied_input) + copy_cycles(target, load.copied_weights);
   if (steps > 1) {
-    // The rearranged weights are sent and received.
+    // The weights are sent and received to rearrange them.
     c.copy += exchange_cycles(target, load.sliced_weights * 2, false);
     c.slice = slice_cycles(target, load.weight_share) * steps;
   }
@@ -54,7 +53,7 @@ PlanBytes bytes_of(const Vertex& vertex, const Target& target, const Load& load)
   return b;
 }
 
-/// Smallest integer whose `power`-th power is at least `value`. Requires value >= 1.
+/// Returns the smallest integer whose `power`-th power is at least `value`. Requires: value >= 1.
 std::int64_t root(std::int64_t value, int power) {
   std::int64_t r = 1;
   const auto reaches = [&] {
@@ -74,7 +73,7 @@ int stages_for(std::int64_t depth) {
   return depth < 16 ? 1 : depth < 125 ? 2 : 3;
 }
 
-/// One stage: a worker adds `depth` rows of its share of the outputs, 8 or 16 bytes at a time.
+/// Cycles of one stage: each worker adds `depth` rows of its share of the outputs, 16 bytes at a time.
 std::int64_t stage_cycles(const Target& target, std::int64_t outputs, std::int64_t depth) {
   const std::int64_t loops = ceil_div(outputs, 16 / target.partial.count());
   return target.workers * (32 + ceil_div(loops, target.workers) * (3 * depth + 7));
@@ -138,7 +137,7 @@ Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
   return {cycles_of(viewed, vertex, target, load), bytes_of(vertex, target, load)};
 }
 
-/// 5/4 of the time to load the bytes, and their exchange (poplibs, lib/poplin/ConvPlan.cpp).
+/// Takes 5/4 of the time to load the bytes, plus their exchange (poplibs, lib/poplin/ConvPlan.cpp).
 Cycles copy_cycles(const Target& target, Bytes bytes) {
   return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} + exchange_cycles(target, bytes, false);
 }
@@ -148,13 +147,13 @@ Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared) {
   return Cycles{ceil_div(bytes.count(), rate)};
 }
 
-/// 25 of the supervisor; a worker takes 63 + 2 n / vector width for its n elements.
+/// The supervisor takes 25 cycles, and a worker 63 + 2 n / vector width for its n elements.
 Cycles slice_cycles(const Target& target, std::int64_t elements) {
   const std::int64_t share = ceil_div(elements, target.workers);
   return Cycles{25 + target.workers * (63 + ceil_div(2 * share, target.vector_width))};
 }
 
-/// Two loads and a store for each vector, as any elementwise operation [I].
+/// Takes two loads and a store per vector, as does any elementwise operation [I].
 Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
   const std::int64_t vectors = ceil_div(ceil_div(sums, target.workers) * target.partial.count(), 8);
   return Cycles{target.workers * (26 + 3 * vectors)};
@@ -162,7 +161,7 @@ Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
 
 Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t depth) {
   Reduction total;
-  // Charged without a reduction too: the result goes to where the output lies.
+  // Charged even without a reduction: the result is sent to the tiles of the output.
   total.exchange = exchange_cycles(target, target.partial * sums, false);
   if (depth == 1) {
     if (target.partial != target.element) {
@@ -171,7 +170,7 @@ Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t
     }
     return total;
   }
-  // A tile adds `fan_in` partial sums of each of its outputs in a stage, and then has fewer outputs.
+  // In each stage, a tile adds `fan_in` partial sums of each of its outputs, of which it then has fewer.
   const int stages = stages_for(depth);
   const std::int64_t factor = root(depth, stages);
   std::int64_t left = depth;

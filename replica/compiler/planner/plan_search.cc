@@ -7,7 +7,7 @@
 namespace poprun::planner {
 namespace {
 
-/// Different inputs that one dimension of a product reads.
+/// Counts the distinct inputs that one dimension of a product reads.
 std::int64_t inputs_read(const FieldDimension& d) {
   std::vector<bool> read(static_cast<std::size_t>(d.input));
   for (std::int64_t y = 0; y < d.output; ++y) {
@@ -31,9 +31,9 @@ std::vector<std::int64_t> divisors(std::int64_t size) {
   return found;
 }
 
-/// One view and vertex.
+/// A view with a vertex.
 struct Way {
-  std::size_t number = 0;  ///< Place in the order of ways.
+  std::size_t number = 0;  ///< Index in the result of ways_of().
   const ViewedProduct* viewed = nullptr;
   Vertex vertex;
 };
@@ -48,8 +48,8 @@ std::vector<Way> ways_of(const std::vector<ViewedProduct>& views, const Target& 
   return ways;
 }
 
-/// The ways by the time of the vertex if one tile did everything. Good plans that are found early save the search much
-/// of the rest; the order does not change the result.
+/// Sorts ways by the vertex's time if one tile did everything. Good plans that are found early prune much of the
+/// search; the order does not change the result.
 std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   const auto cycles = [&target](const Way& way) {
     const Load load = load_of(*way.viewed, way.vertex, target, Splits{});
@@ -59,8 +59,8 @@ std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   return ways;
 }
 
-/// The search over the splits of one view and vertex. Channels are cut first, because they decide the weights; at each
-/// level a lower bound of everything below is compared with the frontier.
+/// Searches the splits of one view and vertex. Splits channels first, because they determine the weights, and at each
+/// level compares a lower bound of everything below with the frontier.
 class SplitSearch {
  public:
   SplitSearch(const Way& way, const Target& target, Frontier& frontier)
@@ -160,8 +160,8 @@ class SplitSearch {
     }
   }
 
-  /// The least load of all plans that cut the positions of `whole`, the load of `s`, into `left`
-  /// or fewer parts: positions and inputs as if they could be cut evenly.
+  /// Returns a lower bound of the loads of all plans that split the positions of `whole`, the load of `s`, into at most
+  /// `left` parts: positions and inputs as if they could be split evenly.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;
@@ -169,7 +169,7 @@ class SplitSearch {
     const std::int64_t even = s.batch > 1 ? positions : ceil_div(whole.part.positions(), left);
     part.batch = 1;
     part.rows = 1;
-    // One row, as long as it takes with a dilated input: see the vertices.
+    // One row, shortened for a dilated input: see the vertices.
     part.columns = ceil_div(even, product_.field[0].input_dilation);
     least.sums = even * part.outputs * part.groups;
     least.input_elements = ceil_div(whole.part.batch * inputs_read_, left * s.kernel) * part.inputs * part.groups;
@@ -179,11 +179,11 @@ class SplitSearch {
     return least;
   }
 
-  /// Whether the least load of all plans that cut positions and output channels of `s` is beaten: one block of output
-  /// channels, with an even share of all pairs of position and block.
+  /// Whether the frontier beats the lower bound of all plans that split positions and output channels of `s`: one block
+  /// of output channels, with an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
-      return false;  // More channels at once are faster there, so one block gives no bound.
+      return false;  // HMAC is faster with more channels at once, so one block gives no bound.
     }
     const std::int64_t left = target_.tiles / s.tiles();
     Load least = load_of(viewed_, vertex_, target_, s);
@@ -233,7 +233,7 @@ bool comes_first(const Candidate& a, const Candidate& b) {
 }
 
 bool Frontier::beats(Cycles cycles, Bytes bytes) const {
-  // The last point with no more cycles has the fewest bytes of these.
+  // Of the points with at most these cycles, the last has the fewest bytes.
   const auto after = std::ranges::upper_bound(points_, cycles, {}, &Candidate::cycles);
   if (after == points_.begin()) {
     return false;

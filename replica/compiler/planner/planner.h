@@ -14,38 +14,38 @@
 
 namespace poprun::planner {
 
-/// The warning of Poplar's planner if no plan meets the target, to the letter (Graphcore, Memory and Performance
-/// Optimisation on the IPU, section 2.1).
+/// The verbatim warning of Poplar's planner if no plan meets the target (Graphcore, Memory and Performance Optimisation
+/// on the IPU, section 2.1).
 inline constexpr std::string_view kMemoryTargetWarning =
     "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. Optimising for "
     "minimum memory.";
 
 struct Choice {
   const Plan* plan = nullptr;  ///< Lives as long as the Planner.
-  bool target_met = true;      ///< False: kMemoryTargetWarning is due.
+  bool target_met = true;      ///< If false, kMemoryTargetWarning must be printed.
 };
 
-/// Plans products on one device. All plans of a product that can be the best one for some share are found once, and
-/// kept.
+/// Plans products on one device. Finds all plans of a product that are the best for some share of memory once, and
+/// keeps them.
 ///
-/// threads: one at a time. determinism: the same product and device give the same plan.
+/// Not thread-safe. Deterministic: the same product and device give the same plan.
 class Planner {
  public:
   explicit Planner(const Device& device);
 
-  /// The fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of a tile. If there
-  /// is none, the plan with the fewest temporary bytes, and target_met is false. Share 0 asks for the fewest bytes, so
-  /// it is always met (poplibs, lib/poplin/ConvPlan.cpp).
+  /// Returns the fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of a tile.
+  /// If there is none, returns the plan with the fewest temporary bytes, with target_met false. Share 0 asks for the
+  /// fewest bytes, so it is always met (poplibs, lib/poplin/ConvPlan.cpp).
   ///
-  /// Only of plans that suit, where there are any. More memory never gives a slower plan.
+  /// Considers only plans that `suits` accepts, if there are any. More memory never gives a slower plan.
   Choice choose(const Product& product, std::int64_t permille, const std::function<bool(const Plan&)>& suits = {});
 
-  /// Every plan that choose() can return: rising cycles, falling temporary bytes.
+  /// Returns every plan that choose() can return, by increasing cycles and decreasing temporary bytes.
   const std::vector<Plan>& plans(const Product& product);
 
   [[nodiscard]] Target target(Arithmetic arithmetic) const { return target_of(device_, arithmetic); }
 
-  /// Different products planned so far.
+  /// Returns the number of distinct products planned so far.
   [[nodiscard]] std::size_t products() const { return plans_.size(); }
 
  private:

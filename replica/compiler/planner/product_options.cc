@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kAvailableMemoryKey = "memory.available-memory-proportion";
 constexpr std::string_view kPartialsKey = "model.partials";
 
-/// "memory.available-memory-proportion-operators = conv1=0.2".
+/// Formats a setting as the job writes it: "memory.available-memory-proportion-operators = conv1=0.2".
 template <typename T>
 std::string shown(std::string_view key, const ProductSetting<T>& setting) {
   return fmt::format("{}{} = {}", key, setting.operators.empty() ? "" : "-operators", setting.text);
@@ -27,7 +27,7 @@ bool is_everywhere(const ProductSetting<T>& setting) {
   return !setting.products && !setting.ipu && !setting.stage && setting.operators.empty();
 }
 
-/// The value of the last setting that holds everywhere.
+/// Returns the value of the last setting that applies everywhere.
 template <typename T>
 T everywhere(const std::vector<ProductSetting<T>>& settings, T otherwise) {
   for (const ProductSetting<T>& setting : settings) {
@@ -41,7 +41,7 @@ bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
   return std::ranges::all_of(settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
 }
 
-/// "there is no matmul on IPU 2; IPUs with one: 0, 1", for a setting that is for no product.
+/// Says why a setting applies to no product: "there is no matmul on IPU 2; IPUs with one: 0, 1".
 template <typename T>
 std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedProduct> products) {
   const std::string kinds = !setting.products                           ? "convolution or matmul"
@@ -102,7 +102,7 @@ Result<std::vector<ProductSettings::Rule<T>>> ProductSettings::rules_of(
         rule.operators.emplace(setting.operators);
       } catch (const std::regex_error& error) {
         return fail(ErrorCode::kUsage,
-                    fmt::format("{}: not a regular expression: {}", shown(key, setting), error.what()));
+                    fmt::format("{}: not a valid regular expression: {}", shown(key, setting), error.what()));
       }
     }
     rules.push_back(std::move(rule));
@@ -161,10 +161,10 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
     const std::string close = nearest(setting.operators, names);
     names.resize(std::min(names.size(), kExamples));
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: no convolution or matmul of the model has such a name; {}", shown(key, setting),
+                fmt::format("{}: matches no convolution or matmul of the model; {}", shown(key, setting),
                             !close.empty()  ? fmt::format("did you mean {}?", close)
-                            : names.empty() ? "it has none"
-                                            : fmt::format("there are {} ...", fmt::join(names, ", "))));
+                            : names.empty() ? "it has neither"
+                                            : fmt::format("available: {} ...", fmt::join(names, ", "))));
   }
   return {};
 }
@@ -189,8 +189,8 @@ std::vector<std::string> ProductSettings::notes_of_unequal(std::span<const Place
     std::vector<std::string> texts;
     std::ranges::transform(found, std::back_inserter(texts), proportion_text);
     notes.push_back(
-        fmt::format("{} is unequal on IPU {} ({}): products that are otherwise equal cannot share code there, "
-                    "which costs memory; one value for each IPU avoids that",
+        fmt::format("{} differs on IPU {} ({}): products that are otherwise equal cannot share code there, "
+                    "which costs memory; set one value per IPU to avoid this",
                     kAvailableMemoryKey, ipu, fmt::join(texts, ", ")));
   }
   return notes;

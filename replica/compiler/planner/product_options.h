@@ -13,84 +13,83 @@
 #include "replica/device/product.h"
 #include "replica/graph/attributes.h"
 
-/// A job's settings for its convolutions and matmuls, and the rule which of them applies to one.
+/// A job's settings for its convolutions and matmuls, and the rule that decides which setting applies to which.
 ///
 ///   available-memory-proportion = 0.6 ipu1=0.3 stage2.matmuls=0.2
 ///   available-memory-proportion-operators = ^layer4=0.1
 ///
-///   ^layer4          narrowest: operators by name
-///   stage2.matmuls   a stage; first the setting for the kind of product, then the one for both
-///   ipu1             an IPU, likewise
-///   0.6              everywhere, likewise
+///   ^layer4          most specific: operators by name
+///   stage2.matmuls   a stage; a setting for one kind of product comes before one for both kinds
+///   ipu1             an IPU, by the same rule
+///   0.6              everywhere, by the same rule
 ///
-/// A stage is narrower than an IPU, since it lies on one, and IPUs may hold several. Of settings that are equally
-/// narrow the last one decides.
+/// A stage is more specific than an IPU, because an IPU may hold several stages. Of equally specific settings the last
+/// one applies.
 namespace poprun {
 
 /// Type of partial sums.
 enum class Partials : std::uint8_t { kFloat, kHalf };
 
-/// Part of a tile's memory that a product's temporary values may take, in thousandths. 600 is PopLibs' default (seed
-/// 003, section 1.1).
+/// Default fraction of a tile's memory that the temporaries of a product may use, in thousandths; PopLibs' own default.
 inline constexpr std::int64_t kDefaultPermille = 600;
 
-/// One setting, for products of one kind or both, in one place or everywhere.
+/// One setting, for one or both kinds of product, in one place or everywhere.
 template <typename T>
 struct ProductSetting {
   std::string text = {};                     ///< As written, for messages: "stage2.matmuls=0.2".
-  std::optional<ProductKind> products = {};  ///< Nothing: both kinds.
+  std::optional<ProductKind> products = {};  ///< Kind of product; nothing for both kinds.
   /// At most one of these is given.
   std::optional<std::uint32_t> ipu = {};
   std::optional<std::uint32_t> stage = {};
-  std::string operators = {};  ///< Searched for in output names (ECMAScript); empty: not by name.
+  std::string operators = {};  ///< ECMAScript pattern to search for in output names; empty if not by name.
   T value = {};
 };
 
-/// In the order in which they were written.
+/// A job's settings, in the order in which they were written.
 struct PlannerOptions {
   std::vector<ProductSetting<std::int64_t>> available_memory = {};  ///< In thousandths, 0 to 1000.
-  std::vector<ProductSetting<Partials>> partials = {};              ///< kHalf needs half precision.
+  std::vector<ProductSetting<Partials>> partials = {};              ///< kHalf requires half precision.
 };
 
-/// Whether every product has the defaults: then no setting has to be resolved.
+/// Whether every product has the defaults, so that no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// Settings that apply everywhere except where narrower ones do: the part of a tile's memory, in thousandths, and the
-/// type of partial sums.
+/// Return the settings that apply where no more specific one does: the fraction of a tile's memory, in thousandths, and
+/// the type of partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Partials partials_everywhere(const PlannerOptions& options);
 
-/// A convolution or matmul of the forward pass. Its gradients have its settings.
+/// A convolution or matmul of the forward pass. Its gradients inherit its settings.
 struct PlacedProduct {
   ProductKind kind = ProductKind::kMatmul;
   std::uint32_t ipu = 0;
   std::uint32_t stage = 0;
-  std::string name = {};  ///< Its first output's, without what evaluation puts before it.
+  std::string name = {};  ///< Name of its first output, without the prefix that evaluation adds.
 };
 
 /// The settings of one product.
 struct ProductOptions {
   std::int64_t permille = kDefaultPermille;
   Partials partials = Partials::kFloat;
-  /// "memory.available-memory-proportion = ipu1=0.3"; empty if no setting is for the product.
+  /// The deciding setting, such as "memory.available-memory-proportion = ipu1=0.3"; empty if none applies.
   std::string permille_by = {};
   std::string partials_by = {};
 };
 
-/// Looks up products in a job's settings. Deterministic. Cost: settings, for each product.
+/// Looks up products in a job's settings. Deterministic. Cost per product: linear in the number of settings.
 class ProductSettings {
  public:
-  /// Errors: kUsage, a pattern that is none.
+  /// Compiles the patterns. Errors: kUsage if one is not a valid regular expression.
   static Result<ProductSettings> make(const PlannerOptions& options);
 
   [[nodiscard]] ProductOptions of(const PlacedProduct& product) const;
 
-  /// Notes about settings that apply to none of the job's products, one line each.
-  /// Errors: kUsage, names whose pattern matches none, with the nearest one.
+  /// Returns a note for each setting that applies to none of the job's products, one line each.
+  /// Errors: kUsage if a pattern matches no name, with the nearest name.
   [[nodiscard]] Result<std::vector<std::string>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
-  /// One line for each IPU whose products have unequal proportions of memory: equal products with unequal proportions
-  /// cannot share code (Graphcore's note on the available memory proportion, section 3).
+  /// Returns one line for each IPU whose products have different proportions of memory, because equal products with
+  /// different proportions cannot share code (Graphcore's note on the available memory proportion, section 3).
   [[nodiscard]] std::vector<std::string> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
  private:
@@ -100,7 +99,7 @@ class ProductSettings {
     std::optional<std::regex> operators;
 
     [[nodiscard]] bool is_for(const PlacedProduct& product) const;
-    /// The narrower of two has the higher rank.
+    /// Returns a rank that is higher for more specific rules.
     [[nodiscard]] int rank() const;
   };
 
@@ -116,8 +115,8 @@ class ProductSettings {
   std::vector<Rule<Partials>> partials_;
 };
 
-/// Where an operation's options stand among its attributes, which its gradients and clones inherit. Neither is there
-/// where it has its default.
+/// Attributes that hold an operation's options, which its gradients and clones inherit. An option at its default has no
+/// attribute.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 
@@ -125,11 +124,11 @@ void set_options(Attributes& attributes, const ProductOptions& options);
 
 Attributes without_options(const Attributes& attributes);
 
-/// The inverse, for products anywhere in a job's graph.
+/// Read the options back from a product's attributes.
 std::int64_t permille_of(const Attributes& attributes);
 Partials partials_of(const Attributes& attributes);
 
-/// "0.25", "0.6", "1": thousandths as the job writes them.
+/// Formats thousandths as a job writes them: "0.25", "0.6", "1".
 std::string proportion_text(std::int64_t permille);
 
 }  // namespace poprun

@@ -8,21 +8,21 @@
 #include "replica/base/error.h"
 #include "replica/device/product.h"
 
-/// Accumulating Matrix Product (poplibs, lib/poplin/ConvPlan.cpp). Weights are loaded as blocks of input x output
-/// channels; then the positions of the field stream through. HMAC: for each output a dot product along a run of input
-/// channels (poplibs, lib/poplin/ConvPlan.cpp). SLIC: grouped convolutions in half precision with very few channels in
-/// a group, by windows of four kernel columns (poplibs, lib/poplin/ConvPlan.cpp).
+/// Cycles of the vertices, after poplibs, lib/poplin/ConvPlan.cpp. AMP (Accumulating Matrix Product) loads weights as
+/// blocks of input x output channels, and then streams the positions of the field through. HMAC computes for each
+/// output a dot product along a run of input channels. SLIC computes grouped convolutions in half precision with very
+/// few channels per group, by windows of four kernel columns.
 namespace poprun::planner {
 namespace {
 
 constexpr std::int64_t kMaxFilterHeight = 4;
 
-/// Kernel rows that a block of weights takes at once: several with few input channels.
+/// Returns how many kernel rows a block of weights takes at once: several if it has few input channels.
 std::int64_t filter_height(const Vertex& v, const Target& target) {
   return target.block_inputs / v.inputs;
 }
 
-/// One position meets one block of weights.
+/// Returns the cycles in which one position passes one block of weights.
 std::int64_t position_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs, target.macs_per_cycle);
 }
@@ -31,7 +31,7 @@ std::int64_t load_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs * target.element.count(), target.load_bytes_per_cycle);
 }
 
-/// The 1x1 vertex: 38 + (n - 3) * 4 of a worker in half, 46 + (n - 3) * 8 in float.
+/// Cycles of the 1x1 vertex: a worker takes 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
 std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t n = std::max<std::int64_t>(ceil_div(part.positions(), target.workers), 3);
@@ -40,7 +40,7 @@ std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& pa
   return 50 + blocks * (load_cycles(v, target) + target.workers * (overhead + n * each) + 25);
 }
 
-/// The nx1 vertex: kernel rows in blocks of the filter height, one column after the other.
+/// Cycles of the nx1 vertex, which takes kernel rows in blocks of the filter height, one column after the other.
 std::int64_t spatial(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t height = filter_height(v, target);
@@ -48,7 +48,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
   const std::int64_t passes = ceil_div(v.outputs, target.columns);
   const std::int64_t load = load_cycles(v, target);
   const std::int64_t gather = height == 1 ? 15 : height == 2 ? 46 : 60;
-  // Only every so many outputs meet an element of a dilated input.
+  // Only one output in `input_dilation` meets an element of a dilated input.
   const WorkerRun run = worker_run(part.batch * ceil_div(part.rows, product.field[0].input_dilation),
                                    ceil_div(part.columns, product.field[1].input_dilation), target.workers);
   const std::int64_t worker = 18 + run.rows * 28 + run.positions * position_cycles(v, target);
@@ -57,7 +57,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
          blocks * (14 + kernel_outer * (14 + part.kernel_columns * element));
 }
 
-/// Whether the 1x1 vertex can do it: the part has a single kernel element.
+/// Whether the 1x1 vertex can compute the part, which needs a single kernel element.
 bool has_pointwise_part(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   return part.kernel_rows == 1 && part.kernel_columns == 1 && v.inputs == target.block_inputs &&
          product.field[0].input_dilation == 1 && product.field[1].input_dilation == 1;
@@ -65,7 +65,7 @@ bool has_pointwise_part(const Vertex& v, const Product& product, const Target& t
 
 constexpr std::int64_t kWindow = 4;
 
-/// Groups and channels of a block.
+/// Groups and channels of a SLIC block.
 struct Block {
   std::int64_t groups;
   std::int64_t channels;
@@ -142,9 +142,9 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// float32 sums in all columns, float16 in all or in eight. Without groups, a kernel of several rows fills blocks with
-/// fewer input channels, as long as those hold all channels: grouped convolutions pad theirs to a whole block, or they
-/// would be faster than Graphcore's table 2.1 shows [I].
+/// Uses all columns for float32, all or eight for float16. Without groups, several kernel rows may fill a block with
+/// fewer input channels, if it holds all channels. Grouped convolutions pad theirs to a whole block; otherwise they
+/// would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {
@@ -171,7 +171,7 @@ Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& ta
                                                                   : spatial(vertex, product, target, part)};
 }
 
-/// Runs of up to 8 channels; all of a group; or long runs that cut the channels evenly [I].
+/// Offers runs of up to 8 channels and runs that divide the channels evenly; with groups, all channels of a group [I].
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target*/) {
   const auto run = [](std::int64_t inputs) {
     return Vertex{.kind = VertexKind::kHmac, .groups = 1, .inputs = inputs, .outputs = 1};
@@ -189,9 +189,9 @@ std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target
   return found;
 }
 
-/// A worker: 19 + positions * (7 + output channels * (3 + run / vector width)) for each run.
+/// A worker takes 19 + positions * runs * (7 + output channels * (3 + run / vector width)).
 Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
-  // Only every so many outputs meet an element of a dilated input.
+  // Only one output in `input_dilation` meets an element of a dilated input.
   const std::int64_t rows = ceil_div(part.rows, product.field[0].input_dilation);
   const std::int64_t columns = ceil_div(part.columns, product.field[1].input_dilation);
   const std::int64_t positions = ceil_div(part.batch * rows * columns, target.workers);
@@ -221,8 +221,7 @@ std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic)
   return found;
 }
 
-/// The overheads are those of the AMP vertex nx1 [I]; the rate is 8 * min(vector width, channels) multiply-accumulates
-/// in a cycle.
+/// Has the overheads of the nx1 AMP vertex [I], and 8 * min(vector width, channels) multiply-accumulates per cycle.
 Cycles slic_cycles(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t macs = v.groups * v.inputs * v.outputs * kWindow;

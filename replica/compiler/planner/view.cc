@@ -7,8 +7,8 @@
 namespace poprun::planner {
 namespace {
 
-/// With output y' = output - 1 - y and the former input as kernel, element u of it meets element k of the former kernel
-/// where k * kernel_dilation = u * input_dilation - y * stride + padding.
+/// Swaps input and kernel. With output y' = output - 1 - y, element u of the former input meets element k of the former
+/// kernel if k * kernel_dilation = u * input_dilation - y * stride + padding.
 FieldDimension swapped(const FieldDimension& d) {
   return {.input = d.kernel,
           .kernel = d.input,
@@ -55,12 +55,12 @@ ViewedProduct combine(ViewedProduct viewed, std::int64_t groups) {
   return viewed;
 }
 
-/// Whether each output reads one place of the input, the same one.
+/// Whether each output reads exactly the input element at its own position.
 bool is_pointwise(const FieldDimension& d) {
   return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 && d.input == d.output;
 }
 
-/// Whether parts of the joined batch, rows and columns are others than of each of them.
+/// Whether splitting the joined batch, rows and columns gives other parts than splitting each of them.
 bool may_flatten(const Product& p) {
   const int longer = (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
   return is_pointwise(p.field[0]) && is_pointwise(p.field[1]) && longer > 1;
@@ -74,7 +74,7 @@ ViewedProduct flatten(ViewedProduct viewed) {
   return viewed;
 }
 
-/// As given, and with the dimensions of the kernel expanded.
+/// Lists the product as given, and with the dimensions of the kernel expanded.
 std::vector<ViewedProduct> expansions_of(const ViewedProduct& viewed) {
   const bool rows = viewed.product.field[0].kernel > 1;
   const bool columns = viewed.product.field[1].kernel > 1;

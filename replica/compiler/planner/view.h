@@ -8,21 +8,21 @@
 
 #include "replica/device/product.h"
 
-/// Other products that give the same sums (poplibs, lib/poplin/ConvPlan.cpp). The planner may compute any of them.
+/// Views: other products with the same sums, of which the planner may choose any (poplibs, lib/poplin/ConvPlan.cpp).
 ///
-///   swap     Input and weights change places, and so do batch and output channels; the field runs
-///            backwards. For matmuls, and for gradients of weights, whose kernel is larger than
+///   swap     Input and weights change places, and so do batch and output channels; the field is
+///            reversed. For matmuls, and for gradients of weights, whose kernel is larger than
 ///            their field.
 ///   expand   im2col: kernel columns, or all of the kernel, become input channels in the order
 ///            [kernel element, channel], and the input is copied once for each element.
 ///   combine  Groups with 1 or 2 input channels are joined, and their weights become the blocks on
 ///            the diagonal of otherwise zero weights.
 ///   flatten  Rows and columns of pointwise convolutions are joined with the batch, so that parts
-///            need not end where a row does. Nothing is copied.
+///            may end within a row. Nothing is copied.
 namespace poprun::planner {
 
-/// Into how many parts each dimension of a viewed product is cut. Parallel parts lie on different tiles, serial ones
-/// are computed one after the other by the same tiles.
+/// Number of parts into which each dimension of a viewed product is split. Parallel parts are on different tiles;
+/// serial parts are computed one after the other by the same tiles.
 ///
 /// Members are in the order of tiles, outermost first (poplibs, lib/poplin/ConvPlan.cpp): tiles that differ only in
 /// their output channels are neighbours and read the same inputs. Plans of equal cost are ordered by these numbers.
@@ -31,15 +31,15 @@ struct Splits {
   std::int64_t inputs = 1;  ///< Input channels.
   std::int64_t kernel = 1;  ///< Rows of the kernel.
   std::int64_t batch = 1;
-  std::int64_t rows = 1;     ///< The output field's.
-  std::int64_t columns = 1;  ///< The output field's.
+  std::int64_t rows = 1;     ///< Rows of the output field.
+  std::int64_t columns = 1;  ///< Columns of the output field.
   std::int64_t outputs = 1;  ///< Output channels.
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// Tiles that hold the parts of one output.
+  /// Returns how many tiles hold partial sums of one output.
   [[nodiscard]] std::int64_t reduction_depth() const { return inputs * kernel; }
-  /// Tiles that read the same weights.
+  /// Returns how many tiles read the same weights.
   [[nodiscard]] std::int64_t positions() const { return batch * rows * columns; }
   [[nodiscard]] std::int64_t tiles() const { return groups * reduction_depth() * positions() * outputs; }
   [[nodiscard]] std::int64_t serial() const { return serial_inputs * serial_outputs; }
@@ -47,7 +47,7 @@ struct Splits {
   friend auto operator<=>(const Splits&, const Splits&) = default;
 };
 
-/// `batch 4 x rows 14 x outputs 2, serial inputs 4`; `1 tile` if nothing is cut.
+/// Formats splits as `batch 4 x rows 14 x outputs 2, 4 steps of inputs`, or as `1 tile` if nothing is split.
 std::string to_text(const Splits& splits);
 
 struct View {
@@ -59,18 +59,18 @@ struct View {
   friend auto operator<=>(const View&, const View&) = default;
 };
 
-/// `as given`, or for instance `swap, expand kernel`.
+/// Formats a view, such as `swap, expand kernel`; the plain one as `as given`.
 std::string to_text(const View& view);
 
 struct ViewedProduct {
   View view;
-  Product product;  ///< What the tiles compute; its operands are the ones of the view.
-  /// Elements of the view's operands that are made by copying; 0: they lie as they are read.
+  Product product;  ///< What the tiles compute, with the operands of the view.
+  /// Elements of the view's operands that are made by copying; 0 if the tiles read the operand as it is.
   std::int64_t copied_input = 0;
   std::int64_t copied_weights = 0;
 };
 
-/// All views in a fixed order, the plain one first. `block_inputs`: input channels of a full block.
+/// Lists all views in a fixed order, the plain one first. `block_inputs`: input channels of a full block.
 std::vector<ViewedProduct> views_of(const Product& product, std::int64_t block_inputs);
 
 }  // namespace poprun::planner

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// Enough for every ramp and stash of a pipeline of 8 stages.
+/// Covers every ramp and stash of a pipeline of 8 stages.
 constexpr std::int64_t kExplainedMicroBatches = 48;
 
 struct Difference {
@@ -37,7 +37,7 @@ class Comparison {
         plain_run_(plain, plain_history),
         rewritten_run_(rewritten, rewritten_history) {}
 
-  /// Errors: kBug, an operation reads what nothing has written.
+  /// Errors: kBug if an operation reads a tensor that nothing has written.
   Result<std::optional<Difference>> run() {
     for (const bool first : {true, false}) {
       for (std::uint32_t f = 0; f < plain_.functions.size(); ++f) {
@@ -73,7 +73,7 @@ class Comparison {
     return difference ? difference : carried(f, where, holders);
   }
 
-  /// Tensors of the plain job by the number that they hold between two functions.
+  /// Tensors of the plain job, by the number of the value that they hold between two functions.
   using Holders = std::multimap<Number, std::uint32_t>;
 
   [[nodiscard]] Holders holders_of_values() const {
@@ -86,8 +86,8 @@ class Comparison {
     return holders;
   }
 
-  /// What a function found in the rewritten job is what one tensor of the plain job held, the same one as when it ran
-  /// before.
+  /// Checks that each value that a function found in the rewritten job is one that a tensor of the plain job held, the
+  /// same tensor as when the function ran before.
   std::optional<Difference> carried(std::uint32_t f, const std::string& where, const Holders& holders) {
     for (const auto& [slot, value] : rewritten_run_.carried()) {
       std::set<std::uint32_t> same;
@@ -96,9 +96,9 @@ class Comparison {
       const auto [before, first] = carried_.try_emplace({f, slot}, same);
       std::erase_if(before->second, [&same](std::uint32_t t) { return !same.contains(t); });
       if (before->second.empty()) {
-        return Difference{fmt::format("'{}' holds {}, as {} begins", rewritten_.slot_name(slot),
-                                      first ? "what no tensor of the plain job does"
-                                            : "what another tensor of the plain job did before",
+        return Difference{fmt::format("'{}' holds {} when {} begins", rewritten_.slot_name(slot),
+                                      first ? "a value that no tensor of the plain job holds"
+                                            : "the value of another plain-job tensor than before",
                                       where),
                           {},
                           value};
@@ -107,7 +107,7 @@ class Comparison {
     return std::nullopt;
   }
 
-  /// What the host read.
+  /// Compares what the host read.
   [[nodiscard]] std::optional<Difference> sent(const std::string& where) const {
     const Interpreter::Streams& wanted = plain_run_.sent();
     const Interpreter::Streams& got = rewritten_run_.sent();
@@ -122,7 +122,7 @@ class Comparison {
     }
     for (const auto& [stream, records] : got) {
       if (!wanted.contains(stream)) {
-        return Difference{fmt::format("stream '{}' has a record in {}", stream, where), {}, {}};
+        return Difference{fmt::format("stream '{}' has an unexpected record in {}", stream, where), {}, {}};
       }
     }
     return std::nullopt;
@@ -147,7 +147,7 @@ class Comparison {
     return difference;
   }
 
-  /// What stays when a function ends.
+  /// Compares the variables that outlive a function.
   [[nodiscard]] std::optional<Difference> variables(const std::string& where) const {
     const std::vector<Tensor>& tensors = plain_.graph->tensors();
     for (std::uint32_t t = 0; t < tensors.size(); ++t) {
@@ -173,12 +173,12 @@ class Comparison {
   Interpreter plain_run_;
   Interpreter rewritten_run_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::set<std::uint32_t>>
-      carried_;  ///< By function and slot: tensors of the plain job that held the same.
+      carried_;  ///< By function and slot: tensors of the plain job that held the same value.
   int runs_ = 0;
 };
 
-/// Takes rounds out of a function of both graphs, so that few micro-batches are left, if both have them in one region.
-/// Faults of a region are those of any of its rounds, so few show them as well.
+/// Reduces the rounds of a function in both graphs, so that few micro-batches are left, if both have them in one
+/// region. Any round shows a region's fault, so a few rounds suffice.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {
@@ -206,7 +206,7 @@ bool is_short(const FlatGraph& graph) {
   });
 }
 
-/// The line for a difference, from a second run of fewer micro-batches that remembers everything.
+/// Describes a difference, by a second run of fewer micro-batches that records everything.
 Status explain(FlatGraph plain, FlatGraph rewritten, const Difference& found) {
   for (FlatFunction& function : plain.functions) {
     const auto same = std::ranges::find(rewritten.functions, function.name, &FlatFunction::name);

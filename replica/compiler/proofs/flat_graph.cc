@@ -38,8 +38,8 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Attributes that do not change what becomes of an operation's tensors: those of streams and exchanges about the
-/// others, and those that say whose part of a tensor a shard is.
+/// Whether an attribute has no effect on the values of a single tensor, because it describes the operation's other
+/// tensors or how shards are divided among replicas.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
          (effect == Effect::kStreamsIn && attribute == "fields") ||
@@ -47,18 +47,18 @@ bool is_about_others(Effect effect, const std::string& attribute) {
          (effect == Effect::kComputes && attribute == "shards");
 }
 
-/// Exchanges that reduce have one name, whatever each replica keeps.
+/// Returns the operation's name. Reductions share one name, whatever part each replica keeps.
 std::string_view name_of(const Operation& operation, Effect effect) {
   return effect == Effect::kScatters ? "all_reduce" : std::string_view{operation.kind};
 }
 
-/// The salt that an attribute asks for.
+/// Returns the index of the salt that an attribute refers to, if any.
 std::optional<std::size_t> salt_of(const std::string& name, const Attribute& value) {
   const auto* salt = std::get_if<std::int64_t>(&value);
   return salt != nullptr && keys_random_numbers(name) ? std::optional<std::size_t>(*salt) : std::nullopt;
 }
 
-/// Salts that an operation asks its call for: as many as its highest number needs.
+/// Returns how many salts an operation needs from its call: the highest index plus one.
 std::size_t salts_needed(const Operation& operation) {
   std::size_t needed = 0;
   for (const auto& [name, value] : operation.attributes.values()) {
@@ -69,7 +69,7 @@ std::size_t salts_needed(const Operation& operation) {
   return needed;
 }
 
-/// Requires: there are as many salts as it needs.
+/// Hashes everything but the inputs. Requires: `salts` has at least salts_needed(operation).
 Number what_is(const Graph& graph, const Operation& operation, Effect effect, const std::vector<std::string>& salts) {
   NumberBuilder builder;
   builder.add(name_of(operation, effect));
@@ -203,7 +203,7 @@ class Flattening {
     const auto callee = call ? numbers_.find(call->function) : numbers_.end();
     if (callee == numbers_.end()) {
       return fail(ErrorCode::kBug,
-                  fmt::format("equivalence: a call of no function: {}", to_text(operation.attributes)));
+                  fmt::format("equivalence: call of an unknown function: {}", to_text(operation.attributes)));
     }
     flat.callee = callee->second;
     std::vector<Call>& calls = calls_[flat.callee];
@@ -216,7 +216,7 @@ class Flattening {
     return {};
   }
 
-  /// What an operation is in each call of its function, where that differs.
+  /// Hashes an operation for each call of its function, if its hash depends on the call's salts.
   Status salt(FlatOperation& flat) {
     const std::size_t needed = salts_needed(*flat.source);
     if (needed == 0) {
@@ -238,8 +238,7 @@ class Flattening {
   }
 
   [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given, std::size_t needed) const {
-    return fail(ErrorCode::kBug, fmt::format("equivalence: {} '{}' of {} needs {} salts of its "
-                                             "call, which has {}",
+    return fail(ErrorCode::kBug, fmt::format("equivalence: {} '{}' of {} needs {} salts from its call, which has {}",
                                              flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
                                              flat_.functions[flat.function].name, needed, given));
   }
@@ -286,7 +285,7 @@ class Flattening {
   }
 
   FlatGraph flat_;
-  std::map<std::string, std::uint32_t> numbers_;      ///< Functions' numbers, by name.
+  std::map<std::string, std::uint32_t> numbers_;      ///< Numbers of the functions, by name.
   std::map<std::uint32_t, std::vector<Call>> calls_;  ///< By callee.
 };
 

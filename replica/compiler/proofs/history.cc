@@ -19,7 +19,7 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// The first evaluation after `last` whose operands are all values of the plain job.
+/// Returns the earliest evaluation upstream of `last`, or `last`, whose operands are all values of the plain job.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};
@@ -43,7 +43,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
   return first == 0 ? nullptr : &rewritten.at(first);
 }
 
-/// The plain job's evaluation, of those that `fits`, that has most in common with this one.
+/// Returns the plain job's evaluation that has most in common with this one, among those that `fits` accepts.
 template <typename Fits>
 const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {
@@ -80,7 +80,7 @@ const Evaluation* counterpart(const History& plain, const History& rewritten, co
   return found != nullptr ? found : most_alike(plain, rewritten, is, is_same);
 }
 
-/// What is wrong about `is`, which should be `should`.
+/// Says how `is` differs from its counterpart `should`.
 std::string difference(const History& plain, const Evaluation& should, const History& rewritten, const Evaluation& is) {
   const Operation& operation = *is.operation->source;
   const Operation& original = *should.operation->source;
@@ -131,7 +131,7 @@ bool History::has(const Value& value) const {
 std::string History::name(const Value& value) const {
   const auto holder = holders_.find({value.number.high, value.number.low, value.shift});
   if (holder == holders_.end()) {
-    return "nothing of the plain job";
+    return "a value that the plain job lacks";
   }
   const std::string& tensor = graph_.name(holder->second.tensor);
   const Evaluation& made = at(holder->second.evaluation);
@@ -148,7 +148,7 @@ std::string explain_difference(const History& plain, const Value& wanted, const 
   }
   const Evaluation* is = first_wrong(plain, rewritten, got.evaluation);
   if (is == nullptr) {
-    return "it is made of values that the plain job does not have";
+    return "it is computed from values that the plain job does not have";
   }
   const std::string where = describe(rewritten.graph(), *is->operation, is->now);
   const Evaluation* should = counterpart(plain, rewritten, *is);

@@ -12,23 +12,23 @@
 
 namespace poprun {
 
-/// One run of one operation that made values.
+/// One execution of one operation, which produced values.
 struct Evaluation {
   const FlatOperation* operation = nullptr;
   Instant now;
   std::vector<Value> inputs;
-  std::size_t first = 0;  ///< Which of the operation's inputs is inputs[0].
+  std::size_t first = 0;  ///< Position of inputs[0] among the operation's inputs.
 };
 
-/// All that an interpreter evaluated, to find where two of them began to differ. Cost: about 100 bytes an operand.
+/// Log of an interpreter's evaluations, to find where two runs begin to differ. Cost: about 100 bytes per operand.
 class History {
  public:
   explicit History(const FlatGraph& graph) : graph_(graph) {}
 
-  /// Returns its number, from 1 on.
+  /// Returns the evaluation's number; the first is 1.
   std::uint32_t add(Evaluation evaluation);
 
-  /// A tensor holds a value. The first to hold it gives it its name.
+  /// Records that a tensor holds a value. The first holder names the value.
   void hold(std::uint32_t tensor, const Value& value);
 
   [[nodiscard]] const FlatGraph& graph() const { return graph_; }
@@ -39,7 +39,7 @@ class History {
   /// Whether a tensor ever held the value.
   [[nodiscard]] bool has(const Value& value) const;
 
-  /// "'h' of micro-batch 2", or nothing if no tensor ever held the value.
+  /// Returns the value's name, such as "'h' of micro-batch 2", or a phrase for a value that no tensor ever held.
   [[nodiscard]] std::string name(const Value& value) const;
 
  private:
@@ -54,11 +54,11 @@ class History {
   std::map<Key, Holder> holders_;
 };
 
-/// Why a value of `rewritten` is not the `wanted` one of `plain`, as one line: the first operation behind it that makes
-/// of the plain job's values one that the plain job does not have, and what is wrong about it.
+/// Says in one line why a value of `rewritten` is not the `wanted` one of `plain`: names the first upstream operation
+/// that computes, from values of the plain job, a value that the plain job lacks, and what is wrong with it.
 std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten, const Value& got);
 
-/// "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1"
+/// Describes one execution, such as "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1".
 std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now);
 
 }  // namespace poprun

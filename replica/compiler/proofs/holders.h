@@ -27,7 +27,7 @@ class Holders {
     }
   }
 
-  /// Requires: it holds just these bytes.
+  /// Requires: `holder` holds exactly these bytes.
   void remove(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
     for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
       std::erase(run->second.holders, holder);
@@ -35,7 +35,7 @@ class Holders {
     }
   }
 
-  /// Rising.
+  /// Returns the holders of at least one of these bytes, in ascending order.
   [[nodiscard]] std::vector<std::uint32_t> in(std::uint64_t begin, std::uint64_t end) const {
     std::vector<std::uint32_t> found;
     auto run = runs_.upper_bound(begin);
@@ -56,7 +56,7 @@ class Holders {
     std::vector<std::uint32_t> holders = {};
   };
 
-  /// Makes a run end at an address.
+  /// Splits the run that contains an address, so that it ends there.
   void cut(std::uint64_t at) {
     auto run = runs_.lower_bound(at);
     if (run == runs_.begin() || (--run)->second.end <= at) {

@@ -158,7 +158,7 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
 }
 
 /// Says what is wrong with the operands of an operation that reads shards; empty if nothing is.
-/// All operands that it cuts must be shards of tensors of one shape, in one group of replicas.
+/// All sharded operands must be shards of tensors of one shape, in one replica group.
 std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
   const std::optional<TensorType>* whole = nullptr;
@@ -173,7 +173,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
     const bool is_cut = i < operation.cut_inputs;
     if (is_cut != (value.form == Form::kShard)) {
       return fmt::format("reads '{}', {}", graph_.name(inputs[i]),
-                         is_cut ? "all of it, besides shards" : "a shard, on which it cannot work");
+                         is_cut ? "a full tensor, along with shards" : "a shard, which it cannot process");
     }
     if (is_cut && value.group != group) {
       return "reads shards of several groups";
@@ -193,13 +193,13 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
   return {};
 }
 
-/// The form of the results that an operation does not cut; nothing if it cannot read its inputs.
+/// Returns the form of the operation's unsharded results; nothing if it cannot read its inputs.
 std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation, const Instant& now) {
   Parts parts;
   std::string wrong;
   for (const std::uint32_t id : graph_.inputs(operation)) {
     if (slots_[id].form == Form::kPart) {
-      wrong = fmt::format("reads '{}', which is not added up over the shards", graph_.name(id));
+      wrong = fmt::format("reads '{}', which is not yet summed over the shards", graph_.name(id));
     } else if (slots_[id].form == Form::kShard) {
       parts = {Form::kPart, slots_[id].group};
     }
@@ -209,7 +209,7 @@ std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation
   }
   for (const std::uint32_t id : graph_.outputs(operation)) {
     if (wrong.empty() && parts.form == Form::kWhole && graph_.graph->tensors()[id].shard_of) {
-      wrong = fmt::format("makes the shard '{}', but reads none", graph_.name(id));
+      wrong = fmt::format("makes the shard '{}', but reads no shard", graph_.name(id));
     }
   }
   if (!wrong.empty()) {
@@ -280,8 +280,8 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
   return true;
 }
 
-/// Makes or goes on with a chain. False: what is updated depends on the micro-batch already, so the result is a value
-/// like others.
+/// Starts or extends a chain. Returns false if the updated tensor already depends on the micro-batch, so that the
+/// result is an ordinary value.
 bool Interpreter::update(const FlatOperation& operation, const Parts& parts, const Instant& now) {
   const auto outputs = graph_.outputs(operation);
   const Term by = term(operation, now, true);
@@ -331,14 +331,14 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
     const Value& input = slots_[inputs[k]];
     if (input.form == Form::kPart && operation.effect == Effect::kReduces &&
         operation.source->attributes.text("reduction") == "sum" && input.group == operation.group) {
-      Value whole = input;  // Exact sums, so the order does not matter.
+      Value whole = input;  // Sums are exact, so their order does not matter.
       whole.form = Form::kWhole;
       whole.group = 0;
       put(graph_.outputs(operation)[k], whole, now);
       continue;
     }
     if (input.form != Form::kWhole) {
-      fault_ = fmt::format("{} reduces '{}', a shard, or over other replicas than have it",
+      fault_ = fmt::format("{} reduces '{}', which is a shard, or a summand of other replicas",
                            describe(graph_, operation, now), graph_.name(inputs[k]));
       return false;
     }
@@ -361,8 +361,8 @@ bool Interpreter::reshape(const FlatOperation& operation, Form from, Form to, co
     const std::uint32_t input = graph_.inputs(operation)[k];
     Value value = slots_[input];
     if (value.form != from || (from == Form::kShard && value.group != operation.group)) {
-      fault_ = fmt::format("{} reads '{}', which is {} shard", describe(graph_, operation, now), graph_.name(input),
-                           from == Form::kShard ? "no such" : "a");
+      fault_ = fmt::format("{} reads '{}', which is not a {}", describe(graph_, operation, now), graph_.name(input),
+                           from == Form::kShard ? "shard of its group" : "full tensor");
       return false;
     }
     value.form = to;

@@ -15,13 +15,13 @@ namespace poprun {
 
 class History;
 
-/// Records that the host read from one stream: `count` in a row, with micro-batch indices from `index` on, that are the
-/// same except for the micro-batch.
+/// `count` consecutive records that the host read from one stream. They differ only in their micro-batch indices, which
+/// begin at `index`.
 struct Sent {
   Number what;
   std::int64_t index = 0;
   std::int64_t count = 1;
-  std::vector<Value> values = {};  ///< Of the first; kept only with a History.
+  std::vector<Value> values = {};  ///< Values of the first record; kept only with a History.
 
   friend bool operator==(const Sent& a, const Sent& b) {
     return a.what == b.what && a.index == b.index && a.count == b.count;
@@ -30,28 +30,28 @@ struct Sent {
 
 /// Follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is that of the call, with those of the calls that it is within. In a graph without
-/// calls, as jobs are before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is the sum over the calls around it. In a graph without calls, which jobs are
+/// before the pass "pipeline", it is the round of the region.
 ///
-/// Cost: about 50 ns an operation. A region stops as soon as its rounds are known to go on as they do: when every
-/// tensor and every entry of a stash holds what it held a round before, one micro-batch further, and both rounds made
-/// the same values, seen from their own micro-batch. What an operation makes is a function of how far its operands are
-/// behind it, so by induction all rounds to come are shifts of this one, too.
+/// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
+/// the last one: every tensor and every stash entry holds the value of a round before, shifted by one micro-batch, and
+/// both rounds made the same values, each seen from its own micro-batch. What an operation computes depends only on how
+/// many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {
  public:
-  /// `history`, if any, is told every evaluation; then no round is passed over.
+  /// Records every evaluation in `history`, if given, and then skips no round.
   explicit Interpreter(const FlatGraph& graph, History* history = nullptr);
 
-  /// Runs a function as the host does. With `counts`, values of its micro-batches are numbered relative to them.
-  /// Errors: kBug, an operation reads what nothing has written.
+  /// Runs a function as the host does. With `counts`, numbers values relative to their micro-batches.
+  /// Errors: kBug if an operation reads a tensor that nothing has written.
   Status run(std::uint32_t function, bool counts);
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
 
-  /// The value of a variable between two functions, in which it may reside in another tensor.
+  /// Returns a variable's value between two functions, when it may reside in another tensor.
   [[nodiscard]] Value resident(TensorId id) const;
 
-  /// Slots that the last function read and an earlier one wrote, as they were.
+  /// Slots that the last function read before it wrote them, with the values that it found.
   using Carried = std::vector<std::pair<std::uint32_t, Value>>;
   [[nodiscard]] const Carried& carried() const { return carried_; }
 
@@ -62,9 +62,9 @@ class Interpreter {
  private:
   /// Digest of a round, to compare it with the next.
   struct Round {
-    std::vector<Value> begin;  ///< The slots before it.
-    Number digest;             ///< Of what was made in it, seen from it.
-    bool sends_twice = false;  ///< More than one record to one stream.
+    std::vector<Value> begin;  ///< The slots before the round.
+    Number digest;             ///< Digest of the values made in the round, relative to its micro-batch.
+    bool sends_twice = false;  ///< Whether it sent more than one record to one stream.
   };
 
   /// The result of an operation: a number as seen from `shift`.
@@ -77,7 +77,7 @@ class Interpreter {
   bool run_round(const FlatRegion& region, const Instant& now);
   bool step(const FlatOperation& operation, const Instant& now);
   bool compute(const FlatOperation& operation, const Instant& now);
-  /// Form of results that are not shards, and the group whose shards were read.
+  /// Form of results that are not shards, and the replica group of the shards that were read.
   struct Parts {
     Form form = Form::kWhole;
     std::uint32_t group = 0;
@@ -86,7 +86,7 @@ class Interpreter {
   bool reshape(const FlatOperation& operation, Form from, Form to, const Instant& now);
   [[nodiscard]] std::string wrong_shards(const FlatOperation& operation, std::uint32_t group) const;
   std::optional<Parts> form_of_parts(const FlatOperation& operation, const Instant& now);
-  /// Form of a result: `part` if it is not a shard.
+  /// Returns the form of a result: `part` if it is not a shard.
   [[nodiscard]] Form form_of(std::uint32_t tensor, Form part) const {
     return graph_.graph->tensors()[tensor].shard_of ? Form::kShard : part;
   }
@@ -103,7 +103,7 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// Whether every slot holds what it held before the last round, further on; then lets `rounds` more like it pass.
+  /// Skips `rounds` rounds, and returns true, if every slot holds its value from before the last round, advanced.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);
@@ -115,17 +115,17 @@ class Interpreter {
   bool counts_ = false;
   std::uint32_t runs_ = 0;
   std::vector<Value> slots_;
-  std::vector<std::uint32_t> stash_slots_;  ///< By entry's slot, less the tensors: its stash.
-  /// A round's use of a stash.
+  std::vector<std::uint32_t> stash_slots_;  ///< The stash of each entry, by slot minus the number of tensors.
+  /// How a round uses a stash.
   struct StashUse {
     bool used = false;
     bool written = false;
-    bool several = false;     ///< Names more than one entry.
-    bool goes_on = false;     ///< Later rounds name the entries after this one, up to the last.
-    std::uint32_t entry = 0;  ///< That it names.
+    bool several = false;     ///< Uses more than one entry.
+    bool goes_on = false;     ///< Later rounds use the following entries, up to the last.
+    std::uint32_t entry = 0;  ///< The last entry used.
   };
-  std::vector<StashUse> used_;  ///< By stash: in this round.
-  std::vector<char> named_;     ///< By slot: in this function.
+  std::vector<StashUse> used_;  ///< By stash, for this round.
+  std::vector<char> named_;     ///< By slot: read or written in this function.
   Carried carried_;
   NumberBuilder digest_;
   Streams sent_;

@@ -1,4 +1,4 @@
-/// The interpreter's steps that compute nothing: copies, stashes, and streams of the host.
+/// The interpreter's steps that compute nothing: copies, stashes and host streams.
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// One after the other, as the engine copies them.
+/// Moves the tensors one after the other, as the engine copies them.
 bool Interpreter::move(const FlatOperation& operation, const Instant& now) {
   if (operation.entries > 0) {
     return move_entries(operation, now);

@@ -1,4 +1,4 @@
-/// How the interpreter passes over rounds of a repeat that do what the round before them did.
+/// How the interpreter skips rounds of a repeat that do the same as the round before.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -18,9 +18,8 @@ std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
   return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
 }
 
-/// Whether this round and the `rounds` after it name one entry each, one after the other, as the micro-batches of a
-/// phase do. Then the entries that they write are written, and those that they read hold what the next micro-batches
-/// have.
+/// Checks that this round and the `rounds` after it use one entry each, in order, as the micro-batches of a phase do,
+/// and that the entries that later rounds read hold this round's value, advanced.
 bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   const StashUse& use = used_[stash];
   const FlatStash& entries = graph_.stashes[stash];
@@ -42,7 +41,7 @@ bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   return true;
 }
 
-/// What the next `rounds` do with it. Requires: `goes_on`.
+/// Applies to a stash what the next `rounds` rounds do with it. Requires: `goes_on`.
 void Interpreter::go_on(std::uint32_t stash, std::int64_t rounds) {
   const std::uint32_t now = graph_.stashes[stash].begin + used_[stash].entry;
   const Value value = slots_[now];
@@ -66,7 +65,7 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
     if (s >= graph_.stash_of.size() && used_[stash_slots_[s - graph_.stash_of.size()]].goes_on) {
       continue;
     }
-    // What micro-batch i does with an entry, micro-batch i + 1 does with the next.
+    // Micro-batch i + 1 does with the next entry what micro-batch i does with this one.
     const auto advance = advance_of(before[slot_before(s)], slots_[s]);
     if (!advance || advance->shift < 0 || advance->shift > 1 || advance->length < 0) {
       return false;
@@ -94,7 +93,7 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
   return true;
 }
 
-/// Between two functions all values are fixed: another function counts its own micro-batches.
+/// Makes all values independent of micro-batches, because the next function counts its own.
 void Interpreter::settle() {
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
     Value& v = slots_[s];

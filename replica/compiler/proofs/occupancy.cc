@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kLoadFunction = "load";
 
-/// Runs functions on the map of who owns which bytes.
+/// Runs functions on the map of which tensors own which bytes.
 class Occupancy {
  public:
   Occupancy(const Program& program, const std::map<std::string, std::vector<NamedStep>>& functions)
@@ -43,9 +43,9 @@ class Occupancy {
   }
 
  private:
-  /// How a tensor lost its bytes: another took them, or a step released it (then it is the taker).
+  /// How a tensor lost its bytes: another took them, or a step released it (then `taker` is the tensor itself).
   struct Loss {
-    const proto::Step* step = nullptr;  ///< Null: not at all, or when a function ended.
+    const proto::Step* step = nullptr;  ///< Null if it never held bytes, or lost them when a function ended.
     std::uint32_t taker = 0;
   };
 
@@ -79,7 +79,7 @@ class Occupancy {
     bool writes = false;
   };
 
-  /// `first`: where entries begin in the running function.
+  /// `first` is added to the copy's entry numbers in the running function.
   static std::vector<Entry> entries_of(const proto::Step& step, std::uint64_t first) {
     std::vector<Entry> entries;
     const proto::Copy& copy = step.copy();
@@ -100,11 +100,11 @@ class Occupancy {
     return step.has_stash() ? step.stash().stash() : step.restore().stash();
   }
 
-  /// When steps run.
+  /// The point in a run at which steps execute.
   struct Now {
     std::uint64_t micro_batch = 0;
-    std::uint64_t round = 0;  ///< The running repeat's.
-    std::uint64_t entry = 0;  ///< Where the entries of remote buffers begin.
+    std::uint64_t round = 0;  ///< Round of the running repeat.
+    std::uint64_t entry = 0;  ///< Added to the numbers of entries in remote buffers.
   };
 
   Status run_steps(const std::vector<NamedStep>& steps, const Now& now) {
@@ -174,7 +174,7 @@ class Occupancy {
       if (entry.writes) {
         auto& entries = entries_[entry.tensor];
         if (entry.entry >= entries.size()) {
-          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {}", describe(step), entry.entry,
+          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {} entries", describe(step), entry.entry,
                                         tensor(entry.tensor).name(), entries.size()));
         }
         entries[entry.entry] = 1;
@@ -192,7 +192,7 @@ class Occupancy {
     return {};
   }
 
-  /// What else holds one of a tensor's bytes loses them when the tensor is written.
+  /// Drops every other tensor that holds one of the bytes of `id`, which a step writes.
   void take(const proto::Step& step, std::uint32_t id) {
     for (const std::uint32_t other : holders_in(id)) {
       if (other != id) {
@@ -219,13 +219,13 @@ class Occupancy {
     lost_[id] = loss;
   }
 
-  /// Tensors that hold one of the bytes of `id`.
+  /// Returns the tensors that hold at least one of the bytes of `id`.
   [[nodiscard]] std::vector<std::uint32_t> holders_in(std::uint32_t id) const {
     const proto::Placement& place = tensor(id).placement();
     return holders_[memory_of(program_, tensor(id))].in(place.offset(), place.offset() + tensor(id).bytes());
   }
 
-  /// What a release leaves behind is not a number.
+  /// Drops every tensor that holds a released byte: the engine poisons these bytes.
   void release(const proto::Step& step, std::uint32_t id) {
     for (const std::uint32_t holder : holders_in(id)) {
       drop(holder, {&step, holder});
@@ -246,8 +246,8 @@ class Occupancy {
   const std::map<std::string, std::vector<NamedStep>>& functions_;
   std::vector<Holders> holders_;            ///< By memory.
   std::vector<char> held_;                  ///< By tensor.
-  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, and entry: written.
-  std::vector<Loss> lost_;                  ///< By tensor: how it was lost last.
+  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, and entry: whether it was written.
+  std::vector<Loss> lost_;                  ///< By tensor: its most recent loss.
   std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };
 

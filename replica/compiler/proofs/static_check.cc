@@ -15,7 +15,7 @@ namespace {
 
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
-/// One use of an operator, as the Program has it.
+/// One use of an operator in the Program.
 struct Use {
   const Operator* op = nullptr;
   Signature signature = {};
@@ -23,7 +23,7 @@ struct Use {
   std::vector<const proto::Tensor*> outputs = {};
 };
 
-/// Nothing if the step is not one that can be understood: the engine refuses it.
+/// Returns nothing if the step is malformed; the engine rejects it.
 std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
   Use use{.op = find_operator(execute.operation())};
   auto attributes = parse_attributes(execute.attributes());
@@ -98,8 +98,8 @@ Status StaticCheck::peaks() const {
     const std::uint64_t highest = highest_[static_cast<std::size_t>(m)];
     const std::uint64_t planned = m < ipus ? memory.images_peak() : memory.streaming_peak();
     if (highest != planned) {
-      return memory_bug(fmt::format("what steps name on IPU {} ends at {} B{}, but its planned peak is {} B", m % ipus,
-                                    highest, m < ipus ? "" : " of its Streaming Memory", planned));
+      return memory_bug(fmt::format("the tensors of the steps on IPU {} end at {} B{}, but the planned peak is {} B",
+                                    m % ipus, highest, m < ipus ? "" : " of its Streaming Memory", planned));
     }
   }
   return {};
@@ -114,14 +114,14 @@ Status StaticCheck::step(const NamedStep& named) {
       const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
       const std::uint32_t ipu = tensor.placement().ipu();
       if (ipu >= static_cast<std::uint32_t>(program_.memory_size())) {
-        return memory_bug(fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, program_.memory_size()));
+        return memory_bug(
+            fmt::format("'{}' is on IPU {}, but the replica has {} IPUs", tensor.name(), ipu, program_.memory_size()));
       }
       if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
-        return memory_bug(fmt::format("{} names '{}', which lies in Streaming Memory", describe(step), tensor.name()));
+        return memory_bug(fmt::format("{} names '{}', which is in Streaming Memory", describe(step), tensor.name()));
       }
       if (!lives_at(tensor, step.number())) {
-        return memory_bug(
-            fmt::format("{} names '{}', which is not planned to live there", describe(step), tensor.name()));
+        return memory_bug(fmt::format("{} names '{}' outside its planned live range", describe(step), tensor.name()));
       }
       first = first.value_or(id);
       const proto::Tensor& other = program_.tensors(static_cast<int>(*first));

@@ -9,36 +9,36 @@
 #include "replica/machine/machine.h"
 #include "replica/program/program.h"
 
-/// The part of the proof of a Program's memory that needs no run of it.
+/// The part of the memory proof (occupancy.h) that does not run the Program.
 namespace poprun {
 
-/// Errors of the proof: kBug.
+/// Returns an error of the proof: kBug.
 tl::unexpected<Error> memory_bug(std::string_view what);
 
-/// "step 12 (conv2d 'conv1')"
+/// Describes a step, such as "step 12 (conv2d 'conv1')".
 std::string describe(const proto::Step& step);
 
-/// A step with what is asked of it often.
+/// A step, with properties that are needed often.
 struct NamedStep {
   const proto::Step* step = nullptr;
   StepTensors tensors = {};
   std::vector<NamedStep> inner = {};  ///< A repeat's steps.
-  bool is_view = false;               ///< It writes nothing.
+  bool is_view = false;               ///< Whether it is a view, which writes nothing.
 };
 
-/// A function's steps, with the tensors that they name.
+/// Lists steps with the tensors that they name.
 std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
-/// Checks what holds at every step, whenever it runs: tensors live there, lie on one IPU if they must, and share bytes
-/// only if an operator may take those of its input.
+/// Checks what must hold at every step, whenever it runs: its tensors are live, are on one IPU if required, and share
+/// bytes only if an operator may take those of its input.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}
 
-  /// Errors, of both: kBug, names step and tensor.
+  /// Errors: kBug with the step and the tensor.
   Status steps(const std::vector<NamedStep>& all);
-  /// Whether the planned peaks are those of the steps seen so far.
+  /// Checks that the steps seen so far reach exactly the planned peaks. Errors: kBug.
   [[nodiscard]] Status peaks() const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// The number of a value: equal for equal computations, and for nothing else but with a probability of 2^-128 a pair.
-/// Zero: no value.
+/// The number of a value, zero for no value. Equal computations have equal numbers; others collide with a probability
+/// of 2^-128 per pair.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -21,10 +21,10 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// Makes a number from everything added, in order. Cost: about 3 ns a word.
+/// Hashes everything added, in order, to a number. Cost: about 3 ns per word.
 ///
-/// Two chains of 64 bits, each a bijection of every word, with the finalizer of MurmurHash3 (Austin Appleby, public
-/// domain).
+/// Keeps two chains of 64 bits. Each step is a bijection of the added word, by the finaliser of MurmurHash3 (Austin
+/// Appleby, public domain).
 class NumberBuilder {
  public:
   explicit NumberBuilder(Number begin = {})
@@ -48,7 +48,7 @@ class NumberBuilder {
     return *this;
   }
 
-  /// Never zero.
+  /// Returns the number, which is never zero.
   [[nodiscard]] Number number() const { return {high_ | 1U, low_}; }
 
  private:
@@ -62,28 +62,28 @@ class NumberBuilder {
   std::uint64_t low_;
 };
 
-/// When an operation runs.
+/// The point in a run at which an operation executes.
 struct Instant {
-  std::int64_t index = 0;  ///< Of the micro-batch.
+  std::int64_t index = 0;  ///< Index of the micro-batch.
   bool counts = false;     ///< Whether values are numbered relative to the index.
-  std::int64_t round = 0;  ///< Of the host function's region.
-  std::uint32_t run = 0;   ///< Functions that the host ran before.
-  std::int64_t base = 0;   ///< What the indices of calls are added to.
-  std::uint32_t call = 0;  ///< Which of those of the running function.
-  std::int64_t entry = 0;  ///< Where the entries of remote buffers begin.
+  std::int64_t round = 0;  ///< Round of the region in the host function.
+  std::uint32_t run = 0;   ///< Number of functions that the host ran before.
+  std::int64_t base = 0;   ///< Added to the micro-batch index of each call.
+  std::uint32_t call = 0;  ///< Position among the calls of the running function.
+  std::int64_t entry = 0;  ///< Added to the numbers of entries in remote buffers.
 };
 
 /// The shift of values that depend on no micro-batch.
 inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
 
-/// The part of a value that a replica has. Its number is that of the full value in any form.
+/// The part of a value that a replica holds. In every form, the number is that of the full value.
 enum class Form : std::uint8_t {
   kWhole,
-  kShard,  ///< Its own elements of it.
-  kPart,   ///< What its shard adds to it: of a sum over the elements of shards.
+  kShard,  ///< The replica's own elements.
+  kPart,   ///< The replica's summand, if the value is a sum over shards.
 };
 
-/// The content of a tensor. Two values are equal if number and shift are.
+/// The content of a tensor. Two values are equal if number, shift, form and group are.
 ///
 /// A value that depends on micro-batches is numbered relative to the last of them, its shift: the same computation one
 /// micro-batch later has the same number, and a shift one higher.
@@ -95,19 +95,19 @@ enum class Form : std::uint8_t {
 ///                          updated by u     updated by u
 ///                          4 times          5 times
 ///
-/// A tensor that operations update in place is a chain: a start, and how often it was updated, each time by the same
-/// operation on the same operands, but one micro-batch further.
+/// A tensor that operations update in place holds a chain: a start and a number of updates. Each update is the same
+/// operation on the same operands, one micro-batch later.
 struct Value {
   Number number;
   std::int64_t shift = kFixed;
 
   Number start;
   Number update;
-  std::int64_t length = 0;  ///< Updates; 0: not a chain.
-  std::uint32_t place = 0;  ///< Which output of the updates.
+  std::int64_t length = 0;  ///< Number of updates; 0 if it is not a chain.
+  std::uint32_t place = 0;  ///< Which output of the updates it is.
   Form form = Form::kWhole;
-  std::uint32_t group = 0;       ///< Replicas among whom it is divided; 0: all. Of a whole, 0.
-  std::uint32_t evaluation = 0;  ///< Of the operation that made it, in a History.
+  std::uint32_t group = 0;       ///< Number of replicas that share it; 0 for all, and for a full value.
+  std::uint32_t evaluation = 0;  ///< The evaluation in a History that made it.
 
   [[nodiscard]] bool exists() const { return number.exists(); }
   [[nodiscard]] bool equals(const Value& other) const {
@@ -115,7 +115,7 @@ struct Value {
   }
 };
 
-/// The number of a chain.
+/// Computes the number of a chain.
 inline Number chain_number(const Value& v) {
   return NumberBuilder(v.start).add(v.update).add(v.length).add(std::uint64_t{v.place}).number();
 }
@@ -126,7 +126,7 @@ struct Advance {
   std::int64_t length = 0;
 };
 
-/// Nothing if it becomes another value than the same one, later.
+/// Returns nothing if the value becomes a different one, rather than the same one shifted.
 inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
   if (!before.exists() || !now.exists()) {
     return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
@@ -143,7 +143,7 @@ inline std::optional<Advance> advance_of(const Value& before, const Value& now) 
   return Advance{now.shift == kFixed ? 0 : now.shift - before.shift, chains ? now.length - before.length : 0};
 }
 
-/// The value after `rounds` more.
+/// Returns the value after `rounds` more rounds.
 inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   value.shift += value.shift == kFixed ? 0 : by.shift * rounds;
   if (by.length != 0) {
@@ -153,7 +153,7 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// A number as seen from micro-batch `from`: equal for equal values that far behind it.
+/// Adds a value as seen from micro-batch `from`: values with equal numbers and equal distances to it add the same.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);

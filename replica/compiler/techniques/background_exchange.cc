@@ -9,11 +9,11 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 
-/// Lets the gradients travel while backward goes on.
+/// Exchanges gradients during the backward pass.
 namespace poprun {
 namespace {
 
-/// Gradients that travel together, once operation `ready` has run.
+/// Gradients that are reduced together, after operation `ready`.
 struct Bucket {
   std::size_t ready = 0;
   std::vector<TensorId> gradients;
@@ -107,7 +107,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Times that a step reduces each tensor in each way.
+/// Counts how often a step reduces each tensor with each reduction.
 std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   std::map<std::pair<TensorId, Reduction>, int> count;
   for (const Place place : {job.training->micro_batch, job.training->update}) {
@@ -122,8 +122,8 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   return count;
 }
 
-/// The step reduces what it did, once each; nothing touches a tensor on its way; and all have arrived when the step
-/// ends.
+/// Checks that the step makes the same reductions, that nothing uses a tensor during its reduction, and that all
+/// reductions have ended when the step ends.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {
@@ -135,13 +135,13 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       const auto reduction = AllReduce::from(operation);
       if (AwaitAllReduces::is(operation)) {
         for (const TensorId id : operation.inputs) {
-          travelling.erase(id);  // One that is not named has not arrived for liveness.
+          travelling.erase(id);  // For liveness, a tensor must be named to have arrived.
         }
       }
       for (const auto* ids : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *ids) {
           if (travelling.contains(id)) {
-            return pass_bug(kName, graph, id, "is used while it travels, by " + operation.kind);
+            return pass_bug(kName, graph, id, "is used during its reduction, by " + operation.kind);
           }
         }
       }
@@ -151,7 +151,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     }
   }
   if (!travelling.empty()) {
-    return pass_bug(kName, graph, *travelling.begin(), "has not arrived when the step ends");
+    return pass_bug(kName, graph, *travelling.begin(), "is still being reduced when the step ends");
   }
   return {};
 }

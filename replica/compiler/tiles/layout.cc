@@ -64,7 +64,7 @@ class Layouts {
     }
   }
 
-  /// One begins on the tile after the last one's.
+  /// Maps each parameter linearly, from the tile after the last tile of the previous one.
   void parameters_in_rows() {
     std::map<std::uint32_t, std::int64_t> next;  // Tiles, by IPU.
     for (std::uint32_t t = 0; t < mappings_.size(); ++t) {
@@ -78,7 +78,7 @@ class Layouts {
     }
   }
 
-  /// Unless the tensor is mapped already, or has elements that the plan knows nothing of.
+  /// Maps a tensor, unless it is mapped already or has elements that the plan does not cover.
   void set(TensorId tensor, const Mapping& mapping) {
     if (!of(tensor) && mapping.elements() == graph_.tensor(tensor).type.elements()) {
       of(tensor) = mapping;
@@ -92,7 +92,7 @@ class Layouts {
                           std::clamp<std::int64_t>(tiles, 1, device_.tiles));
   }
 
-  /// Maps what can be of operands that lie alike. True if it mapped one.
+  /// Gives an operation's tensors the mapping of corresponding ones, if it can. Returns whether it mapped any.
   bool follow(const Operation& operation) {
     if (const auto stash = operation.kind == "stash" || operation.kind == "restore"; stash) {
       return follow_stash(operation);
@@ -115,7 +115,7 @@ class Layouts {
     return moved;
   }
 
-  /// The stash is its entries one after the other.
+  /// Maps a stash as its entries, one after the other, or an entry as in its stash.
   bool follow_stash(const Operation& operation) {
     const bool stores = operation.kind == "stash";
     const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
@@ -136,14 +136,14 @@ class Layouts {
     return false;
   }
 
-  /// Whether element i of one belongs to element i of the other.
+  /// Whether element i of one tensor corresponds to element i of the other.
   [[nodiscard]] bool lies_alike(TensorId a, TensorId b) const {
     const TensorType& x = graph_.tensor(a).type;
     const TensorType& y = graph_.tensor(b).type;
     return x.shape == y.shape && x.layout == y.layout;
   }
 
-  /// Maps those that are not mapped like the first that is.
+  /// Maps the unmapped tensors like the first mapped one.
   bool all_alike(const std::vector<TensorId>& tensors) {
     const auto mapped = std::ranges::find_if(tensors, [this](TensorId t) { return of(t).has_value(); });
     bool moved = false;
@@ -167,7 +167,7 @@ class Layouts {
   const ProductPlans& plans_;
   const Device& device_;
   std::vector<std::optional<Mapping>> mappings_;
-  /// Tensors by block, offset, size and width of an element: those with several lie alike.
+  /// Tensors by block, offset, size and width of an element: tensors with the same key have the same mapping.
   std::map<std::tuple<std::uint32_t, Bytes, Bytes, std::int64_t>, std::vector<TensorId>> same_bytes_;
 };
 

@@ -10,26 +10,25 @@
 #include "replica/graph/graph.h"
 #include "replica/program/mapping.h"
 
-/// How a graph's tensors lie on the tiles of their IPUs.
+/// How a graph's tensors are mapped to the tiles of their IPUs.
 ///
-/// The rules, in this order; each applies to tensors that none before it has mapped:
+/// The rules apply in this order, each to the tensors that no earlier rule has mapped:
 ///
-///   products      results, and operands that are variables, copies of them or come from the host,
-///                 as the plan of the first product that names them lays them
-///   aliases       tensors that lie in the same bytes lie alike
-///   neighbours    what a copy, a stash or an operation that works element by element makes lies as
-///                 what it is made of, or the other way round
-///   parameters    in one row, evenly over the tiles, at least kLinearBytesMin on each; one begins
-///   on
-///                 the tile after the last one's, so that biases do not all lie on the first tiles;
-///                 then neighbours once more
-///   the rest      in one row from tile 0
+///   products      results, and operands that are variables, copies of variables or host streams,
+///                 as in the plan of the first product that uses them
+///   aliases       tensors that share all their bytes have the same mapping
+///   neighbours    the result of a copy, a stash or an elementwise operation has the mapping of its
+///                 operand, or the other way round
+///   parameters    linearly and evenly over the tiles, with at least kLinearBytesMin on each; each
+///                 begins on the tile after the last of the previous one, so that biases are not all
+///                 on the first tiles; then neighbours once more
+///   the rest      linearly from tile 0
 namespace poprun {
 
-/// The fewest bytes that poputil's linear mapping puts on a tile (Poplar and PopLibs API Reference).
+/// The fewest bytes per tile of poputil's linear mapping (Poplar and PopLibs API Reference).
 inline constexpr Bytes kLinearBytesMin{128};
 
-/// The mapping of every tensor, by its number. Deterministic.
+/// Returns the mapping of every tensor, by its number. Deterministic.
 std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
                              const Device& device);
 

@@ -13,7 +13,7 @@ bool is_entry(const Operation& operation) {
   return Stash::is(operation) || Restore::is(operation);
 }
 
-/// Where an entry of a stash lies.
+/// Returns the mapping of an entry of a stash.
 Mapping entry_of(Mapping stash) {
   stash.axes.erase(stash.axes.begin());
   return stash;
@@ -143,7 +143,7 @@ std::vector<Received> Moves::regrouped(const Operation& operation, const Planned
   const planner::Plan& plan = *planned.plan;
   const planner::View& view = plan.viewed.view;
   const ProductLayout layout = layout_of(plan, planned.axes);
-  // What the view copies, and weights that are taken step by step, are rearranged by the plan.
+  // The plan itself rearranges operands that the view copies, and weights that it uses step by step.
   const bool copies_input = plan.viewed.copied_input > 0;
   const bool copies_weights = plan.viewed.copied_weights > 0 || plan.splits.serial() > 1;
   std::vector<Received> all;

@@ -14,64 +14,64 @@
 
 namespace poprun {
 
-/// Whether all tensors of a copy, stash or restore lie on the tiles of one IPU.
+/// Whether all tensors of a copy, stash or restore are on the tiles of one IPU.
 bool is_within_ipu(const Graph& graph, const Operation& operation);
 
 /// How many elements of a mapping each tile holds.
 struct TileCounts {
   std::vector<std::int64_t> by_tile;
-  std::int64_t most = 0;  ///< What the fullest tile holds.
+  std::int64_t most = 0;  ///< Elements on the fullest tile.
 };
 
-/// Bytes that tiles receive of a tensor that does not lie where an operation works.
+/// Bytes that tiles receive of a tensor whose mapping differs from that of the operation that uses it.
 struct Received {
-  /// The input that is held there while the operation runs; nothing: a result, which is received where it lies.
+  /// The input that is held while the operation runs; nothing for a result, which its own tiles receive.
   std::optional<std::size_t> operand = {};
   const TileCounts* counts = nullptr;  ///< Lives as long as the Moves.
-  std::int64_t width = 1;              ///< Bytes of each of them.
+  std::int64_t width = 1;              ///< Bytes per element.
 
-  /// Bytes that the tile that receives most receives.
+  /// Returns the bytes of the tile that receives most.
   [[nodiscard]] Bytes most() const { return Bytes{counts->most * width}; }
 
-  /// Bytes by tile.
+  /// Returns the bytes by tile.
   [[nodiscard]] std::vector<std::int64_t> row() const;
 };
 
-/// Where operations work and what goes from tile to tile for it: what memory (compiler/tiles) and time (compiler/cost)
-/// are both counted from.
+/// Which tiles operations work on, and what tiles exchange for them. Both the memory (addresses/demand.h) and the time
+/// (operation_time.h) of operations are computed from this.
 ///
-///   operators         work where their largest tensor lies, of equal ones the first result.
-///                     Operands that lie otherwise are brought there if they have as many
-///                     elements, else spread evenly, 8 bytes together; results that lie otherwise
-///                     go from there to where they lie
-///   stash, restore    an entry that lies otherwise than in the stash goes to where it is written
-///   copies            within an IPU, the same
-///   products          work as they are planned. Operands that lie otherwise are regrouped, spread
-///                     evenly, unless the plan rearranges them anyway
+///   operators         work on the tiles of their largest tensor; of equal ones, the first result.
+///                     Operands with another mapping are moved there if they have as many elements,
+///                     otherwise spread evenly in grains of 8 bytes; results with another mapping
+///                     are moved to their own tiles
+///   stash, restore    move an entry to the tiles where it is written, if its mappings differ
+///   copies            within an IPU, do the same
+///   products          work as planned. Operands with another mapping are regrouped, spread evenly,
+///                     unless the plan rearranges them anyway
 ///
-/// Whole tensors are counted, also what a tile has already. Copies between IPUs and streams go through buffers, with
-/// time faces of their own.
+/// Counts full tensors, including what a tile holds already. Copies between IPUs and streams go through buffers, and
+/// have their own cost models.
 ///
-/// cost: each different mapping is counted once. threads: one at a time.
+/// Not thread-safe. Cost: each distinct mapping is counted once.
 class Moves {
  public:
   Moves(const Graph& graph, const std::vector<Mapping>& mappings, const Device& device)
       : graph_(graph), mappings_(mappings), device_(device) {}
 
-  /// The tensor that lies where an operator works that is no product, or where a stash, restore or copy writes: of a
-  /// stash, the entry. Requires: the operation has tensors.
+  /// Returns the tensor whose tiles a non-product operator works on, or a restore or copy writes; for a stash, the
+  /// entry. Requires: the operation has tensors.
   [[nodiscard]] TensorId home(const Operation& operation) const;
 
-  /// Nothing for operations that are none of the above; for products see regrouped().
+  /// Returns what tiles receive; nothing for other operations than those above. For products, see regrouped().
   std::vector<Received> received(const Operation& operation);
 
-  /// The operands of a planned product that lie otherwise than its tiles read them.
+  /// Returns the operands of a planned product whose mapping is not the one that its tiles read.
   std::vector<Received> regrouped(const Operation& operation, const PlannedProduct& planned);
 
-  /// Elements of a tensor by tile.
+  /// Returns the elements of a tensor by tile.
   const TileCounts& counts(TensorId tensor) { return counts(mappings_[index_of(tensor)]); }
 
-  /// Bytes spread evenly over all tiles, 8 together.
+  /// Spreads bytes evenly over all tiles, in grains of 8.
   const TileCounts& even(Bytes bytes);
 
  private:
@@ -86,7 +86,7 @@ class Moves {
   const std::vector<Mapping>& mappings_;
   const Device& device_;
   TileCounts nothing_;
-  std::unordered_map<Mapping, TileCounts, Hash> counts_;  ///< Looked up only, never walked.
+  std::unordered_map<Mapping, TileCounts, Hash> counts_;  ///< Never iterated over, so its order does not matter.
 };
 
 }  // namespace poprun

@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-/// `bytes` at `rate` a cycle.
+/// Returns the cycles for `bytes` at `rate` bytes per cycle.
 Cycles cycles_of(Bytes bytes, std::int64_t rate) {
   return Cycles{ceil_div(bytes.count(), rate)};
 }
@@ -23,12 +23,12 @@ Cycles exchange_of(const Device& device, const std::vector<Received>& received) 
   return cycles;
 }
 
-/// How much longer the fullest tile takes than if all held as much: `numerator / denominator`.
+/// How much longer the fullest tile takes than if all tiles held equally much: `numerator / denominator`.
 struct Imbalance {
   std::int64_t numerator = 1;
   std::int64_t denominator = 1;
 
-  /// Rounded up.
+  /// Returns `amount` times the imbalance, rounded up.
   [[nodiscard]] std::int64_t times(std::int64_t amount) const {
     return amount / denominator * numerator + ceil_div(amount % denominator * numerator, denominator);
   }
@@ -54,7 +54,7 @@ DeviceTime time_on_fullest(const Device& device, const Work& work, const Imbalan
   return time;
 }
 
-/// Time of an operation that works where its home lies.
+/// Returns the time of an operation that works on the tiles of Moves::home.
 DeviceTime time_at_home(const Device& device, const Graph& graph, const Operation& operation, const Work& work,
                         Moves& moves) {
   const TensorId home = moves.home(operation);
@@ -68,7 +68,7 @@ bool stays_on_tiles(const Graph& graph, const Operation& operation) {
   return (Stash::is(operation) || Restore::is(operation) || Copy::is(operation)) && is_within_ipu(graph, operation);
 }
 
-/// A copy of what is written within the tiles of an IPU.
+/// Returns the time of a stash, restore or copy within the tiles of an IPU.
 DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Operation& operation, Moves& moves) {
   const std::vector<TensorId>& written = Stash::is(operation) ? operation.inputs : operation.outputs;
   Work work;
@@ -76,7 +76,7 @@ DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Op
   return time_at_home(device, graph, operation, work, moves);
 }
 
-/// That of its time face, or as I/O tiles take it over.
+/// Returns the time by the operation's cost model, or through I/O tiles if these take it over.
 DeviceTime time_of_machine(const MachineOperation& machine, const Device& device, const ReplicaSystem& system,
                            const Graph& graph, const Operation& operation) {
   const DeviceTime time = machine.time(device, system, graph, operation);

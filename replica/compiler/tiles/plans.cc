@@ -12,7 +12,7 @@
 namespace poprun {
 namespace {
 
-/// The planners of this process, by what of a device they depend on.
+/// The planners of this process, by the properties of the device that they depend on.
 class Planners {
  public:
   planner::Choice choose(const Device& device, const Product& product, std::int64_t permille) {

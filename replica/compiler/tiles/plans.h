@@ -15,18 +15,18 @@ namespace poprun {
 struct PlannedProduct {
   const planner::Plan* plan = nullptr;  ///< Lives as long as the process.
   OperandAxes axes;
-  bool target_met = true;  ///< False: the planner's warning is due.
+  bool target_met = true;  ///< If false, the planner's warning must be printed.
 };
 
-/// The plan of every operation that is a product, by step, in the order of liveness.h.
+/// The plan of every operation that is a product, by step as in liveness.h.
 using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 
-/// The plan of a product for a proportion of a tile's memory, in thousandths, and where there is one with no more
-/// crowding than most_crowding. What one process has planned is kept, so that compiling a variant of a job costs
-/// little. threads: any; one plans at a time.
+/// Returns the plan of a product for a proportion of a tile's memory, in thousandths; if possible, one whose crowding
+/// is at most most_crowding. Plans are kept for the whole process, so that compiling a variant of a job costs little.
+/// Thread-safe; one thread plans at a time.
 planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
 
-/// The plan of an operation's product; nothing if it is none.
+/// Returns the plan of an operation's product; nothing if the operation is not a product.
 std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation, const Device& device);
 
 /// Plans all products of a graph.
@@ -45,7 +45,7 @@ std::uint32_t for_each_step(const Function& function, std::uint32_t step, Visit 
   return step;
 }
 
-/// The same for all functions of a graph.
+/// Calls visit(operation, step) for all operations of a graph.
 template <typename Visit>
 void for_each_step(const Graph& graph, Visit visit) {
   std::uint32_t step = 0;

@@ -30,7 +30,7 @@ struct Parallel {
   }
 };
 
-/// One dimension of a tensor: its extent, and which split cuts it, in blocks of how many elements.
+/// One dimension of a tensor: its extent, the split that divides it, and the number of elements per block.
 struct Dimension {
   std::int64_t extent = 1;
   std::optional<Split> split = std::nullopt;
@@ -41,14 +41,14 @@ bool is_position(ProductAxis axis) {
   return axis == ProductAxis::kBatch || axis == ProductAxis::kRows || axis == ProductAxis::kColumns;
 }
 
-/// Dimensions as the operation has them; which operand of the viewed product it is.
+/// Operands of a product.
 enum class Operand : std::uint8_t { kInput, kWeights, kOutput };
 
 class Layouter {
  public:
   Layouter(const Plan& plan, const OperandAxes& axes) : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
-  /// The layout for `steps` serial steps, `output_steps` of them over outputs.
+  /// Returns the layout for `steps` serial steps, of which `output_steps` are over outputs.
   [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
     const std::int64_t element = element_bytes(plan_.product.arithmetic).count();
     const bool has_blocks = plan_.vertex.kind != planner::VertexKind::kHmac;
@@ -63,7 +63,7 @@ class Layouter {
   }
 
  private:
-  /// What the operand is to the tiles.
+  /// Returns the operand's role in the viewed product.
   [[nodiscard]] Operand viewed(Operand operand) const {
     if (!plan_.viewed.view.swapped || operand == Operand::kOutput) {
       return operand;
@@ -93,7 +93,7 @@ class Layouter {
     return 1;
   }
 
-  /// The split of the viewed product that cuts an operand's dimension; nothing if none can.
+  /// Returns an operand's dimension, with the split of the viewed product that divides it; without one if none can.
   [[nodiscard]] Dimension dimension(ProductAxis axis, Operand operand) const {
     const planner::View& view = plan_.viewed.view;
     Dimension d{extent(axis, operand)};
@@ -103,7 +103,7 @@ class Layouter {
     const Operand role = viewed(operand);
     const bool expanded = view.expanded[0] || view.expanded[1];
     if (view.flattened && is_position(axis)) {
-      return d;  // Only all positions together can be cut.
+      return d;  // Only all positions together can be split.
     }
     switch (axis) {
       case ProductAxis::kGroups:
@@ -182,7 +182,7 @@ class Layouter {
   Parallel parallel_;
 };
 
-/// Elements on the fullest tile. Requires: boxes lie on different tiles.
+/// Returns the elements on the fullest tile. Requires: boxes are on different tiles.
 std::int64_t most_on_a_tile(const Mapping& mapping) {
   std::int64_t box = 1;
   for (const GridAxis& axis : mapping.axes) {

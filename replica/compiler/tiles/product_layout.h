@@ -6,48 +6,48 @@
 
 namespace poprun {
 
-/// How the operands of a product lie, elements in the order of the tensors' memory.
+/// How the operands of a product are mapped to tiles, with elements in the order of the tensors' memory.
 struct ProductLayout {
   Mapping input;
   Mapping weights;
   Mapping output;
 };
 
-/// Where a plan's tiles read and write. An operand is cut as its dimensions are; the tiles that use the same part own
-/// equal shares of it, in grains of the bytes below. Where the order of a tensor's elements does not allow a cut, or
-/// the plan works on copies (im2col), the tiles share a larger part instead.
+/// Returns the mappings with which a plan's tiles read and write. An operand is split as its dimensions are; the tiles
+/// that use the same part own equal shares of it, in grains of the bytes below. If the order of a tensor's elements
+/// does not allow a split, or the plan works on copies (im2col), the tiles share a larger part instead.
 ///
-///     input     8 B, what a tile loads at once
-///     weights   kWeightGrain or a block of AMP and SLIC, whichever is more, times the serial
-///               steps of the plan: every step's weights are shared anew, so the first tiles get
-///               the rest of each
-///     output    64 B, times the serial steps
+///     input     8 B, which a tile loads at once
+///     weights   kWeightGrain or a block of AMP or SLIC, whichever is more, times the serial steps
+///               of the plan: each step's weights are shared separately, so the first tiles get
+///               the remainder of each
+///     output    64 B, times the serial steps of outputs
 ///
-/// The grains are what reproduces the out-of-memory cells of Graphcore's table 2.1, where heavily serialised plans
-/// crowd operands on few tiles (section 1.2); Poplar's are not published.
+/// The grains are chosen to reproduce the out-of-memory cells of Graphcore's table 2.1, where heavily serialised plans
+/// crowd operands onto few tiles (section 1.2); Poplar's are not published.
 ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// Extra bytes on the fullest tile because the plan runs in several steps, for the operand that has most of them; 0 if
-/// there is one step. Each step's operand is divided anew, and the first tiles get the remainder of each: with
-/// thousands of steps a few tiles would hold everything.
+/// Returns how many more bytes the fullest tile holds because the plan runs in several steps, for the operand with the
+/// most; 0 if there is one step. Each step's operand is divided separately, and the first tiles get the remainder of
+/// each: with thousands of steps a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
-/// Poplar accepts crowding: it is why the smallest proportions run out of memory (Graphcore's note on the available
-/// memory proportion, section 2.1), where no operand has more than this. Plans with more are for jobs that never fit.
+/// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory
+/// (Graphcore's note on the available memory proportion, section 2.1); there, no operand has more than this.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }
 
-/// Memory of a plan on one tile in its first serial step, the largest; in bytes, with channels filled up to blocks.
+/// Bytes of a plan on one tile in its first serial step, which is the largest, with channels padded to blocks.
 struct TileOperands {
   std::int64_t input = 0;
   std::int64_t weights = 0;
   std::int64_t partials = 0;
 };
 
-/// Requires: tile < plan.splits.tiles(). All 0 if the tile has nothing to do.
+/// Returns a plan's bytes on a tile, all 0 if the tile has nothing to do. Requires: tile < plan.splits.tiles().
 TileOperands operands_on(const planner::Plan& plan, std::int64_t tile);
 
 }  // namespace poprun

@@ -19,7 +19,7 @@ TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::
                           default_initialiser(fan_in));
 }
 
-/// Dimension `d` of x's shape; 1 if there is none, so that the shape face refuses x later.
+/// Returns dimension `d` of x's shape; 1 if there is none, so that shape inference refuses x later.
 std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
   const Shape& shape = builder.type(x).shape;
   return d < shape.size() ? shape[d] : 1;
@@ -34,7 +34,7 @@ TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows
                      {name + ".normalised", name + ".mean", name + ".variance"})[0];
 }
 
-/// True if x has channels that `groups` divides; otherwise the builder refuses, naming `name`.
+/// Returns whether `groups` divides the channels of x; if not, makes the builder refuse, with `name` in the message.
 bool accept(Builder& builder, const std::string& name, TensorId x, std::int64_t groups) {
   if (!builder.status()) {
     return false;
@@ -97,10 +97,10 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
   const std::int64_t classes = given == kOfData ? inputs.classes : given;
   const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
   if (scored && builder.type(labels) != needed) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs labels {}, one per item, but the dataset has {}; save "
-                                "classes as integers, one-hot labels with argmax(axis=-1)",
-                                to_text(needed), to_text(builder.type(labels)))});
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels {}, one per item, but the dataset has {}; "
+                                        "save classes as integers (one-hot labels: argmax(axis=-1))",
+                                        to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {
     builder.refuse({ErrorCode::kUsage,

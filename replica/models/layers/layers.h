@@ -12,8 +12,8 @@
 /// group per channel it is instance normalisation, with a single group layer normalisation of images.
 namespace poprun::layers {
 
-/// The dataset's images as floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged. [N,C,H,W]
-/// is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
+/// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
+/// [N,C,H,W] is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
 /// Requirements of a classifier on its images.
@@ -22,15 +22,15 @@ struct ImageNeeds {
   std::int64_t least_size = 1;  ///< Smallest height and width.
 };
 
-/// The dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not fit.
+/// Returns the dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not fit.
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
-/// The end of a classifier: `linear` to the classes, then, if scored, the loss against the dataset's "labels". The
+/// Adds the end of a classifier: `linear` to the classes and, if scored, the loss against the dataset's "labels". The
 /// number of classes is the size "classes" if given, else the data's. Makes the builder refuse (kUsage) labels that are
 /// not i32[N] or do not fit the classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
-/// Logits as outputs and, if scored, their cross entropy against the dataset's "labels", called `loss`.
+/// Makes the logits the outputs and, if scored, adds their cross entropy against the dataset's "labels", called `loss`.
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss);
 
 /// A convolution with a square kernel.
@@ -68,14 +68,14 @@ TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
-/// x's elements in another shape, in row-major order.
+/// Gives x another shape; keeps the row-major order of its elements.
 TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
 
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
 
-/// y, of x's type; x is f32[N,C,...] in any layout, w and b are f32[C]. `groups` divides C.
+/// Normalises x, f32[N,C,...] in any layout, by groups that divide C, then scales by w and shifts by b, both f32[C].
 TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b, std::int64_t groups,
                     double epsilon);
 

@@ -10,7 +10,7 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/builder/model_outputs.h"
 
-/// Built-in models. Each file of this folder is one model, in all its sizes.
+/// Built-in models. Each file in replica/models is one model, in all its sizes.
 namespace poprun {
 
 /// The tensors that the host streams deliver, and the dataset's facts about them.
@@ -25,21 +25,21 @@ struct ModelInputs {
   bool half = false;   ///< Whether activations will be stored as float16.
   /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
   std::string normalisation = "batch";
-  std::string frozen = {};                    ///< training.frozen, for what is said about it.
-  bool training = true;                       ///< False: built for evaluation, on the variables made for training.
+  std::string frozen = {};                    ///< training.frozen, for notes about it.
+  bool training = true;                       ///< False for evaluation, with the variables made for training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
-  /// The size with that name. Requires: the model declares it.
+  /// Returns the size called `name`. Requires: the model declares it.
   [[nodiscard]] std::int64_t size(const std::string& name) const;
 
-  /// Whether the dataset has a tensor with that name.
+  /// Returns whether the dataset has a tensor called `name`.
   [[nodiscard]] bool has(std::string_view name) const;
 
-  /// Whether outputs are compared with the dataset's "labels": training needs labels, a forward pass alone uses them if
-  /// present.
+  /// Returns whether outputs are compared with the dataset's "labels": training needs labels; a forward pass alone uses
+  /// them if there are any.
   [[nodiscard]] bool scored() const { return training || has("labels"); }
 
-  /// The tensor with that name; makes `builder` refuse (kUsage) if the dataset has none.
+  /// Returns the tensor called `name`; makes `builder` refuse (kUsage) if the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
@@ -50,13 +50,13 @@ struct SampleTensor {
   Shape shape;  ///< Without the batch dimension.
 };
 
-/// Data like that a model was published with, for figures of its work.
+/// Shapes of the data that a model was published with, to compute its work.
 struct Sample {
   std::vector<SampleTensor> tensors;
   std::int64_t classes = 0;
 };
 
-/// In Model::sizes: if the size is not given, the data determines it.
+/// In Model::sizes: the data determines the size unless it is given.
 inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
@@ -76,14 +76,14 @@ struct Model {
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 
-/// All models, sorted by name.
+/// Returns all models, sorted by name.
 std::vector<Model> all_models();
 
-/// Errors: kUsage, lists the available models.
+/// Finds a model. Errors: kUsage if there is none of that name; suggests others.
 Result<Model> find_model(std::string_view name);
 
-/// The model's sizes with the `given` ones in place of their defaults.
-/// Errors: kUsage for a size that the model does not have; lists those it has.
+/// Returns the model's sizes with the `given` ones in place of their defaults. Errors: kUsage for a size that is not
+/// positive or that the model does not have; lists those it has.
 Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
                                                      const std::map<std::string, std::int64_t>& given);
 

@@ -11,8 +11,8 @@ namespace poprun::layers {
 /// How blocks are normalised.
 struct Normalisation {
   std::string kind = "batch";  ///< "group" (32 groups of channels), "layer" (one), "instance" (each
-                               ///< channel); their parameters are called as batch normalisation's.
-  bool training = true;        ///< For batch normalisation: with the batch's own statistics.
+                               ///< channel); their parameters are named as in batch normalisation.
+  bool training = true;        ///< Batch normalisation uses the batch's own statistics.
 };
 
 /// The parameters of one network of the family.
@@ -27,8 +27,8 @@ struct ResNet {
 Sample imagenet_sample();
 
 /// A bottleneck block like torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the groups, 1x1 to
-/// `channels`, each normalised; added to x, or to a 1x1 convolution of x if
-/// sizes differ. Parameters are called NAME.conv1.weight ... NAME.downsample.1.bias.
+/// `channels`, each normalised; the result is added to x, or to a 1x1 convolution of x if sizes differ. Parameters are
+/// called NAME.conv1.weight ... NAME.downsample.1.bias.
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width, std::int64_t channels,
                     std::int64_t stride, std::int64_t groups, const Normalisation& normalisation);
 

@@ -5,17 +5,17 @@
 
 #include "replica/ops/builder/builder.h"
 
-/// Rearrangements of elements, made of `reshape`, `transpose` and `expand`.
-/// Reductions over axes, made of reduction operators and elementwise ones.
+/// Rearrangements of elements, built from `reshape`, `transpose` and `expand`, and reductions over axes, built from
+/// reduction and elementwise operators.
 namespace poprun::layers {
 
-/// The part of a channel's number that is its pixel within a block.
+/// Position of the pixel within a block in the index of a channel.
 enum class DepthOrder : std::uint8_t {
   kBlockFirst,    ///< [block row, block column, depth]: ONNX's DCR, TensorFlow's order.
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.
 };
 
-/// f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back with the block first. In x's layout.
+/// Rearrange f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back with the block first. Keep x's layout.
 TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 

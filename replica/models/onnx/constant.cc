@@ -16,7 +16,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// The value of an IEEE 754 binary16.
+/// Returns the value of an IEEE 754 binary16.
 float half_value(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16U;
   const std::uint32_t exponent = (bits >> 10U) & 0x1FU;
@@ -29,7 +29,7 @@ float half_value(std::uint16_t bits) {
   return std::bit_cast<float>(sign | widened << 23U | fraction << 13U);
 }
 
-/// The value of a bfloat16: the upper half of a float32.
+/// Returns the value of a bfloat16, which is the upper half of a float32.
 float brain_value(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16U);
 }
@@ -100,7 +100,7 @@ bool append_field(const Field& field, std::int64_t elements, std::vector<To>& to
   return true;
 }
 
-/// Elements in the field of their type (onnx.proto says which).
+/// Reads elements from the field for their type (onnx.proto says which).
 bool read_field(const Proto& tensor, std::int64_t elements, Constant& to) {
   switch (tensor.data_type()) {
     case Proto::FLOAT:
@@ -137,7 +137,7 @@ Status append_as(const Constant& constant, std::string& bytes) {
   return {};
 }
 
-/// Elements to go for one step of each dimension of a row-major tensor.
+/// Returns the strides of a row-major tensor, in elements.
 Shape strides_of(const Shape& shape) {
   Shape strides(shape.size(), 1);
   for (std::size_t d = shape.size(); d-- > 1;) {
@@ -146,7 +146,7 @@ Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-/// Where element `at` of a row-major tensor of `shape` lies if its dimensions are `strides` apart.
+/// Returns the offset of element `at`, in row-major order of `shape`, in a tensor with these strides.
 std::int64_t offset_of(std::int64_t at, const Shape& shape, const Shape& strides) {
   std::int64_t offset = 0;
   for (std::size_t d = shape.size(); d-- > 0;) {
@@ -156,7 +156,7 @@ std::int64_t offset_of(std::int64_t at, const Shape& shape, const Shape& strides
   return offset;
 }
 
-/// Strides with which x is seen in a shape that it broadcasts to.
+/// Returns the strides that broadcast shape x to `shape`.
 Shape repeated_strides(const Shape& x, const Shape& shape) {
   const Shape own = strides_of(x);
   Shape strides(shape.size(), 0);
@@ -193,7 +193,8 @@ Result<std::int64_t> checked_elements(const Shape& shape) {
   for (const std::int64_t d : shape) {
     if (d < 0 || (d > 0 && product > kMostElements / d)) {
       return fail(ErrorCode::kData,
-                  fmt::format("a dimension of {} in a tensor of at most {} elements", d, kMostElements));
+                  fmt::format("a dimension of {} is negative or makes the tensor exceed the limit of {} elements", d,
+                              kMostElements));
     }
     product *= d;
   }
@@ -360,7 +361,7 @@ Constant cast(const Constant& x, Element element) {
     } else if (element == ::onnx::TensorProto::BOOL) {
       y.integers.push_back(x.real() ? value != 0 : x.integers[i] != 0);
     } else if (x.real()) {
-      constexpr double kLargest = 9.2e18;  // What is beyond has no defined value in int64.
+      constexpr double kLargest = 9.2e18;  // Larger values have no defined conversion to int64.
       y.integers.push_back(std::isnan(value) ? 0 : static_cast<std::int64_t>(std::clamp(value, -kLargest, kLargest)));
     } else {
       y.integers.push_back(x.integers[i]);
@@ -372,7 +373,7 @@ Constant cast(const Constant& x, Element element) {
 Result<Constant> folded(const Constant& a, const Constant& b, const Binary& function) {
   const auto shape = broadcast_shape(a.shape, b.shape);
   if (!shape) {
-    return fail(ErrorCode::kData, "operands whose shapes do not broadcast");
+    return fail(ErrorCode::kData, "the shapes of the operands do not broadcast");
   }
   POPRUN_TRY(checked_elements(*shape));
   const Constant x = expanded(a, *shape);

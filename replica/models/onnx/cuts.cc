@@ -12,13 +12,13 @@
 namespace poprun::onnx_import {
 namespace {
 
-/// A tensor that is so many times smaller than the largest one crossing does not count.
+/// A tensor does not count if it is more than this many times smaller than the largest one that crosses.
 constexpr std::int64_t kSmall = 16;
 
 constexpr std::size_t kFewestPieces = 4;
 constexpr std::size_t kWidest = 8;
 
-/// An activation is alive after operation `begin`, up to operation `end`.
+/// Live range of an activation: after operation `begin`, up to operation `end`.
 struct Life {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -46,7 +46,7 @@ std::vector<Life> lives_of(const ImportedOperations& imported) {
   return lives;
 }
 
-/// By operation, how many activations cross just before it.
+/// Returns, for each operation, the number of activations that cross just before it.
 std::vector<std::size_t> widths(const ImportedOperations& imported) {
   std::vector<Life> lives = lives_of(imported);
   std::ranges::sort(lives, {}, &Life::begin);
@@ -73,11 +73,11 @@ bool is_product(const Graph& graph, const Operation& operation) {
   return op != nullptr && op->work(signature_of(graph, operation)).macs > 0;
 }
 
-/// The first operation of each piece, if at most `width` activations may cross between pieces.
+/// Returns the first operation of each piece, if at most `width` activations may cross between pieces.
 std::vector<std::size_t> begins_of(const ImportedOperations& imported, const std::vector<std::size_t>& widths,
                                    std::size_t width) {
   std::vector<std::size_t> begins = {0};
-  std::size_t section = 0;  // It begins at the last place that is narrow enough.
+  std::size_t section = 0;  // Starts at the last place that is narrow enough.
   bool has_product = false;
   for (std::size_t k = 0; k < imported.operations.size(); ++k) {
     if (k > 0 && imported.node[k] != imported.node[k - 1] && widths[k] <= width) {
@@ -94,14 +94,14 @@ std::vector<std::size_t> begins_of(const ImportedOperations& imported, const std
   return begins;
 }
 
-/// The folders of a node's name: "a/b" of "/a/b/Conv".
+/// Returns the folders of a node's name: "a/b" for "/a/b/Conv".
 std::string_view folders(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of('/'), name.size()));
   const std::size_t last = name.rfind('/');
   return last == std::string_view::npos ? std::string_view{} : name.substr(0, last);
 }
 
-/// The folders that both share: "a/b" of "a/b/c" and "a/b/d/e".
+/// Returns the folders that both share: "a/b" for "a/b/c" and "a/b/d/e".
 std::string_view shared(std::string_view a, std::string_view b) {
   std::size_t end = 0;
   for (std::size_t i = 0; i <= std::min(a.size(), b.size()); ++i) {
@@ -124,7 +124,7 @@ std::string without_blanks(std::string_view text) {
   return name;
 }
 
-/// A name for operations [begin, end) that is not among `taken`, and joins them.
+/// Returns a name for operations [begin, end) that is not in `taken`, and adds it there.
 std::string name_of(const ImportedOperations& imported, const ::onnx::GraphProto& file, std::size_t begin,
                     std::size_t end, std::set<std::string>& taken) {
   const auto node = [&](std::size_t k) -> const ::onnx::NodeProto& {

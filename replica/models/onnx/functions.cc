@@ -23,7 +23,7 @@ using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 constexpr std::size_t kDeepest = 64;
 
-/// Every name of a value in a graph and in the branches of its nodes.
+/// Adds the names of all values in a graph and in the branches of its nodes.
 void add_names(const GraphProto& graph, std::set<std::string>& names) {
   for (const auto& input : graph.input()) {
     names.insert(input.name());
@@ -39,7 +39,7 @@ void add_names(const GraphProto& graph, std::set<std::string>& names) {
   }
 }
 
-/// The opset of the default domain, or 0.
+/// Returns the opset of the default domain, or 0.
 template <typename Imports>
 int opset_of(const Imports& imports) {
   int opset = 0;
@@ -51,7 +51,7 @@ int opset_of(const Imports& imports) {
   return opset;
 }
 
-/// The opset that brought the operator in the form that `opset` has, or 0.
+/// Returns the opset that introduced the form of the operator in `opset`, or 0.
 int since(const NodeProto& node, int opset) {
   const auto* schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), opset, node.domain());
   return schema == nullptr ? 0 : schema->SinceVersion();
@@ -64,12 +64,12 @@ std::string outputs(int count) {
   return counted(static_cast<std::uint64_t>(count), "output");
 }
 
-/// What the names and attributes in a function's body mean where it is called.
+/// Meaning of the names and attributes in a function's body for one call.
 struct Call {
-  int opset = 0;                                     ///< That the body is written in.
+  int opset = 0;                                     ///< Opset of the body.
   std::string prefix;                                ///< Empty in the model's own graph.
-  std::map<std::string, std::string> names;          ///< Of its inputs and outputs.
-  std::map<std::string, AttributeProto> attributes;  ///< That were given.
+  std::map<std::string, std::string> names;          ///< Names of its inputs and outputs in the caller.
+  std::map<std::string, AttributeProto> attributes;  ///< Attributes that the call gives.
 
   [[nodiscard]] std::string name_of(const std::string& name) const {
     const auto found = names.find(name);
@@ -77,7 +77,7 @@ struct Call {
   }
 };
 
-/// What FunctionProto of later ONNX versions has, and ours keeps as fields that it does not know.
+/// Refuses fields that FunctionProto has in later ONNX versions, which ours keeps as unknown fields.
 Status check_known(const FunctionProto& function) {
   constexpr int kAttributeDefaults = 11;
   constexpr int kValueInfo = 12;
@@ -86,10 +86,10 @@ Status check_known(const FunctionProto& function) {
   const auto& fields = function.unknown_fields();
   for (int i = 0; i < fields.field_count(); ++i) {
     const int number = fields.field(i).number();
-    if (number == kValueInfo || number == kMetadata) {  // They change no result.
+    if (number == kValueInfo || number == kMetadata) {  // They do not change results.
       continue;
     }
-    const std::string what = number == kAttributeDefaults ? "defaults of attributes"
+    const std::string what = number == kAttributeDefaults ? "attribute defaults"
                              : number == kOverload        ? "an overload"
                                                           : fmt::format("field {}", number);
     return fail(ErrorCode::kUsage, fmt::format("function '{}': not supported: {}; export the model with its functions "
@@ -129,17 +129,17 @@ class Expansion {
   }
 
  private:
-  /// A node that is made, or a call: calls multiply even where functions have no nodes.
+  /// Counts a new node or a call, since calls multiply even if functions have no nodes.
   Status count_one() {
     if (++nodes_ > kMostNodes) {
-      return fail(ErrorCode::kUsage, fmt::format("its functions expand to more than {} nodes and calls, the most that "
-                                                 "is supported",
-                                                 kMostNodes));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("its functions expand to more than {} nodes and calls, the supported maximum", kMostNodes));
     }
     return {};
   }
 
-  /// The node as the call means it.
+  /// Returns the node with the names and attributes that the call gives it.
   Result<NodeProto> renamed(const Call& call, const NodeProto& node) {
     NodeProto copy = node;
     if (!call.prefix.empty()) {
@@ -158,7 +158,7 @@ class Expansion {
     return copy;
   }
 
-  /// One that refers to an attribute which the call lacks is left out: its default holds.
+  /// Adds an attribute, unless it refers to one that the call lacks: then its default applies.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
       if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {
@@ -220,14 +220,14 @@ class Expansion {
         call.names[function.output(k)] = node.output(k);
       }
     }
-    // Inputs that are left out are left out of the function's nodes too.
+    // Inputs that the call omits are also omitted from the function's nodes.
     for (int i = 0; i < function.input_size(); ++i) {
       call.names[function.input(i)] = i < node.input_size() ? node.input(i) : "";
     }
     return call;
   }
 
-  /// Outputs of the function that are its inputs: no node of it makes them.
+  /// Adds an Identity for each output of the function that is also an input, since none of its nodes computes it.
   Status add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call, Nodes& to) {
     const std::set<std::string> inputs(function.input().begin(), function.input().end());
     for (int k = 0; k < node.output_size(); ++k) {
@@ -243,7 +243,7 @@ class Expansion {
     return {};
   }
 
-  /// "name/", with a number where a value's name already begins so.
+  /// Returns "name/", with a number added if the name of a value already begins with that.
   std::string free_prefix(const std::string& name) {
     std::string prefix = name + "/";
     for (std::size_t n = 2;; ++n) {
@@ -261,7 +261,7 @@ class Expansion {
   std::map<std::pair<std::string, std::string>, const FunctionProto*> functions_;
   std::set<std::string> taken_;  ///< Names of values, and prefixes of calls.
   std::set<const FunctionProto*> under_way_;
-  int nodes_ = 0;  ///< With the calls.
+  int nodes_ = 0;  ///< Including the calls.
 };
 
 }  // namespace

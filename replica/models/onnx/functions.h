@@ -6,7 +6,7 @@
 
 namespace poprun::onnx_import {
 
-/// Most nodes that a model may have once its functions are expanded, with the calls.
+/// Largest number of nodes of a model after its functions are expanded, including the calls.
 inline constexpr int kMostNodes = 1 << 18;
 
 /// Replaces every call of one of the model's own functions, in the graph and in the branches of its nodes, by the
@@ -16,13 +16,13 @@ inline constexpr int kMostNodes = 1 << 18;
 ///   Block(a) => (b) {           ->     y   = LeakyRelu<0.1>(t'1)   the call's name in front
 ///     t = Gemm(a, w); b = LeakyRelu<alpha=@alpha>(t) }
 ///
-/// Names of nodes and values within a call begin with the call's own: "block1/hidden".
+/// Names of nodes and values within a call begin with the name of the call: "block1/hidden".
 ///
 /// Errors
 ///   kData   a function calls itself, or a call has more inputs or outputs than its function.
 ///   kUsage  more than kMostNodes nodes and calls, functions nested deeper than 64, an operator
 ///           that is not the same in the function's opset and the model's, or a function with
-///           defaults of attributes or an overload, even where nothing calls it.
+///           defaults of attributes or an overload, even if nothing calls it.
 Status expand_functions(::onnx::ModelProto& model);
 
 }  // namespace poprun::onnx_import

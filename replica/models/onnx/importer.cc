@@ -24,7 +24,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Names are the file's, and may hold anything.
+/// Replaces control characters, since the file's names may contain anything.
 Error on_one_line(Error error) {
   std::ranges::replace_if(
       error.message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
@@ -44,7 +44,7 @@ Status check(const ModelProto& model) {
   try {
     ::onnx::checker::check_model(model);
   } catch (const std::exception& e) {
-    return fail(ErrorCode::kData, fmt::format("the ONNX checker says: {}", first_line(e.what())));
+    return fail(ErrorCode::kData, fmt::format("refused by the ONNX checker: {}", first_line(e.what())));
   }
   return {};
 }
@@ -108,7 +108,7 @@ std::vector<GraphInput> inputs_of(const GraphProto& graph) {
   return inputs;
 }
 
-/// The node's `value_*` attribute as a value.
+/// Returns the node's `value` or `value_*` attribute as a constant.
 Result<Constant> constant_of(const Node& node) {
   if (const auto* tensor = node.tensor_attribute("value"); tensor != nullptr) {
     return read_tensor(*tensor);
@@ -132,7 +132,7 @@ Result<Constant> constant_of(const Node& node) {
   return node.unsupported("a constant that is sparse or text");
 }
 
-/// What nodes take and what the graph puts out.
+/// Returns the values that nodes read and the graph's outputs.
 std::set<std::string> values_read(const GraphProto& graph) {
   std::set<std::string> read;
   for (const NodeProto& node : graph.node()) {
@@ -148,7 +148,7 @@ std::set<std::string> values_read(const GraphProto& graph) {
   return read;
 }
 
-/// Names of values that are stored or that nodes make, in branches too.
+/// Adds the names of stored and computed values, including those in branches.
 void add_tensor_names(const GraphProto& graph, std::set<std::string>& names) {
   for (const auto& tensor : graph.initializer()) {
     names.insert(tensor.name());
@@ -166,14 +166,14 @@ bool some_begins_with(const std::set<std::string>& names, const std::string& beg
   return next != names.end() && next->starts_with(beginning);
 }
 
-/// A text without what messages cannot hold.
+/// Replaces characters that messages cannot contain.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c >= 0x7F; }, '?');
   return text;
 }
 
-/// Errors: kData, a name that is not UTF-8, of which the messages between processes are.
+/// Checks that names are UTF-8, as messages between processes must be. Errors: kData.
 Status check_names(const ModelProto& model) {
   const GraphProto& graph = model.graph();
   std::set<std::string> names;
@@ -186,14 +186,14 @@ Status check_names(const ModelProto& model) {
   }
   for (const std::string& name : names) {
     if (!google::protobuf::internal::IsStructurallyValidUTF8(name)) {
-      return fail(ErrorCode::kData,
-                  fmt::format("a name of {} B in it, '{}', is not UTF-8; rename it", name.size(), printable(name)));
+      return fail(ErrorCode::kData, fmt::format("a name of {} B in the file, '{}', is not UTF-8; rename it",
+                                                name.size(), printable(name)));
     }
   }
   return {};
 }
 
-/// A stored tensor as a value.
+/// Adds a stored tensor as a value.
 Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
   POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
   Value value;
@@ -208,7 +208,7 @@ Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
 
 Status translate(Scope& scope, const NodeProto& proto);
 
-/// The branch of an If whose condition is known; its names are the outer graph's too.
+/// Translates the branch of an If whose condition is known. Its names become names of the outer graph.
 Status translate_branch(Node& node) {
   POPRUN_ASSIGN(const auto condition, node.constant(0));
   if (condition->real() || condition->elements() != 1) {
@@ -216,7 +216,7 @@ Status translate_branch(Node& node) {
   }
   const GraphProto& branch = node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
   if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
-    return node.wrong(fmt::format("a branch with {} outputs", branch.output_size()));
+    return node.wrong(fmt::format("its branch has a different number of outputs: {}", branch.output_size()));
   }
   for (const auto& tensor : branch.initializer()) {
     POPRUN_TRY(add_stored(tensor, node.scope()));
@@ -267,7 +267,7 @@ Status translate(Scope& scope, const NodeProto& proto) {
   return {};
 }
 
-/// Values of the graph's inputs and stored tensors.
+/// Adds the values of the graph's inputs and stored tensors.
 Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& scope) {
   for (const auto& tensor : model.proto().graph().initializer()) {
     POPRUN_TRY(add_stored(tensor, scope));
@@ -293,7 +293,7 @@ Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& s
   return {};
 }
 
-/// Errors: kUsage, `trained` matches no real tensor of the file.
+/// Errors: kUsage if `trained` matches no real initialiser and no Constant node of the file.
 Status check_trained(const GraphProto& graph, const Storage& storage, const std::string& trained) {
   if (trained.empty()) {
     return {};
@@ -317,7 +317,7 @@ Status check_trained(const GraphProto& graph, const Storage& storage, const std:
                           constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
 }
 
-/// Leaves the last Softmax out where the loss brings it. False where it stays.
+/// Leaves out the last Softmax if the loss includes it. Returns false if it stays.
 bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& options,
                const ::onnx::ValueInfoProto& output) {
   const NodeProto& proto = *last.node;
@@ -328,8 +328,8 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
     scope.notes.push_back(
-        fmt::format("the last {} is kept, because {}: the loss takes what it puts out as logits, and is that "
-                    "of a softmax of a softmax; export the model without it",
+        fmt::format("the last {} is kept, because {}: the loss takes its output as logits and so applies softmax "
+                    "twice; export the model without it",
                     where(proto), *reason));
     return false;
   }
@@ -338,19 +338,19 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   return true;
 }
 
-/// Says so where the file was written for another batch size, which is the likely cause.
+/// Adds a remedy if the file was written for another batch size, which is then the likely cause.
 Error with_batch_of_file(const Scope& scope, Error error) {
   if (scope.file_batch > 0 && scope.file_batch != scope.batch &&
       error.message.find("not supported") == std::string::npos) {
     error.message += fmt::format(
-        "; the file was written for batches of {}, and these have {}: set data.micro-batch-size = "
+        "; the file was written for batches of {}, but these have {}: set data.micro-batch-size = "
         "{}, or export the model with a dynamic axis for the batch",
         scope.file_batch, scope.batch, scope.file_batch);
   }
   return error;
 }
 
-/// The outputs on the device, with the kind of elements that the file promises.
+/// Adds the outputs as row-major device tensors, with their ONNX element types.
 Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   NodeProto reader;
   for (const auto& output : graph.output()) {
@@ -426,7 +426,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   if (proto->graph().output().empty()) {
     return fail(ErrorCode::kData, "its graph has no outputs; export the model with at least one output");
   }
-  // The checker takes functions and unknown operators for experiments, and warns on its own.
+  // Comes first, since libonnx's checker takes functions and unknown operators for experiments and prints warnings.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));

@@ -16,47 +16,45 @@
 
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
 ///
-///   nodes/         translators: one file a family of ONNX operators, each lowered to ours
+///   nodes/         translators: one file per family of ONNX operators, each lowered to ours
 ///   node.h         what a translator works with
 ///   functions.h    a model's own functions, expanded before anything else
-///   indices.h      indices that are known are checked
+///   window.h       checks of known indices; windows of convolutions and poolings
 ///   learnt.h       which tensors are trained
-///   fold.h         shape arithmetic, computed while importing
-///   constant.h     values that are known while importing
+///   constant.h     values that are known at import, and shape arithmetic on them
 ///
-/// Learnt tensors become parameters under the file's names and are trained, see learnt.h; other constants are part
-/// of the Program's constants. Integers, shapes and what is computed from them are known at import.
+/// Learnt tensors become trained parameters under the file's names, see learnt.h; other constants become constants of
+/// the Program. Integers, shapes and results computed from them are known at import.
 namespace poprun::onnx_import {
 
 inline constexpr std::int64_t kNewestOpset = 17;
 
-/// An input that has no stored value.
+/// A graph input without a stored value.
 struct GraphInput {
   std::string name;
   Element element = 0;
-  Shape dims;                        ///< -1 where left open.
-  std::vector<std::string> symbols;  ///< By dimension, what an open one is called, or "".
+  Shape dims;                        ///< -1 if left open.
+  std::vector<std::string> symbols;  ///< By dimension, the name of an open one, or "".
   bool has_shape = false;
 };
 
 /// A parsed and checked file.
 class OnnxModel {
  public:
-  /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs; kUsage, an opset
-  /// newer than kNewestOpset, or operators that are not supported, with those that are; those of expand_functions;
-  /// kData, a name that is not UTF-8.
+  /// Parses and checks a file. Errors: kData if it is not an ONNX model, has no outputs or a name that is not UTF-8, or
+  /// if libonnx's checker refuses it; kUsage for an opset newer than kNewestOpset or for unsupported operators (lists
+  /// the supported ones); those of expand_functions.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
 
-  /// The file's names of the values that are stored in it or that nodes compute, and the names of those that become
-  /// constants.
+  /// Returns the file's names of stored and computed values, and the names that these would have as constants.
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
-  /// Prefix of the names of constants, which no name in the file has.
+  /// Returns the prefix of the names of constants, with which no name in the file begins.
   [[nodiscard]] const std::string& constants() const { return constants_; }
-  [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Of the default domain.
+  [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Opset of the default domain.
 
  private:
   std::shared_ptr<const ::onnx::ModelProto> proto_;
@@ -69,26 +67,26 @@ class OnnxModel {
 struct ImportOptions {
   std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
 
-  /// Elements of inputs that are known, by name: what a node must know at import, as Reshape its shape, it may then
-  /// take from there. Nothing else is computed from them.
+  /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, may
+  /// take it from here. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
 
-  /// Batch normalisation with the statistics of the batch, dropout drops.
+  /// Batch normalisation uses the statistics of the batch, and dropout drops elements.
   bool training = false;
 
-  /// Nodes that the file has in training mode run in it outside of training too, as a test case wants them. A job
-  /// trains and evaluates whatever mode its file was exported in.
+  /// Nodes that the file stores in training mode also run in it outside training, as test cases require. A job ignores
+  /// the mode in which its file was exported.
   bool as_written = false;
 
-  /// Constants beyond float16's range become its largest number, for a job in half precision.
+  /// Clamps finite constants to float16's range, for a job in half precision.
   bool half = false;
 
-  /// Names of constants to train (ECMAScript), see learnt.h; empty: none.
+  /// Regular expression (ECMAScript) of the constants to train, see learnt.h; empty for none.
   std::string trained;
 
-  /// The first output before a last Softmax, which a cross-entropy loss brings itself.
+  /// The first output is the input of a last Softmax, because a cross-entropy loss includes the softmax.
   bool logits = false;
-  std::optional<Shape> labels;  ///< Their shape, if there are any: says which axis the classes are.
+  std::optional<Shape> labels;  ///< Shape of the labels, if any; determines the axis of the classes.
 };
 
 struct ImportedOutput {
@@ -100,20 +98,20 @@ struct ImportedOutput {
 struct Imported {
   std::vector<ImportedOutput> outputs;
 
-  /// First values of the variables that the import made, by name. Shared with the model's values.
+  /// Initial values of the variables that the import created, by name. Shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<std::string> notes;
   Surprises surprises;
 
-  /// By operation that the import appended, the node it comes from: an index into GraphProto::node, which never falls.
+  /// For each appended operation, the node that it comes from: an index into GraphProto::node, which never decreases.
   std::vector<std::size_t> node_of_operation;
 };
 
-/// Appends the model to `builder`. Errors: kUsage, something that is not supported; kData, a model that contradicts
-/// itself. Both name the node.
+/// Appends the model to `builder`. Errors: kUsage if something is not supported, kData if the model contradicts itself.
+/// Both name the node.
 Result<Imported> import_model(Builder& builder, const OnnxModel& model, const ImportOptions& options);
 
-/// Supported ONNX operators, sorted.
+/// Returns the supported ONNX operators, sorted.
 std::vector<std::string> supported_operators();
 
 }  // namespace poprun::onnx_import

@@ -21,7 +21,7 @@ using layers::reshape;
 constexpr std::string_view kCrossEntropy = "cross-entropy";
 constexpr std::string_view kMeanSquaredError = "mean-squared-error";
 
-/// `[N,3,224,224]`, with N for the batch and ? for what is left open.
+/// Returns `[N,3,224,224]`, with N for the batch and ? for dimensions that are left open.
 std::string shape_text(const Shape& dims) {
   std::vector<std::string> parts;
   for (std::size_t d = 0; d < dims.size(); ++d) {
@@ -47,8 +47,8 @@ bool names_batch(std::string symbol) {
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// The dimension that the file says is the batch's, where that is not the first: it is called so, or it is open like
-/// the first one of the output, and the input's first one is not.
+/// Returns the file's batch dimension if that is not the first one: either it has such a name, or it is open like the
+/// first dimension of the output and the input's first dimension is not.
 std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {
     return std::nullopt;
@@ -86,12 +86,12 @@ Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& o
                                              input.name, fmt::join(dims, ","), *axis));
 }
 
-/// What datasets call an input of that name.
+/// Returns the name by which datasets call an input.
 std::string dataset_name(const std::string& input) {
   return input == "input_ids" ? "tokens" : input == "token_type_ids" ? "segments" : input;
 }
 
-/// The dataset's tensor for an input, by the rule of JobModel::build.
+/// Returns the dataset's tensor for an input, by the rule of JobModel::build.
 std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& given, bool only) {
   std::optional<TensorId> first;
   for (std::size_t i = 0; i < given.names.size(); ++i) {
@@ -105,7 +105,7 @@ std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& g
   return first;
 }
 
-/// `name`, or something like it that no tensor has.
+/// Returns `name`, or a similar name that no tensor has.
 std::string free_name(const Builder& builder, std::string name) {
   while (builder.is_taken(name)) {
     name += "~";
@@ -117,7 +117,7 @@ TensorId fill(Builder& builder, const std::string& name, double value) {
   return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
 }
 
-/// Logits [N,K,...] as [N,...,K].
+/// Transposes logits [N,K,...] to [N,...,K].
 TensorId with_classes_last(Builder& builder, const std::string& name, TensorId logits) {
   const Shape shape = builder.type(logits).shape;
   const TensorId rows = reshape(builder, name + ".rows", logits, shape);
@@ -131,9 +131,8 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
                                    std::int64_t classes) {
   if (builder.type(labels).data != DataType::kI32) {
     return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as "
-                            "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
-                            "model.loss = {}",
+                fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as integers "
+                            "(one-hot labels: argmax(axis=-1)), or learn numbers with model.loss = {}",
                             kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
   }
   Shape shape = builder.type(output).shape;
@@ -153,7 +152,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
 }
 
-/// What the output [N,D] should be, and which rows count: f32 [N,D] and [N].
+/// Target values of the output, f32 [N,D], and which rows count, f32 [N].
 struct Targets {
   TensorId values;
   TensorId counts;
@@ -177,7 +176,7 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
-/// A row of NaN is padding (hostio/streams/wire.h) and does not count.
+/// Returns numbers as targets. A row of NaN is padding (hostio/streams/wire.h) and does not count.
 Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels, std::int64_t N, std::int64_t D) {
   const TensorId given = reshape(builder, name + ".labels", labels, {N, D});
   const TensorId known = builder.add_one("equal", {given, given}, {}, name + ".known");
@@ -187,15 +186,15 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
                                  /*keep_dims=*/false)};
 }
 
-/// What was added from tensor `first` on is labels, loss and counts: float32 in any precision.
+/// Marks the tensors from `first` on, which are labels, loss and counts, as metrics: float32 in any precision.
 void keep_as_metrics(Graph& graph, std::size_t first) {
   for (std::size_t t = first; t < graph.tensors().size(); ++t) {
     graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
   }
 }
 
-/// sum over rows that count of mean((y - target)^2), by their number. The others are not read, since no factor makes a
-/// NaN or an infinity 0.
+/// Adds the mean of mean((y - target)^2) over the rows that count. Selects these instead of multiplying by a mask,
+/// since no factor turns a NaN or an infinity into 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
   const Shape shape = builder.type(output).shape;
   const TensorType given = builder.type(labels);
@@ -254,7 +253,7 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, c
   }
   POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
   TensorType type = builder.type(*stream);
-  // Datasets have two dimensions in an image without channels, models of sequences have [N,C,L].
+  // Datasets store a sequence as an image [N,1,C,L] of one channel; models of sequences take [N,C,L].
   const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 && type.shape[1] == 1 &&
                         type.data == DataType::kF32;
   if (sequence) {
@@ -350,9 +349,9 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   const Shape& labelled = builder.type(labels).shape;
   if (loss_ == kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
     std::string note = fmt::format(
-        "the classes of the output [{}] may be axis 1 or the last one, by labels [{}]; taken: {}",
+        "the classes of the output [{}] may be axis 1 or the last axis, judging by labels [{}]; assumed: {}",
         fmt::join(logits, ","), fmt::join(labelled, ","),
-        classes_come_second(logits, labelled) ? "axis 1, as PyTorch has those of pixels" : "the last, as for tokens");
+        classes_come_second(logits, labelled) ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens");
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(std::move(note));
     }

@@ -12,23 +12,23 @@
 
 namespace poprun::onnx_import {
 
-/// An ONNX file in the place of a built-in model: what it computes from the dataset's tensors, with a loss after its
-/// first output. Belongs to one thread.
+/// An ONNX file that takes the place of a built-in model: it reads the dataset's tensors, and its first output gets a
+/// loss. Belongs to one thread.
 class JobModel {
  public:
   /// `loss`: "cross-entropy" or "mean-squared-error".
-  /// `trained_constants`: names of constants to train, see learnt.h.
-  /// Errors: those of OnnxModel::parse; kUsage if the loss is unknown. They name `file`.
+  /// `trained_constants`: regular expression of the constants to train, see learnt.h.
+  /// Errors: those of OnnxModel::parse, which name `file`; kUsage if the loss is unknown.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
                                                  const std::string& loss, const std::string& trained_constants = "");
 
-  /// Appends the model, and where it is scored its loss.
+  /// Appends the model and, if it is scored, its loss.
   ///
-  /// An input takes the dataset's tensor of its name, or, where it is the only one, the first that is no label: images
-  /// as normalised floats, tokens as integers. Its batch dimension is that of the data, whatever the file says.
+  /// An input takes the dataset's tensor of the same name or, if it is the only input, the first one but the labels:
+  /// images as normalised floats, tokens as integers. Its batch dimension comes from the data, whatever the file says.
   ///
-  /// "input_ids" and "token_type_ids" are what datasets call "tokens" and "segments". Floats [N,1,C,L] are a sequence
-  /// where the input is [N,C,L].
+  /// Inputs "input_ids" and "token_type_ids" take the dataset's "tokens" and "segments". Floats [N,1,C,L] are a
+  /// sequence if the input is [N,C,L].
   ///
   ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels"
   ///                       i32[N] or i32[N,...]; a last Softmax is left out, since the loss brings
@@ -36,23 +36,23 @@ class JobModel {
   ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes
   ///                       i32[N] as vectors with a 1 at the class
   ///
-  /// Makes `builder` refuse what does not fit: kUsage, the data; kData, the model.
+  /// Makes `builder` refuse data (kUsage) or a model (kData) that does not fit.
   ModelOutputs build(Builder& builder, const ModelInputs& inputs);
 
-  /// First values of the variables of all builds, as the device holds them.
+  /// Returns the initial values of the variables of all builds, as device bytes.
   [[nodiscard]] Result<std::map<std::string, std::string, std::less<>>> weights() const;
 
-  /// CompileOptions::given_names.
+  /// Returns the names for CompileOptions::given_names.
   [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
 
-  /// Decisions made while building, each once.
+  /// Returns a note on each decision made while building, each once.
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:
   JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
       : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)), trained_(std::move(trained)) {}
 
-  /// Gives the operations from `first` on their layers, those of nodes from `first_imported` on.
+  /// Assigns layers to the operations from `first` on; those of the file's nodes begin at `first_imported`.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
   [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
                                           const ModelInputs& inputs) const;
@@ -63,11 +63,11 @@ class JobModel {
   OnnxModel model_;
   std::string loss_;
   std::string trained_;
-  std::string frozen_;  ///< Of the last build.
+  std::string frozen_;  ///< training.frozen of the last build for training.
   std::map<std::string, std::shared_ptr<const Constant>> weights_;
   std::vector<std::string> notes_;
   Surprises surprises_;
-  std::vector<Piece> layers_;  ///< Those of the first build are those of all.
+  std::vector<Piece> layers_;  ///< Found by the first build and used by all.
 };
 
 }  // namespace poprun::onnx_import

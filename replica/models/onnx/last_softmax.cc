@@ -32,7 +32,7 @@ std::int64_t axis_of(const NodeProto& softmax, std::size_t rank, bool joined) {
   return axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis;
 }
 
-/// The last dimension of the output that is not 1; nothing if the file does not say.
+/// Returns the last dimension of the output that is not 1; nothing if the file does not say.
 std::optional<std::int64_t> last_size(const ::onnx::ValueInfoProto& output) {
   const auto& dims = output.type().tensor_type().shape().dim();
   for (int d = dims.size() - 1; d >= 0; --d) {
@@ -46,7 +46,7 @@ std::optional<std::int64_t> last_size(const ::onnx::ValueInfoProto& output) {
   return std::nullopt;
 }
 
-/// Logits [N,K,...].
+/// Returns whether the labels fit logits [N,K,...].
 bool fit_behind_classes(const Shape& logits, const Shape& labels) {
   Shape others = logits;
   if (others.size() < 3) {
@@ -56,7 +56,7 @@ bool fit_behind_classes(const Shape& logits, const Shape& labels) {
   return others == labels;
 }
 
-/// Logits [N,...,K].
+/// Returns whether the labels fit logits [N,...,K].
 bool fit_before_classes(const Shape& logits, const Shape& labels) {
   return std::ranges::equal(labels, std::span(logits).first(logits.size() - 1));
 }
@@ -126,20 +126,20 @@ std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& 
   const auto rank = static_cast<std::int64_t>(x.size());
   std::int64_t axis = axis_of(*last.node, x.size(), joined);
   if (axis < 0 || axis >= rank) {
-    return std::nullopt;  // The node is refused.
+    return std::nullopt;  // The import refuses the node.
   }
   const auto product = [&](std::int64_t from) {
     return std::accumulate(x.begin() + from, x.end(), std::int64_t{1}, std::multiplies<>{});
   };
-  const std::string over = fmt::format("it is over axis {}{} and not over the classes", axis,
-                                       joined && axis + 1 < rank ? " and those behind it" : "");
+  const std::string over = fmt::format("it is over axis {}{}, not over the classes", axis,
+                                       joined && axis + 1 < rank ? " and those after it" : "");
   if (last.reshaped) {
     const std::int64_t K = joined ? product(axis) : x[static_cast<std::size_t>(axis)];
     const bool in_a_row = joined || product(axis + 1) == 1;
     const bool last_of_output = last_size(output).value_or(K) == K;
     return in_a_row && last_of_output ? std::nullopt : std::optional(over);
   }
-  if (joined) {  // The one dimension that is not 1, if there is one.
+  if (joined) {  // Find the only dimension that is not 1, if there is one.
     const std::int64_t K = product(axis);
     while (axis < rank && x[static_cast<std::size_t>(axis)] != K) {
       ++axis;

@@ -7,37 +7,37 @@
 
 #include "replica/graph/types.h"
 
-/// A Softmax at the end of a model, which a cross-entropy loss brings itself.
+/// Finds a Softmax at the end of a model, which a cross-entropy loss already includes.
 namespace poprun::onnx_import {
 
 struct LastSoftmax {
   const ::onnx::NodeProto* node = nullptr;
 
-  /// The first node behind it that moves elements; null: its result is the first output.
+  /// The first node after it that moves or changes elements; null if there is none.
   const ::onnx::NodeProto* behind = nullptr;
-  bool reshaped = false;  ///< Something behind it changes the shape, and the order of no element.
+  bool reshaped = false;  ///< A node after it changes the shape but not the order of elements.
 };
 
-/// The Softmax whose results are the graph's first output, as they are or moved; `node` is null if there is none.
+/// Finds the Softmax whose results, unchanged or moved, are the first output. `node` is null if there is none.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
-/// Why the loss must be that of its results: it is not over the classes. Nothing if the loss of its input `x` is
-/// that of the model. `joined`: the Softmax takes all dimensions from its axis on as one. `labels`: their shape, if
-/// there are any.
+/// Returns why the Softmax must be kept, such as that it is not over the classes; nothing if the loss can take its
+/// input `x` instead. `joined`: the Softmax takes all dimensions from its axis on as one. `labels`: shape of the
+/// labels, if any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
 
-/// The dimension of the classes in logits: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
+/// Returns the axis of the classes in logits: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
 std::size_t classes_axis(const Shape& logits, const Shape& labels);
 
-/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels. Where the classes may as well be
-/// last (logits [N,2,2,2]), they come second in images, and last in sequences [N,T,K].
+/// Returns true for logits [N,K,...] and labels [N,...], PyTorch's order for pixels. If the classes could also be last
+/// (logits [N,2,2,2]), they come second in images and last in sequences [N,T,K].
 bool classes_come_second(const Shape& logits, const Shape& labels);
 
-/// Whether the classes of logits may come second or last, to judge by the labels.
+/// Returns whether, judging by the labels, the classes of the logits may come either second or last.
 bool classes_are_ambiguous(const Shape& logits, const Shape& labels);
 
-/// Shape without the 1s after the first two dimensions: [N,K,1,1], as global pooling leaves it.
+/// Removes trailing 1s after the first two dimensions, as in [N,K,1,1] after global pooling.
 Shape without_pixels(Shape shape);
 
 }  // namespace poprun::onnx_import

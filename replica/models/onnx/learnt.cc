@@ -30,8 +30,8 @@ bool weights_in_nodes(const GraphProto& graph) {
   });
 }
 
-/// Names that PyTorch makes for what the program does not name: "/gelu/Constant_output_0", "onnx::Mul_12", "12",
-/// "val_12".
+/// Returns whether PyTorch made up the name, as it does for tensors that the program does not name:
+/// "/gelu/Constant_output_0", "onnx::Mul_12", "12", "val_12".
 bool is_made_by_pytorch(const std::string& name) {
   static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
   return std::regex_match(name, made);
@@ -44,7 +44,7 @@ bool are_alike(const Constant& x) {
 /// Attention scores at or below this are masked.
 constexpr float kUnseen = -1e4F;
 
-/// 0, and one number so low that nothing is left of it behind a softmax: -100 in Swin.
+/// Returns whether x holds only 0 and one number that is low enough to vanish in a softmax, such as -100 in Swin.
 bool hides_scores(const Constant& x) {
   constexpr float kLow = -100;
   const float low = std::ranges::min(x.reals);
@@ -52,7 +52,7 @@ bool hides_scores(const Constant& x) {
          std::ranges::all_of(x.reals, [&](float v) { return v == 0 || v == low; });
 }
 
-/// [...,N,N] with one number up to the diagonal, or below it, and another one in the rest.
+/// Returns whether x is [...,N,N] with one number up to, or below, the diagonal and another in the rest.
 bool is_triangle(const Constant& x) {
   const std::size_t rank = x.shape.size();
   if (rank < 2 || x.shape[rank - 1] != x.shape[rank - 2] || x.shape[rank - 1] < 3) {
@@ -74,8 +74,8 @@ bool is_triangle(const Constant& x) {
   return splits(0) || splits(1);
 }
 
-/// Whether each column of x [N,D] oscillates: x[p+1] + x[p-1] = 2 cos(w) x[p], beginning with the
-/// 0 of a sine or the 1 of a cosine.
+/// Returns whether each column of x [N,D] oscillates: x[p+1] + x[p-1] = 2 cos(w) x[p], beginning with the 0 of a sine
+/// or the 1 of a cosine.
 bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   constexpr double kError = 2e-3;
   const auto at = [&](std::int64_t p, std::int64_t d) { return static_cast<double>(x.real_at(p * D + d)); };
@@ -99,7 +99,7 @@ bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   return true;
 }
 
-/// Sines and cosines of positions, [N,D] with 1s around: of the original Transformer, or of RoPE.
+/// Returns whether x holds sines and cosines of positions, [N,D] plus dimensions of 1, as in the Transformer or RoPE.
 bool is_sinusoid(const Constant& x) {
   Shape shape = x.shape;
   std::erase(shape, 1);
@@ -108,7 +108,7 @@ bool is_sinusoid(const Constant& x) {
          std::ranges::any_of(x.reals, [](float v) { return std::abs(v) > 0.8F; }) && oscillates(x, shape[0], shape[1]);
 }
 
-/// 1, r, r^2, ... falling: RoPE's frequencies.
+/// Returns whether x is a falling sequence 1, r, r^2, ..., such as RoPE's frequencies.
 bool is_geometric(const Constant& x) {
   constexpr float kError = 1e-3F;
   if (x.shape.size() != 1 || x.reals.size() < 4 || x.reals[0] != 1 || x.reals[1] >= 1 || x.reals[1] <= 0) {
@@ -122,7 +122,7 @@ bool is_geometric(const Constant& x) {
   return true;
 }
 
-/// A depthwise filter [C,1,...] that is the same for each channel, such as a blur.
+/// Returns whether x is a depthwise filter [C,1,...] that is the same for each channel, such as a blur.
 bool repeats_filter(const Constant& x) {
   if (x.shape.size() < 3 || x.shape[0] < 2 || x.shape[1] != 1 || are_alike(x)) {
     return false;
@@ -136,7 +136,7 @@ bool repeats_filter(const Constant& x) {
   return filter > 1;
 }
 
-/// The first few, and how many more.
+/// Lists the first few names and counts the rest.
 std::string listed(std::vector<std::string> names) {
   constexpr std::size_t kShown = 8;
   const std::size_t more = names.size() - std::min(names.size(), kShown);
@@ -235,7 +235,7 @@ Verdict judge(const Storage& storage, const std::string& name, const Constant& c
     return {.learnt = false, .reason = *table};
   }
   if (constant.shape.empty() && (node || !storage.names_variable(name))) {
-    return {.learnt = false, .reason = node ? "" : "a number without dimensions"};
+    return {.learnt = false, .reason = node ? "" : "a scalar"};
   }
   return {.learnt = true};
 }

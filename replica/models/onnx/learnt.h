@@ -12,21 +12,21 @@
 
 /// Decides which of a file's real tensors a job trains.
 ///
-/// Exporters store what was learnt as initialisers, and write numbers of the program as Constant nodes. Where a tensor
-/// is used says nothing: a norm without weights of its own gets ones and zeros, and a fixed filter is a convolution's
-/// operand like any other. So
+/// Exporters store learnt tensors as initialisers, and numbers of the program as Constant nodes. The use of a tensor
+/// says nothing: a norm without weights of its own gets ones and zeros, and a fixed filter is a convolution's operand
+/// like any other. Therefore
 ///
 ///   initialisers         are trained
 ///   Constant nodes       are not, unless no initialiser holds a tensor of several reals
 ///
 /// except these initialisers, which are constants:
 ///
-///   a number [] without dimensions, unless its name is one that the exporter gives variables:
+///   a scalar [], unless its name is one that the exporter gives to variables:
 ///     PyTorch's are paths of attributes ("clip.logit_scale"), tf2onnx's say ReadVariableOp.
 ///     Simplifiers store the numbers of a program as initialisers, with the exporter's own names.
-///   what nobody learns: masks, tables of sines and cosines, a filter repeated for every channel
+///   fixed tables: masks, sines and cosines, a filter repeated for every channel
 ///
-/// model.trained-constants trains what the rule does not, and training.frozen the reverse.
+/// model.trained-constants trains tensors that the rule excludes; training.frozen excludes tensors that it trains.
 namespace poprun::onnx_import {
 
 /// How a file stores weights.
@@ -34,19 +34,19 @@ class Storage {
  public:
   Storage() = default;
 
-  /// `trained`: names to train whatever the rule says; empty: none.
+  /// `trained`: regular expression of names to train whatever the rule says; empty for none.
   Storage(const ::onnx::ModelProto& model, const std::string& trained);
 
-  /// Whether weights are Constant nodes.
+  /// Returns whether weights are stored in Constant nodes.
   [[nodiscard]] bool in_nodes() const { return in_nodes_; }
 
-  /// Whether the file's exporter gives variables names like this one.
+  /// Returns whether the file's exporter gives variables names like this one.
   [[nodiscard]] bool names_variable(const std::string& name) const;
 
-  /// PyTorch writes Identity where an initialiser equals another one, under whose name it is kept.
+  /// Returns whether an Identity with this output is PyTorch's copy of a weight, written for an equal initialiser.
   [[nodiscard]] bool copies_weight(const std::string& output) const { return pytorch_ && names_variable(output); }
 
-  /// Whether the user wants `name` to be trained.
+  /// Returns whether the user wants `name` to be trained.
   [[nodiscard]] bool forces(const std::string& name) const;
 
  private:
@@ -55,27 +55,27 @@ class Storage {
   std::optional<std::regex> trained_;
 };
 
-/// The evident kind of a tensor that no training made, such as "a mask"; nothing if it may be learnt.
+/// Returns the kind of a tensor that is evidently not learnt, such as "a mask"; nothing if it may be learnt.
 std::optional<std::string> fixed_table(const Constant& constant);
 
 struct Verdict {
   bool learnt = false;
-  std::string reason = {};  ///< Why not, where it could be taken for a weight.
+  std::string reason = {};  ///< Why it is not learnt, if it could be taken for a weight.
 };
 
-/// Names the tensors that are trained, or are not, although they look otherwise.
+/// Names of the tensors that are trained, or not trained, although they look otherwise.
 struct Surprises {
   std::set<std::string> numbers;                 ///< Single numbers that are trained.
-  std::map<std::string, std::string> constants;  ///< Not trained: why, by name.
+  std::map<std::string, std::string> constants;  ///< Tensors that are not trained, with the reason.
   bool in_nodes = false;                         ///< Constant nodes are trained.
 
   void add(const Surprises& others);
 
-  /// As one note, without what `frozen` (a regular expression or "") matches; "" where there are none.
+  /// Returns one note on them, without numbers that `frozen` (a regular expression or "") matches; "" if none remain.
   [[nodiscard]] std::string note(const std::string& frozen) const;
 };
 
-/// The rule for a real tensor of `name`, an initialiser or a Constant `node`.
+/// Applies the rule to a tensor called `name`, which is a Constant node if `node`, else an initialiser.
 Verdict judge(const Storage& storage, const std::string& name, const Constant& constant, bool node);
 
 }  // namespace poprun::onnx_import

@@ -12,7 +12,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// What holds an element on the device.
+/// Returns the type that holds an element on the device.
 DataType device_type(Element element) {
   return is_integer(element) ? DataType::kI32 : DataType::kF32;
 }
@@ -22,12 +22,12 @@ bool all_equal(const Constant& constant) {
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
 }
 
-/// Whether elements differ: ones and zeros, as norms without weights have them, are no surprise.
+/// Returns whether elements differ. The ones and zeros of a norm without weights are not a surprise.
 bool has_content(const Constant& constant) {
   return constant.real() && std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
 }
 
-/// Finite elements beyond float16's range become its largest number. Infinities stay.
+/// Clamps finite elements to float16's range; infinities stay.
 std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant>& constant) {
   constexpr float kLargest = 65504;
   const auto beyond = [](float x) { return std::isfinite(x) && std::abs(x) > kLargest; };
@@ -192,7 +192,7 @@ Result<TensorId> Node::variable(const std::string& name, const Value& value, Rol
   }
   Graph& graph = builder().graph();
   if (graph.has(name)) {
-    // The function that evaluates uses the variables of the one that trains.
+    // The function for evaluation uses the variables of the one for training.
     const TensorId id = graph.find(name);
     const Role had = graph.tensor(id).role;
     const bool variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
@@ -212,10 +212,9 @@ Result<TensorId> Node::constant_tensor(Value v) {
   if (scope_.half && v.constant->real()) {
     const auto within = within_half(v.constant);
     if (within != v.constant) {
-      scope_.notes.push_back(
-          fmt::format("model.precision = half: elements of the constant '{}' "
-                      "beyond half's range become 65,504 with their sign",
-                      v.name));
+      scope_.notes.push_back(fmt::format(
+          "model.precision = half: elements of the constant '{}' beyond half's range are clamped to 65,504 or -65,504",
+          v.name));
       v.constant = within;
     }
   }
@@ -226,7 +225,7 @@ Result<TensorId> Node::constant_tensor(Value v) {
   return variable(scope_.constants + v.name, v, Role::kConstant);
 }
 
-/// Notes what is decided about a value where it looks like the opposite.
+/// Records a verdict that contradicts what the value looks like.
 void Node::record(const Value& v, Use use) {
   if (!v.constant->real() || v.sample) {
     return;
@@ -263,7 +262,7 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   if (name == "__metadata__") {
     name += "~";
     scope_.notes.push_back(
-        fmt::format("the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name, name));
+        fmt::format("the weight '{}' is saved as '{}': safetensors files reserve that name", v.name, name));
   }
   POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;

@@ -2,27 +2,27 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Checks of indices, input 1 of the nodes that select elements of input 0. Indices that are known at import are
-/// checked here; those that only the data tells, as they are used (replica/ops).
+/// Checks of indices, which are input 1 of nodes that select elements of input 0, and the common part of convolutions
+/// and poolings: images, and windows that move over them. Indices that are known at import are checked here, all others
+/// when they are used (replica/ops).
 ///
-/// Errors of all: kData, an index is out of range: names it, its place and the range.
-/// The common part of convolutions and poolings: images, and windows that move over them.
+/// Errors of the checks: kData if an index is out of range; names it, its place and the range.
 namespace poprun::onnx_import {
 
-/// The node's axis, with all known indices along it in range.
+/// Returns the node's axis after checking the known indices along it.
 Result<std::size_t> indexed_axis(const Node& node);
 
-/// The same for coordinates [...,q], which index the q dimensions after the first `batch_dims`.
+/// Checks coordinates [...,q], which index the q dimensions after the first `batch_dims`.
 Status check_coordinates(const Node& node, std::int64_t batch_dims);
 
-/// Input 0 as an image, channels-last: [N,C,H,W], or a sequence [N,C,L] as [N,C,1,L].
-/// Errors: kUsage, another rank.
+/// Returns input 0 as a channels-last image: [N,C,H,W], or [N,C,1,L] for a sequence [N,C,L]. Errors: kUsage for another
+/// rank.
 Result<TensorId> image_of(Node& node);
 
-/// Output 0 is this image; a sequence where input 0 is one.
+/// Sets output 0 to this image, or to a sequence if input 0 is one.
 Status set_image(Node& node, TensorId image);
 
-/// How a kernel moves, along all of input 0's dimensions after the channels.
+/// A kernel and how it moves along the dimensions of input 0 after the channels.
 struct Window {
   Shape kernel;
   Shape stride;
@@ -30,11 +30,11 @@ struct Window {
   Shape pad;  ///< Before each dimension, then after each.
 };
 
-/// ONNX's attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires one entry of the kernel
-/// for each dimension.
+/// Reads the attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires: the kernel has one
+/// entry per dimension after the channels.
 Result<Window> window_of(Node& node, Shape kernel);
 
-/// The same on an image: a sequence's is one row high.
+/// Returns the window on an image; the window of a sequence becomes one row high.
 Window on_image(Window window);
 
 }  // namespace poprun::onnx_import

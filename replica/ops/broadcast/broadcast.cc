@@ -6,7 +6,7 @@
 namespace poprun {
 namespace {
 
-/// Memory strides, in elements, of each logical dimension.
+/// Returns the memory stride, in elements, of each logical dimension.
 Shape element_strides(const TensorType& type) {
   const Shape& d = type.shape;
   if (type.layout == Layout::kChannelsLast) {
@@ -19,7 +19,7 @@ Shape element_strides(const TensorType& type) {
   return strides;
 }
 
-/// Strides of `operand` along the dimensions of `whole`: 0 if it is repeated.
+/// Returns the strides of `operand` along the dimensions of `whole`; 0 for those along which it is repeated.
 Shape strides_within(const TensorType& operand, const TensorType& whole) {
   POPRUN_CHECK(operand.shape.size() <= whole.shape.size());
   const std::size_t missing = whole.shape.size() - operand.shape.size();

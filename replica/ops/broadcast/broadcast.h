@@ -12,14 +12,14 @@
 /// (numpy.org/doc/stable/user/basics.broadcasting.html).
 namespace poprun {
 
-/// The shape that both broadcast to; nothing if they are incompatible.
+/// Returns the shape that both broadcast to; nothing if they are incompatible.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
-/// The result type of an elementwise operator: the shape that all operands broadcast to, channels-last if any operand
-/// is, with the first operand's element type. Nothing if the shapes are incompatible.
+/// Returns the result type of an elementwise operator: the shape that all operands broadcast to, channels-last if any
+/// operand is, with the first operand's element type. Nothing if shapes or layouts are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sets the gradient of a broadcast input: `gradient`, which has the result's type, summed over the repeated
+/// Sets the gradient of a broadcast input to `gradient`, which has the result's type, summed over the repeated
 /// dimensions.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
@@ -27,13 +27,13 @@ void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradi
 /// tensors.
 struct BroadcastLoops {
   Shape sizes;                 ///< Outermost first; never empty; the last one is the innermost row.
-  std::vector<Shape> strides;  ///< By operand: stride of each loop in elements, 0 to repeat.
+  std::vector<Shape> strides;  ///< By operand: stride of each loop in elements; 0 repeats.
 
-  /// Elements per row, and number of rows.
+  /// Elements per row, and an operand's stride between them.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
   [[nodiscard]] std::int64_t row_stride(std::size_t operand) const { return strides[operand].back(); }
 
-  /// Calls visit(offset of the row in the whole, offsets by operand) for the rows in order.
+  /// Calls visit(offset of the row in the whole tensor, offsets by operand) for the rows in order.
   template <typename Visit>
   void for_each_row(Visit visit) const {
     Shape index(sizes.size() - 1, 0);
@@ -52,8 +52,8 @@ struct BroadcastLoops {
   void step(Shape& index, Shape& offsets) const;
 };
 
-/// Loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout. Merges loops that are
-/// contiguous in all tensors, so that equal types give a single row.
+/// Returns the loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout. Merges
+/// loops that are contiguous in all tensors, so that equal types give a single row.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

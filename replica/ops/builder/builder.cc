@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-/// "; did you mean gelu?", or nothing if no operator has a similar name.
+/// Returns "; did you mean gelu?", or nothing if no operator has a similar name.
 std::string guess(const std::string& kind) {
   std::vector<std::string> kinds;
   for (const Operator& op : all_operators()) {
@@ -100,14 +100,14 @@ std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> input
     return outputs;
   }
   if (types->size() != names.size()) {
-    blame(prefix_ + names.front(), fmt::format("operator '{}' has {}, the model names {}", kind,
+    blame(prefix_ + names.front(), fmt::format("operator '{}' has {}, but the model names {}", kind,
                                                counted(types->size(), "output"), names.size()));
     return outputs;
   }
   for (std::size_t k = 0; k < names.size(); ++k) {
     const std::string name = prefix_ + names[k];
     if (naming_ == Naming::kModel && graph_.has(name)) {
-      blame(name, fmt::format("two tensors would have this name, the second made by '{}'", kind));
+      blame(name, fmt::format("this name is taken; '{}' would make a second tensor with it", kind));
       return outputs;
     }
     outputs[k] = graph_.add_tensor({name, (*types)[k], Role::kActivation});
@@ -136,8 +136,8 @@ std::optional<TensorId> Builder::existing(const std::string& name, const TensorT
   const TensorId id = graph_.find(name);
   const Tensor& had = graph_.tensor(id);
   if (had.type != type || had.role != role) {
-    blame(name, fmt::format("is {} {} already, and would be {} {}", to_text(had.type), to_text(had.role), to_text(type),
-                            to_text(role)));
+    blame(name, fmt::format("already exists as {} {}; cannot redefine it as {} {}", to_text(had.type),
+                            to_text(had.role), to_text(type), to_text(role)));
   }
   return id;
 }

@@ -8,21 +8,21 @@
 
 namespace poprun {
 
-/// A part of a loss: the mean over the labels that count.
+/// A term of a loss: the mean over the labels that count.
 struct LossTerm {
   TensorId loss{};
-  TensorId count{};               ///< Of these labels.
-  std::string labels = "labels";  ///< The dataset's tensor that they are in.
+  TensorId count{};               ///< Number of labels that count.
+  std::string labels = "labels";  ///< The dataset's tensor of labels.
 };
 
 /// The results of a model's forward pass: scalars over the micro-batch, and the outputs of inference.
 struct ModelOutputs {
   TensorId loss{};                          ///< Mean over `count` items, or the sum of `terms`; training minimises it.
-  TensorId correct{};                       ///< Correctly answered items; -`count` if the loss has no accuracy.
-  TensorId count{};                         ///< Items that count, that is, without padding.
+  TensorId correct{};                       ///< Number of correct items; -`count` if the loss has no accuracy.
+  TensorId count{};                         ///< Number of items that count, which excludes padding.
   std::optional<TensorId> prediction = {};  ///< [micro-batch, ...]; logits for classifiers.
-  std::vector<LossTerm> terms = {};         ///< Of a loss with several.
-  bool scored = true;                       ///< False: there are no scalars, only a prediction. Never in training.
+  std::vector<LossTerm> terms = {};         ///< The terms, if the loss has several.
+  bool scored = true;                       ///< False: only a prediction, no scalars. Always true in training.
 };
 
 }  // namespace poprun

@@ -6,20 +6,20 @@
 
 #include "replica/ops/face/operator.h"
 
-/// How operators use oneDNN: on user memory, with the caller's scratchpad, on one thread.
+/// Kernels that run oneDNN on user memory, with the caller's scratchpad, on one thread.
 namespace poprun {
 
-/// oneDNN's CPU engine, shared by all. Immutable; oneDNN caches compiled kernels behind it.
+/// Returns oneDNN's CPU engine, shared by all kernels. Immutable, apart from oneDNN's cache of compiled kernels.
 const dnnl::engine& dnnl_cpu();
 
-/// Memory descriptor of a tensor as stored in device memory.
+/// Returns the memory descriptor of a tensor as stored in device memory.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
 
-/// The same tensor, with the layout left for oneDNN to choose.
+/// Returns the same, but lets oneDNN choose the layout.
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// One oneDNN primitive between device tensors. Arguments that the primitive wants in a different layout are reordered
-/// through scratch, before or after.
+/// Runs one oneDNN primitive on device tensors. Reorders arguments that the primitive needs in another layout through
+/// scratch, inputs before it and outputs after it.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {
@@ -30,7 +30,7 @@ class DnnlKernel final : public Kernel {
     dnnl::memory::desc wanted;  ///< As the primitive expects it.
   };
 
-  /// `scratchpad` is the primitive's own need (scratchpad_mode::user).
+  /// `scratchpad` describes the scratchpad that the primitive needs (scratchpad_mode::user).
   DnnlKernel(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad, const std::vector<Argument>& arguments);
 
   void run(const Operands& operands) override;
@@ -57,7 +57,7 @@ class DnnlKernel final : public Kernel {
   Bytes scratch_;
 };
 
-/// The attributes of all our primitives.
+/// Returns the attributes of all our primitives.
 dnnl::primitive_attr dnnl_attributes();
 
 }  // namespace poprun

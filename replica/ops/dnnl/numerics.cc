@@ -13,7 +13,7 @@ namespace {
 
 using Isa = dnnl::cpu_isa;
 
-/// oneDNN's instruction sets; each is a set of bits that those above it contain.
+/// oneDNN's instruction sets, as sets of bits: each contains those that it extends.
 constexpr std::pair<const char*, Isa> kIsas[] = {{"sse41", Isa::sse41},
                                                  {"avx", Isa::avx},
                                                  {"avx2", Isa::avx2},
@@ -26,7 +26,7 @@ constexpr std::pair<const char*, Isa> kIsas[] = {{"sse41", Isa::sse41},
 std::uint64_t libm_digest() {
   std::uint64_t digest = 0;
   const auto add = [&](double value) { digest = digest * 0x9E3779B97F4A7C15 + std::bit_cast<std::uint64_t>(value); };
-  volatile double step = 0.0123456789;  // Not known to the compiler, which would compute it itself.
+  volatile double step = 0.0123456789;  // Volatile, so that the compiler cannot fold the calls.
   for (int i = 1; i <= 1000; ++i) {
     const double x = step * i;
     add(std::exp(x));

@@ -4,22 +4,22 @@
 #include <string>
 #include <vector>
 
-/// Everything besides the Program that the bits of a result depend on: the libraries that compute it, and what they
-/// make of the processor. Our own kernels are compiled for several instruction sets, too, but give the same bits with
-/// each (simd.h).
+/// Everything besides the Program that the bits of a result depend on: the libraries that compute it, and the
+/// instruction sets that they use. Our own kernels are compiled for several instruction sets, too, but are
+/// bit-identical on all of them (simd.h).
 namespace poprun {
 
 struct Numerics {
-  /// Instruction sets that oneDNN may be held to on this processor, the least first, in lower case as its variable
-  /// ONEDNN_MAX_CPU_ISA has them. The last one is the one in effect.
+  /// Instruction sets that oneDNN can be limited to on this processor, smallest first, as values of the environment
+  /// variable ONEDNN_MAX_CPU_ISA in lower case. The last one is in effect.
   std::vector<std::string> cpu_isas;
   std::string onednn_version;  ///< "2.6.3".
-  /// Digest of a few thousand values of exp, log, pow and sin: glibc has variants of these with and without fused
-  /// multiply-add, whose last bits differ, as do those of its versions.
+  /// Digest of a few thousand values of exp, log, pow and sin, whose last bits differ between glibc's variants with and
+  /// without fused multiply-add, and between its versions.
   std::uint64_t libm_digest = 0;
 };
 
-/// This process's. Cost: below a millisecond.
+/// Returns the numerics of this process. Cost: less than a millisecond.
 Numerics numerics_here();
 
 }  // namespace poprun

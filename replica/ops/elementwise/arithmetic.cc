@@ -14,21 +14,21 @@
 ///                          scores, it hides later tokens
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
 ///                              step's micro-batches so far, sum + (x - sum) / their number
-///   accumulate_metrics(total f32[3,3], loss, correct, count)  ->  total, to whose rows loss *
-///   count,
-///                              correct and count are added in place. A row is one number, the sum
-///                              of a multiple of 4096, a whole number up to 2048 and a fraction, so
-///                              that counts up to 2^36 are exact, those of 4096 replicas, too
+///   accumulate_metrics(total f32[3,3], loss, correct, count)  ->  total, updated in place: adds
+///                              loss * count, correct and count to rows 0, 1 and 2. A row stores one
+///                              number as the sum of a multiple of 4096, a whole number up to 2048
+///                              and a fraction, so counts up to 2^36 are exact, even summed over
+///                              4096 replicas
 ///
 /// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is finite even in half
-/// precision, where the lowest number is -65,504. If a token may see none at all, the tokens that only the attention
-/// mask hides are weighted by their scores, as with the -10,000 of BERT's first implementation.
+/// precision, where the lowest number is -65,504. If a token may see no token at all, the tokens hidden only by the
+/// attention mask are weighted by their scores, as with the -10,000 of BERT's first implementation.
 namespace poprun::ops::arithmetic {
 namespace {
 
 Result<std::vector<TensorType>> same_types(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error("accumulate", s, "two f32 tensors of one type");
+    return shape_error("accumulate", s, "two f32 tensors of the same type");
   }
   return std::vector{s.inputs[0]};
 }
@@ -83,7 +83,7 @@ Result<std::vector<TensorType>> constant_shape(const Signature& s) {
       return std::vector{type};
     }
   }
-  return shape_error("constant", s, "no input, shape=[..] and values=[..], one for each element");
+  return shape_error("constant", s, "no input, shape=[..] and values=[..], one per element");
 }
 
 std::unique_ptr<Kernel> constant_numerics(const Signature& s) {
@@ -143,7 +143,7 @@ Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// Adds to a number in three parts.
+/// Adds `value` to a number that is stored in three parts.
 void add_to_parts(double value, float* parts) {
   constexpr double kCoarse = 4096;
   const double sum =

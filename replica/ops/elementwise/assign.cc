@@ -2,14 +2,14 @@
 
 #include "replica/ops/face/operator.h"
 
-/// assign(target, value)  ->  target, in place: a copy of value in storage order. Converts if the
+/// assign(target, value)  ->  target, in place: a copy of value in storage order, converted if the
 /// two are stored in different precisions.
 namespace poprun::ops::assign {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error("assign", s, "target and value of one f32 type");
+    return shape_error("assign", s, "target and value of the same f32 type");
   }
   return std::vector{s.inputs[0]};
 }

@@ -10,9 +10,9 @@
 ///   one_hot(indices i32[...]) depth=. on=. off=.
 ///       ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Real numbers are truncated; values that a type cannot hold become the nearest one that it can, and NaN becomes 0.
+/// Real numbers are truncated; values out of a type's range become its nearest value, and NaN becomes 0.
 /// Integers beyond 2^24 are rounded in f32. A negative index counts from the end; one outside [-depth, depth) gives
-/// `off` everywhere. No gradient passes through either.
+/// `off` everywhere. Neither operator passes a gradient.
 namespace poprun::ops::cast {
 namespace {
 
@@ -35,7 +35,7 @@ Result<std::vector<TensorType>> cast_shape(const Signature& s) {
   return std::vector{y};
 }
 
-/// A double holds every value of the three types exactly.
+/// Converts through double, which holds every value of the three types exactly.
 template <typename To, typename From>
 To converted(From from) {
   const auto x = static_cast<double>(from);

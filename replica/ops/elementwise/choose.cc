@@ -95,7 +95,7 @@ std::unique_ptr<Kernel> where_numerics(const Signature& s) {
   });
 }
 
-/// dy where the input was selected, 0 elsewhere.
+/// The gradient of an input is dy where that input was selected, 0 elsewhere.
 void where_gradient(Differentiator& d) {
   const TensorId mask = d.operation().inputs[0];
   const TensorId dy = d.output_gradient(0);

@@ -7,13 +7,12 @@
 #include "replica/ops/face/simd.h"
 
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
-/// rate, otherwise x divided by the probability to stay.
+/// rate, otherwise x divided by the probability of being kept.
 ///
-/// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
-/// the element). It does not depend on execution order, and the gradient, the same operator with the same key applied
-/// to dy, recomputes it instead of storing it. An element takes 16 random bits where these give it its probability to
-/// stay to 1 part in 10,000 (all up
-/// to 0.92), else 32, so that the mean over the draws is that of x at any rate.
+/// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
+/// the element). It does not depend on execution order. The gradient, the same operator with the same key applied to
+/// dy, recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability of
+/// being kept to 1 part in 10,000 (all rates up to 0.92), else 32, so the mean over the draws is x at any rate.
 namespace poprun::ops::dropout {
 namespace {
 
@@ -27,20 +26,20 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// The random key of one run.
+/// Returns the random-number key of one run.
 std::uint64_t key_of(const Moment& now, const std::string& name) {
   const auto words = philox(random_key(now.seed, name), now.step,
                             (std::uint64_t{now.replica} << 32U) | std::uint64_t{now.micro_batch});
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-/// Draws are equally likely; an element is dropped at those below `threshold`.
+/// Draws are uniform integers; an element is dropped if its draw is below `threshold`.
 template <typename Draw>
 struct Drops {
   static constexpr double kDraws = 0x1p16 * (sizeof(Draw) == 4 ? 0x1p16 : 1);
 
   Draw threshold;
-  double stays;  ///< The probability.
+  double stays;  ///< Probability that an element is kept.
 
   explicit Drops(double rate) {
     const double kept = std::max(1.0, kDraws - std::round(rate * kDraws));
@@ -49,7 +48,7 @@ struct Drops {
   }
 };
 
-/// Whether 16 bits give an element its probability to stay.
+/// Checks whether 16 bits represent the probability of being kept accurately enough.
 bool takes_short_draws(double rate) {
   return std::abs(Drops<std::uint16_t>(rate).stays - (1 - rate)) <= 1e-4 * (1 - rate);
 }
@@ -103,7 +102,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return numerics_with<std::uint32_t>(s, static_cast<float>(1 / Drops<std::uint32_t>(rate).stays));
 }
 
-/// A comparison and a product; random numbers come from the tile's hardware generator.
+/// Counts a comparison and a product; random numbers come from the tile's hardware generator.
 Work work(const Signature& s) {
   return elementwise_work(s, 2);
 }

@@ -8,16 +8,16 @@
 ///
 ///   add(a, b)  ->  a + b        sub(a, b)  ->  a - b
 ///   mul(a, b)  ->  a * b        div(a, b)  ->  a / b
-///   max(a, b), min(a, b)        the larger, the smaller; NaN if one of them is
+///   max(a, b), min(a, b)        the larger, the smaller; NaN if either is NaN
 ///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
-///   mod(a, b), fmod(a, b)       the remainder of a / b, with the sign of b (Python's %), of a (C's
-///                               fmod); exact
+///   mod(a, b), fmod(a, b)       the exact remainder of a / b, with the sign of b (Python's %) or
+///                               of a (C's fmod)
 ///
-/// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand of its rank is, else
-/// row-major. Gradients are summed over repeated dimensions; where a = b, max and min pass theirs to a. KIND_by_0 and
-/// KIND_by_1 are the derivatives of max, min, pow and prelu with respect to a and b. The derivative of a^b with respect
-/// to a is 0 if b = 0, and with respect to b is 0 if a = 0 and b >= 0. The derivative of a remainder a - n b, n
-/// an integer, with respect to b is -n.
+/// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand is, else
+/// row-major. Gradients are summed over repeated dimensions; if a = b, max and min pass the gradient to a. KIND_by_0
+/// and KIND_by_1 are the derivatives of max, min, pow and prelu with respect to a and b. The derivative of a^b with
+/// respect to a is 0 if b = 0, and with respect to b it is 0 if a = 0 and b >= 0. The derivative of a remainder a - n
+/// b, with an integer n, with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {
 
@@ -93,13 +93,13 @@ struct PreluBy1 {
   static float of(float a, float /*b*/) { return a > 0.0F ? 0.0F : a; }
 };
 
-/// The operands of one row: where each begins and its stride.
+/// The operands of one row: their first elements and strides.
 struct Row {
   const float* a;
   std::int64_t a_stride;
   const float* b;
   std::int64_t b_stride;
-  float* y;  ///< Contiguous elements.
+  float* y;  ///< Contiguous.
   std::int64_t n;
 };
 
@@ -219,7 +219,7 @@ void remainder_gradient(Differentiator& d) {
   }
 }
 
-/// The derivative with respect to each input, times dy.
+/// The gradient of each input is the derivative with respect to it, times dy.
 void gradient_by_partials(Differentiator& d) {
   const Operation& op = d.operation();
   const std::vector<TensorId> inputs = op.inputs;
@@ -238,7 +238,7 @@ void row_of(const Row& row) {
   compute<Function>(row);
 }
 
-/// Squares, the most common powers, are products.
+/// Computes squares, the most common powers, as products.
 template <>
 void row_of<Power>(const Row& r) {
   if (r.b_stride == 0 && *r.b == 2.0F) {

@@ -7,13 +7,13 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape and layout, from a
-/// constexpr table. A row has at least
+/// Builds families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape and layout,
+/// from a constexpr table. A row has at least
 ///
 ///   const char* kind;
 ///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
 ///
-/// and the family says how they are computed, and whose bytes the results may take:
+/// and the family says how they are computed, and which inputs' buffers the gradient may reuse:
 ///
 ///   struct Numerics {
 ///     static std::vector<std::size_t> backward_in_place();  ///< 0: x, 1: dy
@@ -35,7 +35,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
 template <const auto& table, std::size_t row>
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error(std::string{table[row].kind} + "_gradient", s, "x and dy of one f32 type");
+    return shape_error(std::string{table[row].kind} + "_gradient", s, "x and dy of the same f32 type");
   }
   return std::vector{s.inputs[0]};
 }

@@ -6,8 +6,8 @@
 
 /// Functions of one element (function_table.h) that oneDNN lacks or does not compute exactly.
 ///
-/// Computed by the C library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient 0.
-/// NaN stays NaN.
+/// Results come from the C library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient
+/// 0. NaN stays NaN.
 namespace poprun::ops::functions {
 namespace {
 
@@ -33,9 +33,9 @@ float zero(float /*x*/, float /*a*/, float /*b*/) {
   return 0;
 }
 
-/// erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of polynomials of degree 5 that
-/// is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in float. Unlike the C library's it vectorises, which
-/// matters because exported models spell gelu with erf.
+/// Computes erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of polynomials of
+/// degree 5 that is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in float. Unlike the C library's erf it
+/// vectorises, which matters because exported models express gelu by erf.
 float error_function(float x, float /*a*/, float /*b*/) {
   // One bound at a time: g++ does not vectorise nested conditionals.
   const float above = x < -3.85F ? -3.85F : x;
@@ -64,7 +64,7 @@ constexpr std::array kFunctions = {
                                                                 : x; }, zero, 2},
     Function{"floor", [](float x, float, float) { return std::floor(x); }, zero, 1},
     Function{"ceil", [](float x, float, float) { return std::ceil(x); }, zero, 1},
-    // To the nearest integer, ties to even.
+    // Rounds to the nearest integer, ties to even.
     Function{"round", [](float x, float, float) { return std::nearbyint(x); }, zero, 1},
     Function{"reciprocal", [](float x, float, float) { return 1 / x; },
              [](float x, float, float) { return -1 / (x * x); }, 4},
@@ -98,7 +98,7 @@ constexpr std::array kFunctions = {
     // ln(1 + exp(x))
     Function{"softplus", [](float x, float, float) { return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x))); },
              [](float x, float, float) { return 1 / (1 + std::exp(-x)); }, 16},
-    // x limited to [min, max]; derivative 1 there, bounds included; max if min > max
+    // x limited to [min, max]; derivative 1 on [min, max], bounds included; max if min > max
     Function{"clip",
              [](float x, float low, float high) {
                const float y = x < low ? low : x;
@@ -121,7 +121,7 @@ constexpr std::array kFunctions = {
              4,
              {"alpha", 0.2F},
              {"beta", 0.5F}},
-    // x / 6 times (x + 3 limited to [0, 6])
+    // x / 6 * (x + 3 limited to [0, 6])
     Function{"hard_swish", [](float x, float, float) { return x < -3  ? 0.0F
                                                               : x > 3 ? x
                                                                       : x * (x + 3) / 6; },

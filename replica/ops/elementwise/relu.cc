@@ -30,7 +30,7 @@ Work work(const Signature& s) {
 /// relu_gradient(y, dy)  ->  dx = dy where y > 0, else 0
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1]) {
-    return shape_error("relu_gradient", s, "y and dy of one type");
+    return shape_error("relu_gradient", s, "y and dy of the same type");
   }
   return std::vector{s.inputs[0]};
 }

@@ -4,8 +4,8 @@
 #include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/face/simd.h"
 
-/// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's algorithm, alpha and
-/// beta, vectorised. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
+/// Functions of one element (function_table.h) whose forward and backward passes oneDNN computes, vectorised, from each
+/// row's algorithm, alpha and beta. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
 namespace poprun::ops::unary {
 namespace {
 
@@ -14,7 +14,7 @@ using dnnl::algorithm;
 struct Function {
   const char* kind;
   algorithm way;
-  float alpha;  ///< The attribute `alpha` overrides it where `takes_alpha`.
+  float alpha;  ///< The attribute `alpha` overrides it if `takes_alpha`.
   float beta;
   bool takes_alpha;
   float scale;  ///< Factor of the result and of the derivative.
@@ -29,8 +29,7 @@ constexpr float kSeluScale = 1.0507009873554805F;
 constexpr std::array kFunctions = {
     // x/2 (1 + erf(x / sqrt 2))                             (1 + erf)/2 + x exp(-x^2/2)/sqrt(2 pi)
     Function{"gelu", algorithm::eltwise_gelu_erf, 0, 0, false, 1, 12},
-    // x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)  (1 + tanh u)/2 (1 + x (1 - tanh u)
-    // du/dx)
+    // x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)  (1 + tanh u)/2 (1 + x (1 - tanh u) du/dx)
     Function{"gelu_tanh", algorithm::eltwise_gelu_tanh, 0, 0, false, 1, 14},
     // tanh(x)                                               1 - tanh(x)^2
     Function{"tanh", algorithm::eltwise_tanh, 0, 0, false, 1, 8},
@@ -54,7 +53,7 @@ constexpr std::array kFunctions = {
     Function{"selu", algorithm::eltwise_elu, kSeluAlpha, 0, false, kSeluScale, 11},
 };
 
-/// One row of elements, as oneDNN sees it: the layout does not matter.
+/// Describes a tensor to oneDNN as one row of elements: the layout does not matter.
 dnnl::memory::desc row_of(const TensorType& type) {
   return {{type.elements()}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
@@ -69,7 +68,7 @@ POPRUN_SIMD void multiply(float* y, std::int64_t n, float factor) {
   }
 }
 
-/// A oneDNN kernel whose result is multiplied by the function's scale.
+/// Wraps a oneDNN kernel to multiply its result by the function's scale.
 std::unique_ptr<Kernel> scaled(const Function& f, std::unique_ptr<Kernel> kernel, std::int64_t n) {
   class Scaled final : public Kernel {
    public:
@@ -96,7 +95,7 @@ dnnl::eltwise_forward::primitive_desc plan_forward(const Function& f, const Sign
 }
 
 struct Numerics {
-  /// oneDNN documents it for dy alone.
+  /// Allows only dy, for which oneDNN documents in-place operation.
   static std::vector<std::size_t> backward_in_place() { return {1}; }
 
   template <std::size_t row>

@@ -17,8 +17,8 @@
 #include "replica/graph/graph.h"
 #include "replica/graph/types.h"
 
-/// Operators with their faces: shape, gradient, work, numerics and, for sums of products, product. Each file below this
-/// folder is one family of operators; to add one, add a file.
+/// Operators and their faces (interface methods): shape (inference), gradient, work (cost model), numerics (kernel)
+/// and, for sums of products, product. To add a family of operators, add a .cc file without a header below replica/ops.
 namespace poprun {
 
 /// The types and attributes of one use of an operator.
@@ -28,32 +28,32 @@ struct Signature {
   Attributes attributes;
 };
 
-/// The signature of an operation in a graph.
+/// Returns the signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// When and where a kernel runs, for kernels that draw random numbers.
+/// Execution context of a kernel: when and where it runs. Kernels that draw random numbers need it.
 struct Moment {
   std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
   std::uint32_t micro_batch = 0;  ///< Index within the step.
   std::uint32_t replica = 0;
-  std::span<const std::string> salts = {};  ///< Of the running call (random_name.h).
+  std::span<const std::string> salts = {};  ///< Names that the running call passes (random_name.h).
 };
 
-/// An index that is out of range.
+/// An index that is out of range, for the error message.
 struct StrayIndex {
   std::int64_t index = 0;
-  std::int64_t size = 0;     ///< The indexed dimension's: -size to size - 1 are in range.
-  std::int64_t element = 0;  ///< Its place in the tensor of indices.
+  std::int64_t size = 0;     ///< Size of the indexed dimension; -size to size - 1 are in range.
+  std::int64_t element = 0;  ///< Position of the index in the tensor of indices.
 };
 
-/// The addresses of one use's tensors, at multiples of 64 bytes. They stay the same for the life of an engine.
+/// Addresses of the tensors of one use, all 64-byte aligned. They stay the same for the life of an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
   const Moment* moment = nullptr;
-  std::optional<StrayIndex>* stray = nullptr;  ///< Takes the first one of a run; null: nobody asks.
+  std::optional<StrayIndex>* stray = nullptr;  ///< Receives the first one of a run; null: not recorded.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -68,7 +68,7 @@ struct Operands {
   }
 };
 
-/// The numerics of one use, prepared once and run every step.
+/// Computes one use of an operator. Prepared once, run in every step.
 ///
 /// Deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums depend on
 /// addresses modulo 64, which is always 0.) Single-threaded.
@@ -81,11 +81,11 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Host bytes that `run` needs besides the operands. Not device memory, but a CPU library's workspace.
+  /// Returns the host bytes that `run` needs besides the operands: workspace of a CPU library, not device memory.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
-/// A Kernel made from one function.
+/// Makes a Kernel from one function.
 template <typename Function>
 std::unique_ptr<Kernel> make_kernel(Function function) {
   class FunctionKernel final : public Kernel {
@@ -101,19 +101,19 @@ std::unique_ptr<Kernel> make_kernel(Function function) {
 
 class Differentiator;
 
-/// Where an output lies if its bytes are those of an input.
+/// An output that aliases an input, at an offset.
 struct Overlay {
   std::size_t input = 0;
   std::size_t output = 0;
   Bytes distance;  ///< From the input's first byte to the output's; may be negative.
 };
 
-/// How an operator works on shards: the first `inputs` inputs are cut, and so are the first `outputs` outputs. Element
-/// i of these depends only on elements i of what is cut and on the other inputs, which are whole; a shard that is
-/// filled up with zeros makes no other elements. Further outputs are exact sums over the elements (square_sum.h), to
-/// which zeros add nothing: those of the shards, added up, are the whole's.
+/// How an operator works on shards: the first `inputs` inputs and the first `outputs` outputs are sharded. Element i of
+/// these outputs depends only on elements i of the sharded inputs and on the other inputs, which are unsharded, so
+/// padding a shard with zeros does not change its elements. Further outputs are exact sums over the elements
+/// (square_sum.h): zeros add nothing, and the sums of all shards add up to the sum of the full tensor.
 struct Cut {
-  std::uint8_t inputs = 0;  ///< 0: it needs the whole of all operands.
+  std::uint8_t inputs = 0;  ///< 0: it needs all operands unsharded.
   std::uint8_t outputs = 0;
 
   explicit operator bool() const { return inputs > 0; }
@@ -122,70 +122,70 @@ struct Cut {
 struct Operator {
   std::string kind;
 
-  /// The output types, or why the inputs and attributes do not fit (kUsage; names the operator, what it needs and what
-  /// it got).
+  /// Returns the output types. Errors: kUsage if the inputs or attributes do not fit; names the operator, what it needs
+  /// and what it got.
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
-  /// Adds the backward operations through the Differentiator. `flat`: there are none. Null: not differentiable.
+  /// Adds the backward operations through the Differentiator. `flat`: adds none. Null: not differentiable.
   void (*gradient)(Differentiator&) = nullptr;
 
   Work (*work)(const Signature&) = nullptr;
 
-  /// Computes in float32. float16 tensors are widened before and rounded after: prepare_kernel in half/half_kernel.h.
+  /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
-  /// For sums of products over one dimension: the axis of each input that the sum runs over, or kNoAxis for an input
-  /// that is added once (an optional bias). Empty if this use cannot be cut along it. Null: never.
+  /// For sums of products over one dimension: returns the axis of each input that the sum runs over, or kNoAxis for an
+  /// input that is added once (an optional bias). Empty: this use cannot be split along it. Null: no use can.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
-  /// For sums of products: what the convolution planner spreads over the tiles. The stored types of the signature
-  /// decide the arithmetic. Null: the matrix units have no part in it.
+  /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
+  /// the signature decide its arithmetic. Null: the operator does not use the matrix units.
   Product (*product)(const Signature&) = nullptr;
 
-  /// Set with `product`: how the first two inputs and the first output lie in memory.
+  /// Set with `product`: returns the meaning of each axis of the first two inputs and the first output.
   OperandAxes (*operand_axes)(const Signature&) = nullptr;
 
-  /// Outputs from this one on are statistics, which are float32 in any precision.
+  /// Outputs from this index on are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
-  /// Whether the numerics read Operands::moment: then equal operands in different micro-batches do not give equal
-  /// results.
+  /// True if the numerics read Operands::moment, so that equal operands give different results in different
+  /// micro-batches.
   bool reads_moment = false;
 
-  /// Inputs whose bytes output 0 may take where both are of one type: its element i depends only on their elements i,
-  /// or the kernel has read all that it needs of them by then. The result is the same to the last bit.
+  /// Inputs whose buffer output 0 may reuse if both have the same type. Element i of the output depends only on their
+  /// elements i, or the kernel writes it after reading all that it needs. The result is bit-identical.
   std::vector<std::size_t> in_place = {};
 
-  /// How it works on shards, if it can. Its author claims it, and shards_test.cc tries every operator that has it.
+  /// How the operator works on shards, if it can. The author declares it; shards_test.cc checks every declaration.
   Cut on_shards = {};
 
-  /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs' and the other way
-  /// round. Empty: this use moves or computes something. Null: any use does.
+  /// Returns how outputs must alias inputs for this use to have nothing to do, because the same bytes are all its
+  /// outputs and all its inputs. Empty: this use always moves or computes something. Null: every use does.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
-/// `op`, whose output 0 may take the bytes of any of these inputs.
+/// Returns `op`, marked so that output 0 may reuse the buffer of any of these inputs.
 Operator in_place(Operator op, std::vector<std::size_t> inputs);
 
-/// `op`, which may work on shards.
+/// Returns `op`, marked as working on shards.
 Operator on_shards(Operator op, Cut cut);
 
-/// Whether output 0 of this use may take the bytes of input i.
+/// Checks whether output 0 of this use may reuse the buffer of `input`.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);
 
-/// Whether this use has nothing to do, with its inputs and outputs at these addresses (any origin).
+/// Checks whether this use has nothing to do if its inputs and outputs are at these addresses (relative to any origin).
 bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
              std::span<const std::int64_t> outputs);
 
 inline constexpr std::int64_t kNoAxis = -1;
 
-/// The gradient face of piecewise constant operators such as comparisons: none passes.
+/// The gradient face of piecewise constant operators such as comparisons: no gradient passes.
 inline void flat(Differentiator& /*d*/) {}
 
-/// All operators, sorted by kind.
+/// Returns all operators, sorted by kind.
 const std::vector<Operator>& all_operators();
 
-/// The operator of that kind, or null.
+/// Returns the operator of that kind, or null.
 const Operator* find_operator(std::string_view kind);
 
 /// One operation, as its operator's gradient face sees it.
@@ -202,33 +202,33 @@ class Differentiator {
   /// True if the gradient with respect to input i is needed.
   [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
 
-  /// The gradient of the loss with respect to output i; zeros if the loss does not depend on it.
+  /// Returns the gradient of the loss with respect to output i; zeros if the loss does not depend on it.
   virtual TensorId output_gradient(std::size_t output) = 0;
 
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
-  /// The gradient that other uses of input i have contributed so far, or nothing; nothing for a parameter, whose uses
-  /// have separate gradients. For an operator that adds its own contribution to it: the value is removed, so the
-  /// operator must set the sum.
+  /// Removes and returns the gradient that other uses of input i have contributed so far, for an operator that adds its
+  /// own contribution: the operator must set the sum. Nothing if there is none, or if the input is a parameter, because
+  /// uses of a parameter have separate gradients.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
-  /// Adds an operation. Output k is the gradient of this operation's input of_input[k].
+  /// Adds an operation. Its output k is the gradient of input of_input[k] of the differentiated operation.
   virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                                     const std::vector<std::size_t>& of_input) = 0;
 };
 
-/// Name and version of the library that computes the heavy numerics.
+/// Returns the name and version of the library that computes the heavy numerics.
 std::string numerics_library_version();
 
-/// `{kind}: {what}` as a kUsage error, for shape faces.
+/// Returns a kUsage error, for shape faces: `kind` needs `needed`, but got the inputs and attributes of the signature.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// The type in which one use computes: float16 if all tensors but scalars and statistics are stored so, that is, the
-/// first input and the first output; with the attribute `partials` its sums too.
+/// Returns the type in which one use computes: float16 if the first input and the first output are stored as float16
+/// (the rest may be scalars and statistics); with the attribute `partials`, its sums are float16, too.
 Arithmetic arithmetic_of(const Signature& signature);
 
-/// Work of an elementwise operator: every operand is moved once, with `flops` per output element.
+/// Returns the work of an elementwise operator: moves every operand once and does `flops` per output element.
 Work elementwise_work(const Signature& signature, std::int64_t flops);
 
 }  // namespace poprun

@@ -6,21 +6,21 @@
 
 namespace poprun {
 
-/// The key of an operation's random numbers: a name, so that equal operations draw different numbers. Equal runs of
-/// operations that share one function have their names from the call:
+/// The random-number key of an operation: a name, so that equal operations draw different numbers. Operations of a
+/// function that is shared by several calls get their names from the call, as salts (JAX folds them into its keys):
 ///
 ///   call() function="outlined.0" micro_batch=0 salt0="encoder.7.dropout"
 ///   y = dropout(x) key=0 rate=0.1
 ///
-/// draws what `key="encoder.7.dropout"` does.
+/// draws the same numbers as `key="encoder.7.dropout"`.
 class RandomName {
  public:
   RandomName() = default;
 
-  /// The attribute is a name, or the number of a salt.
+  /// Takes an attribute that holds a name, or the index of a salt.
   explicit RandomName(const Attribute& attribute);
 
-  /// Requires: the running call has the salt.
+  /// Returns the name. Requires: the running call has the salt.
   [[nodiscard]] const std::string& at(const Moment& now) const;
 
  private:
@@ -28,7 +28,7 @@ class RandomName {
   std::optional<std::size_t> salt_;
 };
 
-/// Whether an operation's attribute of that name keys random numbers.
+/// Checks whether the attribute with that name is a random-number key.
 bool keys_random_numbers(const std::string& attribute);
 
 }  // namespace poprun

@@ -7,7 +7,7 @@
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 
-/// The attributes `shape=[..] layout="row-major" | "nhwc"`, which tell expand, reshape and sum_to their result type.
+/// The attributes `shape=[..] layout="row-major" | "nhwc"`, which give the result type of expand, reshape and sum_to.
 namespace poprun {
 
 inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
@@ -15,8 +15,8 @@ inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   return {{"shape", std::move(shape)}, {"layout", text}};
 }
 
-/// The type that the attributes ask for, with elements of type `data`; nothing if one of them is missing, or if nhwc is
-/// asked for at a rank other than 4.
+/// Returns the type that the attributes describe, with elements of type `data`; nothing if one of them is missing, or
+/// if the layout is nhwc and the rank is not 4.
 inline std::optional<TensorType> shaped_type(DataType data, const Attributes& attributes) {
   if (!attributes.has("shape") || !attributes.has("layout")) {
     return std::nullopt;

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-/// One draw serves eight elements: each takes 16 bits, of which 13 count.
-/// `first`: the number of from[0].
+/// Rounds stochastically. One draw serves eight elements: each takes 16 bits, of which 13 count.
+/// `first` is the index of from[0] in the tensor.
 void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n, std::uint64_t key) {
   const std::int64_t end = first + n;
   for (std::int64_t i = first; i < end;) {
@@ -66,8 +66,8 @@ bool is_half(const TensorType& type) {
   return type.data == DataType::kF16;
 }
 
-/// A range of one dimension of a tensor in storage order: `outer` times, `length` of `size` rows of `inner` elements,
-/// from row `begin` on. The whole tensor is 1, 1, 0, 1, elements.
+/// A range of one dimension of a tensor in storage order: for each of `outer` blocks of `size` rows of `inner`
+/// elements, `length` rows from `begin` on. The whole tensor is 1, 1, 0, 1, elements.
 struct Slice {
   std::int64_t outer = 1;
   std::int64_t size = 1;
@@ -95,7 +95,7 @@ Slice slice_of(const TensorType& type, std::int64_t axis, std::int64_t begin, st
           .inner = product(stored.begin() + at + 1, stored.end())};
 }
 
-/// One run of the operator's own kernel, on everything or on one piece of the sum.
+/// One run of the operator's own kernel, on the full operands or on one piece of the sum.
 struct Piece {
   std::vector<std::size_t> inputs;  ///< Inputs that take part.
   std::vector<Slice> slices;        ///< Slices of those inputs.
@@ -105,8 +105,8 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Stands for the offset of an operand that has no float32 form in scratch.
-constexpr std::int64_t kInPlace = -1;  ///< It is not float16.
+/// Replaces the scratch offset of an operand that the kernel uses directly, because it is not float16.
+constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {
  public:
@@ -224,7 +224,7 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  /// An output that is updated in place shares its input's float32 form.
+  /// Returns the float32 buffer of output k, which is the input's buffer if the output is updated in place.
   std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
     const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
     if (same == operands.inputs.end()) {
@@ -288,8 +288,8 @@ class HalfKernel final : public Kernel {
   }
 
   Signature signature_;
-  std::optional<RandomName> stochastic_;  ///< Nothing: round to nearest.
-  std::int64_t shards_ = 0;               ///< Of the tensors that the operands are shards of; 0: they are none.
+  std::optional<RandomName> stochastic_;  ///< Nothing: rounds to nearest.
+  std::int64_t shards_ = 0;               ///< Number of shards per tensor; 0: the operands are unsharded.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
   std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.

@@ -14,12 +14,12 @@
 ///   maxpool2d(x [N,C,H,W]{nhwc}) window=[.,.] stride=[.,.] pad=[top,left,bottom,right] ceil=0|1
 ///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf if a window has no element of the image
 ///   avgpool2d(x) the same, without dilation and with count_pad=0|1  ->  y;  the mean over a
-///       window's elements inside the image, or with count_pad=1 inside the zero-padded image. Of
-///       more than 1024 elements it is taken in double, since their rounding would show
+///       window's elements inside the image, or with count_pad=1 inside the zero-padded image.
+///       Windows of more than 1024 elements are summed in double to limit rounding errors
 ///
 /// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1) d + 1 pixels. Y =
-/// (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded up, but without a last window that
-/// would begin after the image: the rule of PyTorch and ONNX. Global pooling uses a window as large as the image.
+/// (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded up, but excluding a last window that
+/// would begin after the image, as in PyTorch and ONNX. Global pooling uses a window as large as the image.
 ///
 /// The gradient of a maximum goes to the first element of the window, in row-major order, that equals it. Like
 /// Graphcore's popnn, the operator finds that element again from x and y instead of storing indices.
@@ -36,17 +36,17 @@ Shape dilation_of(const Attributes& attributes) {
   return attributes.has("dilation") ? attributes.integers("dilation") : Shape{1, 1};
 }
 
-/// The pixels that a window spans along dimension d.
+/// Returns the number of pixels that a window spans along dimension d.
 std::int64_t reach_of(const Attributes& attributes, std::size_t d) {
   return (attributes.integers("window")[d] - 1) * dilation_of(attributes)[d] + 1;
 }
 
 constexpr std::string_view kNeeded =
-    "x f32[N,C,H,W]{nhwc}, window=[.,.] >= 1 that spans no more than the padded image, "
-    "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0 and smaller than what the window spans, "
+    "x f32[N,C,H,W]{nhwc}, window=[.,.] >= 1 that fits into the padded image, "
+    "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0 and smaller than the window's span, "
     "ceil=0|1";
 
-/// Output size along dimension d of the image, or nothing if the window does not fit.
+/// Returns the output size along dimension d of the image, or nothing if the window does not fit.
 std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size, std::size_t d) {
   const std::int64_t window = reach_of(attributes, d);
   const std::int64_t stride = attributes.integers("stride")[d];
@@ -105,7 +105,7 @@ struct Pooling {
   [[nodiscard]] Range rows(std::int64_t y) const { return range(y, 0, H); }
   [[nodiscard]] Range columns(std::int64_t x) const { return range(x, 1, W); }
 
-  /// Offset of a pixel's C channels in the input, or in the output.
+  /// Return the offset of a pixel's C channels in the input, or in the output.
   [[nodiscard]] std::int64_t in(std::int64_t n, std::int64_t h, std::int64_t w) const {
     return ((n * H + h) * W + w) * C;
   }
@@ -151,7 +151,7 @@ Result<std::vector<TensorType>> max_shape(const Signature& s) {
 
 POPRUN_SIMD void take_larger(const float* __restrict x, float* __restrict y, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {
-    y[c] = x[c] > y[c] || x[c] != x[c] ? x[c] : y[c];  // NaN stays.
+    y[c] = x[c] > y[c] || x[c] != x[c] ? x[c] : y[c];  // NaN stays NaN.
   }
 }
 
@@ -168,7 +168,7 @@ std::unique_ptr<Kernel> max_numerics(const Signature& s) {
   });
 }
 
-/// One operation for every element of every window; `y` is the smaller image.
+/// Counts one operation per element of every window; `y` is the smaller image.
 Work work_of(const Signature& s, const TensorType& y) {
   Work work = elementwise_work(s, 0);
   const auto& window = s.attributes.integers("window");
@@ -241,13 +241,12 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
   return pooled("avgpool2d", s, needed);
 }
 
-/// How many elements a window's mean is divided by.
+/// Returns the divisor of a window's mean.
 std::int64_t elements_of_mean(const Range& rows, const Range& columns, bool count_pad) {
   return count_pad ? rows.padded * columns.padded : (rows.end - rows.begin) * (columns.end - columns.begin);
 }
 
-/// Calls visit(input offset, output offset, 1 / number of elements that count in the window's mean) for every element
-/// of every window.
+/// Calls visit(input offset, output offset, 1 / divisor of the window's mean) for every element of every window.
 template <typename Visit>
 void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
@@ -269,7 +268,7 @@ POPRUN_SIMD void add(const float* __restrict x, double* __restrict sum, std::int
   }
 }
 
-/// Means over many elements.
+/// Average pooling over large windows, with sums in double.
 class LongAverages final : public Kernel {
  public:
   LongAverages(const Pooling& pooling, bool count_pad) : p_(pooling), count_pad_(count_pad) {}

@@ -8,7 +8,7 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
-/// Interpolation along one axis; images are resized one axis after the other.
+/// Interpolation along one axis; images are resized one axis at a time.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, in memory order
 ///
@@ -30,7 +30,7 @@
 ///   "cubic"    Keys' kernel over four elements, cubic_a=. (default -0.75); with exclude_outside=1
 ///              elements outside x have no weight and the others are scaled up
 ///
-/// scale defaults to size / A; scale A need not be a whole number. This follows ONNX's Resize
+/// scale defaults to size / A; scale A can be fractional. This follows ONNX's Resize
 /// (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published test cases.
 namespace poprun::ops::resize {
 namespace {
@@ -47,7 +47,7 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
   const double scale =
       attributes.has("scale") ? attributes.real("scale") : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
-    // Not size / A * A, which may differ from size in the last place.
+    // Not scale * A: size / A * A may differ from size in the last place.
     const double length =
         attributes.has("scale") ? attributes.real("scale") * static_cast<double>(A) : static_cast<double>(size);
     return size == 1 || length == 1 ? 0 : at * static_cast<double>(A - 1) / (length - 1);
@@ -72,14 +72,14 @@ double round_place(double place, const Attributes& attributes) {
   return rounding == "round_prefer_ceil" ? std::floor(place + 0.5) : std::ceil(place - 0.5);
 }
 
-/// Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 15.
+/// Implements Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 15.
 std::array<double, 4> cubic_weights(double t, double a) {
   const auto near = [a](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
   const auto far = [a](double d) { return ((d - 5) * d + 8) * d * a - 4 * a; };
   return {far(1 + t), near(t), near(1 - t), far(2 - t)};
 }
 
-/// Taps around `place`, before x is extended at its ends.
+/// Returns the taps around `place`; they may be outside x.
 std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   const std::string& mode = attributes.text("mode");
   if (mode == "nearest") {
@@ -98,7 +98,7 @@ std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   return taps;
 }
 
-/// The taps of each element of y; all elements have equally many.
+/// Returns the taps of each element of y; all elements have the same number of taps.
 std::vector<std::vector<Tap>> plan(std::int64_t A, const Attributes& attributes) {
   const std::int64_t size = attributes.integer("size");
   const bool exclude = attributes.has("exclude_outside") && attributes.integer("exclude_outside") != 0;
@@ -136,8 +136,8 @@ bool fits(const TensorType& x, const Attributes& attributes) {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 1 || !fits(s.inputs[0], s.attributes)) {
     return shape_error("resize", s,
-                       "x f32 and not empty, axis within its rank, size >= 1, scale > 0 or none, "
-                       "mode, coordinates and, if any, rounding that are known");
+                       "x f32 and not empty, axis within its rank, size >= 1, scale > 0 if given, "
+                       "and known values of mode, coordinates and, if given, rounding");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
@@ -190,7 +190,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       return std::vector{x};
     }
   }
-  return shape_error("resize_gradient", s, "dy of resize's shape, input_size and its attributes");
+  return shape_error("resize_gradient", s, "dy of resize's output shape, input_size and resize's attributes");
 }
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {

@@ -5,22 +5,21 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy
-/// broadcasts
+/// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x broadcast to `shape` as in NumPy
 ///
-/// Any element type, any mixture of layouts. The gradient is `sum_to`.
+/// Takes any element type and any mixture of layouts. The gradient is `sum_to`.
 namespace poprun::ops::expand {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || broadcast_shape(s.inputs[0].shape, y->shape) != y->shape) {
-    return shape_error("expand", s, "one tensor, shape=[..] that x's broadcasts to, layout, and rank 4 for nhwc");
+    return shape_error("expand", s, "one tensor, shape=[..] that x's shape broadcasts to, layout, and rank 4 for nhwc");
   }
   return std::vector{*y};
 }
 
-/// Elements only move, so any type of T's size can stand for theirs.
+/// Copies elements as values of any type T of their size.
 template <typename T>
 std::unique_ptr<Kernel> numerics_of(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {

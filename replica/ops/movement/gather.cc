@@ -6,24 +6,23 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
-/// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.
+/// Selects rows of a tensor by index. Embeddings are gathered from their table along axis 0.
 ///
 ///   S  batch dimensions, flattened       O  dimensions before the axis    A  size of the axis
 ///   P  indices per batch item            R  dimensions after the axis: one row
 ///
 ///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
-/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices. A negative index
-/// counts from the end, as in NumPy. Indices come from data: one outside [-A, A) reads a row of zeros, receives no
-/// gradient, and is reported, which ends the job; with outside="zeros", for labels that do not count, it is not
-/// reported.
+/// The first `batch_dims` dimensions of x (default 0, at most axis) correspond to those of the indices. A negative
+/// index counts from the end, as in NumPy. Indices come from data: an index outside [-A, A) selects a row of zeros and
+/// gets no gradient. It is reported, which ends the job, unless outside="zeros" (for labels that do not count).
 namespace poprun::ops::gather {
 namespace {
 
 struct Sizes {
   std::int64_t S, O, A, P, R;
-  std::int64_t begin = 0;  ///< Of the axis that the indices count, this is the first element.
-  std::int64_t whole = A;  ///< The size of that axis.
+  std::int64_t begin = 0;  ///< First element of this piece along the full axis, to which the indices refer.
+  std::int64_t whole = A;  ///< Size of the full axis.
 };
 
 std::int64_t axis_of(const Attributes& attributes) {
@@ -48,7 +47,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
 }
 
-/// Sets y's shape if x and the indices fit.
+/// Sets y's shape and returns true if x and the indices fit.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
   if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor || !attributes.has("axis")) {
     return false;
@@ -72,14 +71,14 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
       !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
     return shape_error("gather", s,
                        "x f32, indices i32, axis within x's rank, and batch_dims <= axis "
-                       "dimensions that x and indices share");
+                       "leading dimensions that x and indices share");
   }
   return std::vector{TensorType{DataType::kF32, y, {}}};
 }
 
 constexpr std::int64_t kOutside = -1;
 
-/// Calls visit(row of y, row of x or kOutside, place of the index) for every index.
+/// Calls visit(row of y, row of x or kOutside, position of the index) for every index.
 template <typename Visit>
 void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
   for (std::int64_t so = 0; so < z.S * z.O; ++so) {
@@ -118,7 +117,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Rows move between tiles; the table does not.
+/// Counts the rows, which move between tiles; the table stays.
 Work work(const Signature& s) {
   const TensorType& y = s.outputs[0];
   Work work;
@@ -127,7 +126,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Whether a piece is one of the gradient.
+/// Checks that begin and whole, if given, describe a piece of the gradient.
 bool lies_within(const Attributes& attributes) {
   if (!attributes.has("begin") && !attributes.has("whole")) {
     return true;
@@ -140,8 +139,8 @@ bool lies_within(const Attributes& attributes) {
 
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
 /// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it holds the contributions
-/// of other uses of x, if x is not a parameter. With begin=. whole=. dx is a piece of the gradient along the axis,
-/// which has `whole` elements: those from `begin` on.
+/// of other uses of x, if x is not a parameter. With begin=. whole=. dx is the piece of the gradient that starts at
+/// `begin` of the axis, whose full size is `whole`.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
@@ -149,7 +148,8 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
       !lies_within(s.attributes)) {
-    return shape_error("gather_gradient", s, "dy of gather's shape, indices, base of input_shape=[..] or none");
+    return shape_error("gather_gradient", s,
+                       "dy of gather's output shape, indices, optionally base of input_shape=[..]");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
 }
@@ -184,7 +184,7 @@ Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements();
   work.exchanged = s.inputs[0].bytes();
-  work.compute_sets = 2;  // Zeros, sums.
+  work.compute_sets = 2;  // Fill with zeros, add rows.
   return work;
 }
 

@@ -6,9 +6,9 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// begin and end count the elements added before and after each dimension; negative numbers cut elements off. Added
-/// elements are `value` (default 0), or x mirrored at its first and last element, or its first and last element
-/// repeated: numpy.pad's modes. Padding wider than x is mirrored repeatedly.
+/// begin and end are the numbers of elements added before and after each dimension; negative numbers remove elements.
+/// As in numpy.pad, added elements are `value` (default 0), or x mirrored at its first and last element, or its first
+/// and last element repeated. Padding wider than x is mirrored repeatedly.
 ///
 /// The gradient of an element of x is the sum over all its copies, in y's order.
 namespace poprun::ops::pad {
@@ -18,7 +18,7 @@ enum class Mode : std::uint8_t { kConstant, kReflect, kEdge };
 
 constexpr std::int64_t kOutside = -1;
 
-/// The source element of position i in a dimension of size n, also for i < 0 and i >= n.
+/// Returns the source element of position i in a dimension of size n, also for i < 0 and i >= n.
 std::int64_t source(std::int64_t i, std::int64_t n, Mode mode) {
   if (i >= 0 && i < n) {
     return i;
@@ -48,11 +48,11 @@ bool has_padding(const Attributes& attributes, std::size_t rank) {
          (mode == "constant" || mode == "reflect" || mode == "edge");
 }
 
-/// y's type, if every dimension keeps at least one element and there is something to copy.
+/// Returns y's type, if x is not empty and every dimension of y has at least one element.
 Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s, const TensorType& x) {
   const auto bad = [&] {
     return shape_error(kind, s,
-                       "x f32 and not empty; begin=[..] and end=[..], one a dimension, that leave "
+                       "x f32 and not empty; begin=[..] and end=[..], one per dimension, that leave "
                        "at least one element; mode=\"constant\", \"reflect\" or \"edge\"");
   };
   if (x.data != DataType::kF32 || x.elements() == 0 || !has_padding(s.attributes, x.shape.size())) {
@@ -68,7 +68,7 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// For each dimension, in memory order: the offset in x, in elements, of each position of y, or kOutside.
+/// Offsets in x of the positions of y, or kOutside: in elements, by dimension, in memory order.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {
@@ -146,7 +146,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       return std::vector{x};
     }
   }
-  return shape_error("pad_gradient", s, "dy of pad's shape, input_shape=[..] and pad's attributes");
+  return shape_error("pad_gradient", s, "dy of pad's output shape, input_shape=[..] and pad's attributes");
 }
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {

@@ -4,28 +4,28 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
 
-/// Cuts tensors along one axis and joins them. Any element type and any layout, the same for all tensors of an
-/// operation.
+/// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout,
+/// which can be any.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
 ///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
-///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with the piece in place of its own
+///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with its slice replaced
 ///
 /// step defaults to 1 and may be negative.
 namespace poprun::ops::pieces {
 namespace {
 
-/// The axis view, in bytes.
+/// Returns the view along `axis`, with R in bytes.
 AxisView bytes_along(const TensorType& type, std::int64_t axis) {
   AxisView view = view_along(type, axis);
   view.R *= size_of(type.data).count();
   return view;
 }
 
-/// Every byte is read and written once, and comes from another tile.
+/// Counts every byte as read, written and received from another tile once.
 Work move_work(const Signature& s) {
   Work work;
   for (const TensorType& y : s.outputs) {
@@ -58,12 +58,12 @@ bool has_steps(const Attributes& attributes) {
 Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
-    return shape_error("slice", s, "one tensor, axis, and begin, count and step within");
+    return shape_error("slice", s, "one tensor, axis, and begin, count and step within the axis");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
 
-/// Copies the rows of a slice: in `many` they are `step` apart, in `few` contiguous.
+/// Copies the rows of a slice, which are `step` apart in the whole tensor and contiguous in the slice.
 struct SliceCopy {
   AxisView a;
   Steps steps;
@@ -132,7 +132,7 @@ void slice_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> insert_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("insert", s, "x and a piece of it, axis, and begin so that it lies within");
+    return shape_error("insert", s, "axis, begin, x, and a piece that fits into x at begin of the axis");
   };
   if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) || !has_axis(s.inputs[1], s.attributes) ||
       !s.attributes.has("begin")) {
@@ -161,7 +161,7 @@ std::unique_ptr<Kernel> insert_numerics(const Signature& s) {
   });
 }
 
-/// That of the piece alone, since the rest is usually where it has to be.
+/// Counts only the piece, because x is usually updated in place.
 Work insert_work(const Signature& s) {
   Work work;
   work.memory_traffic = s.inputs[1].bytes() * 2;
@@ -187,7 +187,7 @@ Result<std::vector<TensorType>> split_shape(const Signature& s) {
   return sum == size_along(s.inputs[0], axis) ? Result<std::vector<TensorType>>(outputs) : bad();
 }
 
-/// Where the pieces of `whole` are: each piece's bytes per run, and the number of runs.
+/// Locates the pieces in the whole tensor: O runs, each with bytes[k] contiguous bytes of piece k.
 struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
@@ -220,7 +220,7 @@ std::unique_ptr<Kernel> split_numerics(const Signature& s) {
   });
 }
 
-/// Overlay k is that of piece k, `begin` bytes into the whole.
+/// Returns one overlay per piece. Piece k starts `begin` bytes into the whole.
 std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces, std::int64_t axis,
                                  Overlay (*overlay)(std::size_t k, Bytes begin)) {
   std::vector<Overlay> overlays;
@@ -251,7 +251,9 @@ void split_gradient(Differentiator& d) {
 }
 
 Result<std::vector<TensorType>> concat_shape(const Signature& s) {
-  const auto bad = [&] { return shape_error("concat", s, "tensors of one layout that differ along the axis only"); };
+  const auto bad = [&] {
+    return shape_error("concat", s, "tensors of the same type except for their size along the axis");
+  };
   if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
     return bad();
   }

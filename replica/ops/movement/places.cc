@@ -20,13 +20,13 @@
 ///       ->  x, with the elements (rows) that a gather would read replaced by those of updates, or
 ///           increased by them, in the order of updates
 ///
-/// A negative index counts from the end. Indices come from data: a place outside x reads zeros, updates to it are
-/// dropped, and its index is reported, which ends the job. With "none", a place that is named twice gets the last
+/// A negative index counts from the end. Indices come from data: places outside x read as zeros, updates to them are
+/// dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the last
 /// update, and the gradient treats each of its updates as the last one.
 namespace poprun::ops::places {
 namespace {
 
-/// Where the P rows of R elements are in x: each row has a base, and q indices that step from it.
+/// Locations of P rows of R elements in x: the base of a row, plus q indices times their strides.
 struct Places {
   std::int64_t R = 1;
   std::vector<std::int64_t> bases;    ///< [P]
@@ -68,13 +68,13 @@ Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-/// Addressing of elements along an axis; none if x and the indices do not fit.
+/// Addresses elements along an axis. `gathered` returns nothing if x and the indices do not fit.
 struct Elements {
   static constexpr const char* kGather = "gather_elements";
   static constexpr const char* kScatter = "scatter_elements";
   static constexpr const char* kNeeded =
-      "x f32, indices i32 of x's rank and, but for the axis, no larger than x; axis within the "
-      "rank";
+      "x f32, indices i32 of x's rank and, except along the axis, no larger than x; axis within "
+      "the rank";
 
   static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!has_axis(x, attributes) || indices.shape.size() != x.shape.size()) {
@@ -106,13 +106,13 @@ struct Elements {
   }
 };
 
-/// Addressing of rows by coordinates.
+/// Addresses rows by coordinates.
 struct Coordinates {
   static constexpr const char* kGather = "gather_nd";
   static constexpr const char* kScatter = "scatter_nd";
   static constexpr const char* kNeeded =
-      "x f32, indices i32[...,q] with q >= 1, and batch_dims that both share, before the q "
-      "dimensions of x";
+      "x f32, indices i32[...,q] with q >= 1, and batch_dims leading dimensions that both share, "
+      "before the q dimensions of x";
 
   static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!attributes.has("batch_dims") || indices.shape.empty() || indices.shape.back() < 1) {
@@ -151,7 +151,7 @@ struct Coordinates {
   }
 };
 
-/// The shape of what x and indices (inputs 0 and 1) select.
+/// Returns the type of the elements of x that the indices (inputs 0 and 1) select.
 template <typename Way>
 std::optional<TensorType> gathered(const Signature& s) {
   const bool fits = s.inputs.size() >= 2 && s.inputs[0].data == DataType::kF32 &&
@@ -200,8 +200,9 @@ Result<std::vector<TensorType>> scatter_shape(const Signature& s) {
   const auto updates = gathered<Way>(s);
   if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates || !s.attributes.has("reduction") ||
       (s.attributes.text("reduction") != "none" && !adds(s.attributes))) {
-    return shape_error(Way::kScatter, s,
-                       std::string{Way::kNeeded} + "; updates f32 of what they gather; reduction=\"none\" or \"add\"");
+    return shape_error(
+        Way::kScatter, s,
+        std::string{Way::kNeeded} + "; updates f32 of the shape that they gather; reduction=\"none\" or \"add\"");
   }
   return std::vector{s.inputs[0]};
 }
@@ -229,7 +230,7 @@ Work scatter_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = adds(s.attributes) ? s.inputs[2].elements() : 0;
   work.exchanged = s.inputs[2].bytes();
-  work.compute_sets = 2;  // The copy, the updates.
+  work.compute_sets = 2;  // Copy x, apply the updates.
   return work;
 }
 

@@ -5,8 +5,8 @@
 #include "replica/ops/face/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
-/// order. Changes the layout in memory if the two differ: flattening an image stored as NHWC gives features in the C,
-/// H, W order that frameworks' weights expect.
+/// order. Reorders memory if the layouts differ: flattening an image stored as NHWC gives features in the C, H, W order
+/// that frameworks' weights expect.
 namespace poprun::ops::reshape {
 namespace {
 
@@ -14,7 +14,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || y->elements() != s.inputs[0].elements()) {
     return shape_error("reshape", s,
-                       "one tensor, shape=[..] of as many elements, layout=\"row-major\" or "
+                       "one tensor, shape=[..] with the same number of elements, layout=\"row-major\" or "
                        "\"nhwc\", and rank 4 for nhwc");
   }
   return std::vector{*y};
@@ -28,8 +28,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       std::memcpy(t.outputs[0], t.inputs[0], bytes);
     });
   }
-  // One reorder suffices if the shapes agree or one side is row-major: its bytes can be viewed in the other side's
-  // shape.
+  // One reorder suffices if the shapes are equal or one side is row-major, which can be viewed in the other's shape.
   POPRUN_CHECK(x.shape == y.shape || x.layout == Layout::kRowMajor || y.layout == Layout::kRowMajor);
   TensorType from = x;
   TensorType to = y;
@@ -47,7 +46,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Whether a tensor's elements lie in row-major logical order.
+/// Checks whether a tensor's elements are stored in row-major logical order.
 bool is_in_order(const TensorType& type) {
   return type.layout == Layout::kRowMajor || type.shape[1] == 1 || (type.shape[2] == 1 && type.shape[3] == 1);
 }

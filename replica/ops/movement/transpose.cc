@@ -3,14 +3,14 @@
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/face/operator.h"
 
-/// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any
-/// element type, at most 12 dimensions (oneDNN's limit).
+/// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Tensors are row-major,
+/// of any element type, with at most 12 dimensions (oneDNN's limit).
 namespace poprun::ops::transpose {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("transpose", s, "one row-major tensor and perm=[..], each dimension once");
+    return shape_error("transpose", s, "one row-major tensor and perm=[..] that names each dimension once");
   };
   if (s.inputs.size() != 1 || s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("perm") ||
       s.inputs[0].shape.size() > 12) {
@@ -32,7 +32,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
              : bad();
 }
 
-/// x's bytes viewed in y's dimension order.
+/// Returns a view of x's bytes in y's dimension order.
 dnnl::memory::desc seen_as(const Signature& s) {
   const dnnl::memory::desc x = dnnl_desc(s.inputs[0]);
   const auto strides = x.data.format_desc.blocking.strides;
@@ -58,7 +58,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Nothing moves where dimensions of more than one element keep their order.
+/// Nothing moves if the dimensions of more than one element keep their order.
 std::vector<Overlay> view(const Signature& s) {
   std::vector<std::int64_t> moving;
   for (const std::int64_t d : s.attributes.integers("perm")) {

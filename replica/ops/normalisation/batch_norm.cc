@@ -19,8 +19,8 @@
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
 /// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and records the unbiased
-/// one. Channel sums are taken row by row, in double. The gradient of the training form includes mean and variance;
-/// that of the inference form does not.
+/// one. Channel sums are taken row by row, in double. The gradient of the training form passes through mean and
+/// variance; that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
 
@@ -28,13 +28,13 @@ TensorType channels(const TensorType& x) {
   return {DataType::kF32, {x.shape[1]}, Layout::kRowMajor};
 }
 
-/// In either form the C channels of a pixel or row are contiguous.
+/// True if the C channels of a pixel or row are contiguous, as in both forms of x.
 bool has_channels_inside(const TensorType& x) {
   return x.data == DataType::kF32 &&
          ((x.shape.size() == 4 && x.layout == Layout::kChannelsLast) || x.shape.size() == 2);
 }
 
-/// M, the rows of x seen as a matrix [M, C].
+/// Returns M, the number of rows of x viewed as a matrix [M, C].
 std::int64_t rows_of(const TensorType& x) {
   return x.elements() / x.shape[1];
 }
@@ -65,7 +65,7 @@ struct Channels {
   static Bytes size(std::int64_t C) { return Bytes{C * 28}; }
 };
 
-/// A kernel that calls `run(operands, channels)` with scratch for C channels.
+/// Makes a kernel that calls `run(operands, channels)` with scratch for C channels.
 template <typename Run>
 std::unique_ptr<Kernel> channel_kernel(std::int64_t C, Run run) {
   class ChannelKernel final : public Kernel {
@@ -108,7 +108,7 @@ Result<std::vector<TensorType>> training_shape(const Signature& s) {
     return shape_error("batch_norm_training", s, "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
   }
   if (rows_of(s.inputs[0]) < 2) {
-    return fail(ErrorCode::kUsage, fmt::format("a batch norm needs at least two elements a channel, but {} has one; "
+    return fail(ErrorCode::kUsage, fmt::format("a batch norm needs at least two elements per channel, but {} has one; "
                                                "use a larger data.micro-batch-size, larger images, or "
                                                "model.normalisation = layer",
                                                to_text(s.inputs[0])));
@@ -134,13 +134,13 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
       });
 }
 
-/// Reads x twice, with seven operations per element.
+/// Counts reading x twice and seven operations per element.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes();
   work.vector_flops = 7 * s.inputs[0].elements();
   work.exchanged = s.inputs[1].bytes() * 4;
-  work.compute_sets = 3;  // Partial sums, their totals, the elements.
+  work.compute_sets = 3;  // Partial sums, their totals, results.
   return work;
 }
 
@@ -268,7 +268,7 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
   return gradient_numerics(s, 0.0);
 }
 
-/// Reads x and dy twice, with nine operations per element.
+/// Counts reading x and dy twice and nine operations per element.
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes() * 2;

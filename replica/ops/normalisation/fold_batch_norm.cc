@@ -7,8 +7,8 @@
 ///
 ///   s = gamma / sqrt(variance + eps)    w[o] = s[o] w[o]    b = b + (bias - mean) s
 ///
-/// A convolution with the new w and b gives what one with the old w and bias gives after batch normalisation with
-/// gamma, the old b (its shift) and these running statistics:
+/// A convolution with the new w and b computes the same as one with the old w and bias, followed by batch normalisation
+/// with gamma, the old b (its shift) and these running statistics:
 ///
 ///   (w x + bias - mean) s + b  =  (s w) x + (b + (bias - mean) s)
 ///
@@ -26,7 +26,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   }
   if (!fits) {
     return shape_error("fold_batch_norm", s,
-                       "w f32[O,...]; b, gamma, mean, variance and bias (or none) f32[O]; eps > 0");
+                       "w f32[O,...]; b, gamma, mean, variance and optionally bias f32[O]; eps > 0");
   }
   return std::vector{s.inputs[0], s.inputs[1]};
 }
@@ -50,7 +50,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// A product for each weight; square root, division, sum and product for each channel.
+/// Counts a product per weight, and a square root, a division, sums and products per channel.
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements() + 16 * s.inputs[1].elements();

@@ -17,8 +17,8 @@
 ///   y[c] = x[c] / s[c]^beta,  s[c] = bias + alpha / size * sum of x[i]^2 over the window of c,
 ///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, limited to existing channels
 ///
-/// This is ONNX's definition, and PyTorch's for odd sizes. oneDNN treats an even size as the next smaller one, so it is
-/// not used. Window sums are taken in channel order.
+/// This is ONNX's definition, and PyTorch's for odd sizes. We do not use oneDNN because it treats an even size as the
+/// next smaller one. Window sums are taken in channel order.
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
 ///           the i whose windows contain c
@@ -27,7 +27,7 @@ namespace {
 
 struct Lrn {
   std::int64_t M, C;
-  std::int64_t before, behind;  ///< Channels of a window before and after its own.
+  std::int64_t before, behind;  ///< Channels of a window before and after its centre.
   float share;                  ///< alpha / size
   float beta;
   float bias;
@@ -55,7 +55,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// sums[c] = the sum of values[i], i from c - before to c + behind.
+/// sums[c] = sum of values[i] for i from c - before to c + behind.
 POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std::int64_t before, std::int64_t behind,
                              float* __restrict sums) {
   std::fill_n(sums, C, 0.0F);
@@ -68,7 +68,7 @@ POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std
   }
 }
 
-/// powers[c] = s[c]^-beta. AlexNet's beta, 3/4, takes two square roots, which vectorise.
+/// result[c] = s[c]^-beta. AlexNet's beta, 3/4, needs only two square roots, which vectorise.
 POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, float* __restrict result) {
   if (beta == 0.75F) {
     for (std::int64_t c = 0; c < C; ++c) {
@@ -82,7 +82,7 @@ POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, f
   }
 }
 
-/// The values of one pixel's channels.
+/// Scratch values of the channels of one pixel.
 struct Pixel {
   std::vector<float> terms, s, power;
 
@@ -123,7 +123,7 @@ Work work(const Signature& s) {
 /// lrn_gradient(x, dy) and lrn's attributes  ->  dx
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   if (!fits(s, 2)) {
-    return shape_error("lrn_gradient", s, "x and dy of one type, and lrn's attributes");
+    return shape_error("lrn_gradient", s, "x and dy of the same type, and lrn's attributes");
   }
   return std::vector{s.inputs[0]};
 }
@@ -141,7 +141,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
           for (std::size_t c = 0; c < sums.size(); ++c) {
             pixel.terms[c] = dy[c] * x[c] * pixel.power[c] / pixel.s[c];
           }
-          // Channel i reads c if c is in i's window, that is, the mirrored window.
+          // The channels whose windows contain c form the mirrored window of c.
           window_sums(pixel.terms.data(), z.C, z.behind, z.before, sums.data());
           for (std::size_t c = 0; c < sums.size(); ++c) {
             dx[c] = dy[c] * pixel.power[c] - factor * x[c] * sums[c];

@@ -7,16 +7,16 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
 
-/// Shared by Adam and its relatives. `step` counts updates from 1.
+/// The rule shared by Adam and its variants. `step` counts updates from 1.
 ///
 ///   KIND(w, g, m, v, rate, step)   beta1=. beta2=. epsilon=.  ->  w, m, v
 ///
-///   G = scale * g, adam: + weight_decay * w
+///   G = scale * g (adam: + weight_decay * w)
 ///   m = beta1 * m + (1 - beta1) * G          M = m / (1 - beta1^step)
 ///   v = beta2 * v + (1 - beta2) * G * G      V = v / (1 - beta2^step)
 ///   u = M / (sqrt(V) + epsilon)
 ///
-/// and each file says how w is updated. beta^step is computed in double.
+/// Each optimiser's file gives its update of w. beta^step is computed in double.
 namespace poprun::adam_rule {
 
 /// The shape face.
@@ -24,7 +24,7 @@ template <const char* const& kind>
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 2, 2, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kind, s,
-                       "w, g, m and v of one f32 type, rate and step f32[], scale, weight_decay, "
+                       "w, g, m and v of the same f32 type, rate and step f32[], scale, weight_decay, "
                        "beta1, beta2, epsilon");
   }
   return std::vector<TensorType>(3, s.inputs[0]);
@@ -43,7 +43,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// The rule of one run of an operator with `own` inputs besides the factor. Nothing: leave everything unchanged.
+  /// Returns the rule for one run of an operator with `own` inputs besides the factor. Nothing: leave all unchanged.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {
@@ -83,12 +83,12 @@ inline void update_moments(const Rule& rule, float x, float& m, float& v) {
   v = rule.beta2 * v + rule.rest2 * (x * x);
 }
 
-/// u of the formulas above.
+/// Returns u of the formulas above.
 inline float direction(const Rule& rule, const Correction& by, float m, float v) {
   return m * by.m_factor / (std::sqrt(v) * by.v_factor + rule.epsilon);
 }
 
-/// The numerics of a rule `update(rule, correction, rate, g, m, v, w)` on single elements.
+/// Returns a kernel that applies `update(rule, correction, rate, g, m, v, w)` to single elements.
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
@@ -99,14 +99,14 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Flops per element; a square root and a division count as one each.
+/// Counts flops per element; a square root and a division count as one each.
 inline Work elementwise_work(const Signature& s) {
   Work work = poprun::elementwise_work(s, 0);
   work.vector_flops = 15 * s.inputs[0].elements();
   return work;
 }
 
-/// The optimiser that uses a rule.
+/// Returns the optimiser that uses `rule`.
 inline Optimizer optimizer(Operator rule) {
   const HyperParameter::Range decay{0, 1, true, false};
   return {.rule = std::move(rule),

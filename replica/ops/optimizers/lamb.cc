@@ -9,15 +9,15 @@
 /// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2 with phi(z) = z).
 ///
 ///   U = u + weight_decay * w
-///   w -= rate * |w| / |U| * U, norms over the whole tensor; the quotient is 1 if one of them is 0
+///   w -= rate * |w| / |U| * U, with norms over the whole tensor; |w| / |U| is 1 if either is 0
 ///
-/// as two operators:
+/// It consists of two operators:
 ///
-///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42]: of w, of U
+///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42] of w and U
 ///   lamb(w*, m, v, squares, rate, step [, factor])   ->  w
 ///
-/// U is computed in float32, element by element, and the squares are exact sums, of which the norms are rounded once to
-/// double: pieces of a tensor give the same norms as the whole.
+/// U is computed in float32, element by element. The squares are exact sums, and the norms are rounded once, to double,
+/// so pieces of a tensor give the same norms as the full tensor.
 namespace poprun::optimizers::lamb {
 namespace {
 
@@ -29,14 +29,14 @@ using adam_rule::update_moments;
 constexpr const char* kKind = "lamb";
 constexpr const char* kMoments = "lamb_moments";
 
-constexpr std::int64_t kBlock = 4096;  ///< Elements whose U is held for its norm.
+constexpr std::int64_t kBlock = 4096;  ///< Elements whose U is buffered to compute its norm.
 
 const TensorType kSquares{DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor};
 
 Result<std::vector<TensorType>> moments_shape(const Signature& s) {
   if (!update_rule::fits(s, 2, 1, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kMoments, s,
-                       "w, g, m and v of one f32 type, step f32[], scale, weight_decay, beta1, "
+                       "w, g, m and v of the same f32 type, step f32[], scale, weight_decay, beta1, "
                        "beta2, epsilon");
   }
   return std::vector{s.inputs[0], s.inputs[0], kSquares};
@@ -46,7 +46,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const TensorType w = s.inputs.empty() ? update_rule::kScalar : s.inputs[0];
   if (!update_rule::takes(s, {w, w, w, kSquares}, 2) || !update_rule::has(s, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kKind, s,
-                       "w, m and v of one f32 type, squares i32[2, 42], rate and step f32[], scale, "
+                       "w, m and v of the same f32 type, squares i32[2, 42], rate and step f32[], scale, "
                        "weight_decay, beta1, beta2, epsilon");
   }
   return std::vector{w};
@@ -94,14 +94,14 @@ POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate, const
   }
 }
 
-/// The norm whose square is in these limbs.
+/// Returns the norm whose square these limbs hold.
 double norm_of(const std::int32_t* limbs) {
   SquareSum sum;
   sum.add(limbs);
   return std::sqrt(sum.value());
 }
 
-/// |w| / |U|.
+/// Returns |w| / |U|, or 1 if either is 0.
 double trust_ratio(const std::byte* squares) {
   const auto* limbs = reinterpret_cast<const std::int32_t*>(squares);  // NOLINT: an i32 tensor.
   const double w = norm_of(limbs);
@@ -119,8 +119,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Moments and the sums of every tile, then one over all tiles. Flops per element; square roots and divisions count as
-/// one each. An IPU adds floats, and is charged for that.
+/// Counts the moments and sums on every tile, then one sum over all tiles. Square roots and divisions count as one
+/// flop. Models an IPU that adds in float, without the exact sums.
 Work moments_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 18 * s.inputs[0].elements();
@@ -128,7 +128,7 @@ Work moments_work(const Signature& s) {
   return work;
 }
 
-/// U is computed again from m and v.
+/// Counts recomputing U from m and v.
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 9 * s.inputs[0].elements();

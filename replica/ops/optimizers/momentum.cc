@@ -17,7 +17,7 @@ namespace {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 1, 1, {"momentum", "nesterov"})) {
     return shape_error("momentum", s,
-                       "w, g and v of one f32 type, rate f32[], scale, weight_decay, momentum, "
+                       "w, g and v of the same f32 type, rate f32[], scale, weight_decay, momentum, "
                        "nesterov");
   }
   return std::vector{s.inputs[0], s.inputs[0]};
@@ -29,7 +29,7 @@ struct Rule {
   float weight_decay;
   float momentum;
 
-  /// The rule of one run. Nothing: leave everything unchanged.
+  /// Returns the rule for one run. Nothing: leave everything unchanged.
   [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
     const auto now = update_rule::scale_of(scale, t, 4);
     if (!now) {

@@ -7,14 +7,14 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Optimisers. Each file of this folder is one optimiser: its hyper-parameters, its state per parameter, and the
-/// operator that updates a parameter. The compiler, the options and their help read this list.
+/// Optimisers. Each has a file in this folder, with its hyper-parameters, its state per parameter and the operator that
+/// updates a parameter. The compiler, the options and their help read the list of all optimisers.
 ///
-/// Nothing here needs oneDNN, so that the launcher can link the list.
+/// Nothing in this folder needs oneDNN, so that the launcher can link the list.
 namespace poprun {
 
-/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the operator. Optimisers that
-/// share a name share its meaning and range; each has its own default.
+/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the operator. A name has the
+/// same meaning and range in all optimisers; each optimiser has its own default.
 struct HyperParameter {
   struct Range {
     double least;
@@ -27,13 +27,13 @@ struct HyperParameter {
   std::string name;
   std::string fallback;             ///< The default, as users write it: "1e-8", "false".
   std::string help;                 ///< One line.
-  std::optional<Range> range = {};  ///< For a real; nothing: true or false, as attribute 1 or 0.
+  std::optional<Range> range = {};  ///< For a real number; empty for true or false, as attribute 1 or 0.
 };
 
 struct Optimizer {
-  Operator rule;                         ///< See update_rule.h; its kind is the optimiser's name.
+  Operator rule;                         ///< Operator (update_rule.h); its kind is the optimiser's name.
   std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE, initially zero.
-  bool counts_updates = false;           ///< The rule takes the number of the update after the rate.
+  bool counts_updates = false;           ///< If set, the number of the update follows `rate` in the inputs.
   std::vector<HyperParameter> hyper_parameters = {};
 
   /// For a rule that needs sums over the whole tensor: an operator that runs before it.
@@ -41,20 +41,20 @@ struct Optimizer {
   ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
-  /// The sums are two exact sums of squares (square_sum.h): those of a tensor's pieces, added elementwise, are the
-  /// whole tensor's. Where the factor is kSkip, `moments` changes nothing either.
+  /// The sums are two exact sums of squares (square_sum.h): adding those of a tensor's pieces elementwise gives the
+  /// sums of the full tensor. If the factor is kSkip, `moments` does not change anything either.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }
 
-  /// The hyper-parameter with that name, or null.
+  /// Returns the hyper-parameter with that name, or null.
   [[nodiscard]] const HyperParameter* find(std::string_view hyper_parameter) const;
 };
 
-/// All optimisers, sorted by name.
+/// Returns all optimisers, sorted by name.
 const std::vector<Optimizer>& all_optimizers();
 
-/// The optimiser with that name, or null.
+/// Returns the optimiser with that name, or null.
 const Optimizer* find_optimizer(std::string_view name);
 
 }  // namespace poprun

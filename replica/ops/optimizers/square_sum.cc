@@ -15,16 +15,16 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Multiples of a unit below 2^46 units, of which a lane adds kBlock / kLanes = 2^7, have sums up to 2^53 units: exact
-/// in double, in any order.
+/// Bits of a value, counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units, so its sum is at most
+/// 2^53 units and exact in double, in any order.
 constexpr int kUnitsBits = 46;
 
-// Compilers turn operations on these into what the instruction set has.
+// Compilers map operations on these vectors to the instruction set.
 using Floats __attribute__((vector_size(kLanes * sizeof(float)))) = float;
 using Doubles __attribute__((vector_size(kLanes * sizeof(double)))) = double;
 using Bits __attribute__((vector_size(kLanes * sizeof(double)))) = std::uint64_t;
 
-/// The bits of the largest absolute value; those of a number that is not finite are larger still.
+/// Returns the bits of the largest absolute value; those of infinity and NaN exceed those of any number.
 POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -34,12 +34,12 @@ POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   return largest;
 }
 
-/// 2^exponent. Requires: it is a normal number.
+/// Returns 2^exponent. Requires: the result is a normal number.
 double power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52U);
 }
 
-/// The sum of the lanes, which are multiples of 2^unit, in units.
+/// Returns the sum of the lanes, which are multiples of 2^unit, in units.
 std::int64_t total(const Doubles& lanes, int unit) {
   const Doubles counts = lanes * power_of_two(-unit);
   std::int64_t sum = 0;
@@ -49,12 +49,12 @@ std::int64_t total(const Doubles& lanes, int unit) {
   return sum;
 }
 
-/// Adding this to a double leaves no bits below 2^unit.
+/// Returns a number which, added to a double, rounds it to a multiple of 2^unit.
 double shift_of(int unit) {
   return 1.5 * power_of_two(unit + 52);
 }
 
-/// Whether one of the values is not 0.
+/// Checks whether one of the doubles with these bits is not 0.
 bool any(const Bits& bits) {
   std::uint64_t set = 0;
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -63,15 +63,15 @@ bool any(const Bits& bits) {
   return set << 1U != 0;  // -0 is 0.
 }
 
-/// What is taken from the values of a block, in exact sums.
+/// Exact sums of the amounts taken from the values of a block.
 struct Taken {
-  std::int64_t high;  ///< In the first unit.
-  std::int64_t low;   ///< In the second.
+  std::int64_t high;  ///< In units of 2^high.
+  std::int64_t low;   ///< In units of 2^low.
   bool all;           ///< Nothing is left.
 };
 
-/// Takes from the square of each of `vectors` times kLanes numbers, which is exact in double, the nearest multiple of
-/// 2^high, from the rest that of 2^low, and leaves what remains in `rests`.
+/// Squares `vectors` times kLanes numbers, exactly, in double. Takes the nearest multiple of 2^high from each square
+/// and the nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
 ///
 /// Requires: squares below 2^(high + kUnitsBits), high <= low + kUnitsBits.
 POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
@@ -99,7 +99,7 @@ POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors
   return {total(high_sum, high), total(low_sum, low), !any(left)};
 }
 
-/// For the remainder: takes the nearest multiples of 2^low.
+/// Takes the nearest multiple of 2^low from each remainder in `rests`.
 POPRUN_SIMD Taken take(int low, std::int64_t vectors, double* __restrict rests) {
   const Doubles shift = shift_of(low) - Doubles{};
   Doubles sum{};
@@ -173,7 +173,7 @@ void SquareSum::carry() {
   std::int64_t over = 0;
   for (std::int64_t& digit : digits_) {
     const std::int64_t value = digit + over;
-    over = value >> kDigitBits;  // Rounds down, whatever the sign.
+    over = value >> kDigitBits;  // Rounds down, also if negative.
     digit = value - over * (kDigitMask + 1);
   }
 }
@@ -213,7 +213,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // 64 bits from the highest that is set: four digits, and what the fifth adds to them.
+  // The 64 bits from the highest set bit: four digits, filled up from the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {
@@ -222,7 +222,7 @@ double SquareSum::value() const {
   const int free = std::countl_zero(bits);
   const std::uint64_t fifth = digit(top - kTaken) << free;
   bits = (bits << free) | (fifth >> kDigitBits);
-  // Whatever lies below only decides ties, as a lowest bit that is set.
+  // Lower bits only decide ties, so the lowest bit stands for all of them (a sticky bit).
   bool more = (fifth & kDigitMask) != 0;
   for (std::ptrdiff_t k = 0; k < top - kTaken; ++k) {
     more = more || digit(k) != 0;
@@ -231,7 +231,7 @@ double SquareSum::value() const {
                     kLowest + static_cast<int>(top - kTaken + 1) * kDigitBits - free);
 }
 
-/// Digit `k`; those below the lowest are 0.
+/// Returns digit `k`; those below the lowest are 0.
 std::uint64_t SquareSum::digit(std::ptrdiff_t k) const {
   return k < 0 ? 0 : static_cast<std::uint64_t>(digits_[static_cast<std::size_t>(k)]);
 }

@@ -6,22 +6,21 @@
 
 namespace poprun {
 
-/// The exact sum of the squares of float32 numbers. Norms over tensors (clipping, loss scaling, LAMB) are made of it,
-/// so that they do not depend on the order of the elements, nor on how a tensor is cut into pieces and its pieces are
-/// spread.
+/// The exact sum of the squares of float32 numbers (an exact accumulator). Norms over tensors (clipping, loss scaling,
+/// LAMB) use it, so that they do not depend on the order of the elements, nor on how a tensor is split and distributed.
 ///
-/// The square of a float32 number is a multiple of 2^-298 below 2^256, so the sum is an integer number of 2^-298. As a
-/// tensor it is an i32[kLimbs] that can be added elementwise, also by an integer all-reduce:
+/// The square of a float32 number is a multiple of 2^-298 below 2^256, so the sum is an integer multiple of 2^-298. It
+/// is stored as a tensor i32[kLimbs] that can be added elementwise, also by an integer all-reduce:
 ///
-///   limbs 0 .. 37    the integer's digits to base 2^16, lowest first: up to 2^54 elements
-///   limbs 38 .. 39   infinite elements, likewise
-///   limbs 40 .. 41   NaNs, likewise
+///   limbs 0 .. 37    the integer's digits to base 2^16, lowest first: enough for 2^54 elements
+///   limbs 38 .. 39   number of infinite elements, in two such digits
+///   limbs 40 .. 41   number of NaNs, in two such digits
 ///
-/// Sums of up to 2^15 such tensors have digits beyond 2^16, but no limb that overflows.
+/// In elementwise sums of up to 2^15 such tensors, digits may exceed 2^16, but no limb overflows.
 ///
 /// Determinism: the same elements give the same limbs, in any order and in any pieces.
-/// Cost: some three sums in double (0.5 ns an element on an AVX-512 core): whole blocks are summed in double without
-/// error.
+/// Cost: about three sums in double (0.5 ns per element on an AVX-512 core), because whole blocks are summed in double
+/// without error.
 class SquareSum {
  public:
   static constexpr std::int64_t kLimbs = 42;
@@ -29,13 +28,13 @@ class SquareSum {
   /// Adds the squares of `n` numbers.
   void add(const float* values, std::int64_t n);
 
-  /// Adds a sum, in kLimbs limbs.
+  /// Adds another sum, given as kLimbs limbs.
   void add(const std::int32_t* limbs);
 
-  /// Writes the kLimbs limbs of the sum, each below 2^16.
+  /// Writes the sum as kLimbs limbs, each below 2^16.
   void store(std::int32_t* limbs) const;
 
-  /// The sum, rounded once, to nearest even; NaN or infinite if an element is.
+  /// Returns the sum, rounded once, to nearest even; NaN or infinite if an element is.
   [[nodiscard]] double value() const;
 
  private:
@@ -49,7 +48,7 @@ class SquareSum {
   void carry();
   [[nodiscard]] std::uint64_t digit(std::ptrdiff_t k) const;
 
-  /// To base 2^16, lowest first. Larger or negative only until carry().
+  /// Digits to base 2^16, lowest first. They may be out of range only until carry().
   std::array<std::int64_t, kDigits> digits_{};
   std::int64_t infinities_ = 0;
   std::int64_t nans_ = 0;

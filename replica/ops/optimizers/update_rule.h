@@ -8,23 +8,23 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Shared by the operators of optimisers. Each takes the following inputs and updates those marked * in place:
+/// Helpers of the operators of optimisers. Each takes the following inputs and updates those marked * in place:
 ///
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// where w, g and every state tensor have the same f32 type. A rule that works element by element says so, by
-/// on_shards: then it may be given shards of w, g and the states. Without the mark its state is never sharded. The
-/// outputs are w and the states. If
-/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is kSkip, nothing changes.
+/// where w, g and every state tensor have the same f32 type. The outputs are w and the states. A rule that works
+/// element by element is marked with on_shards, and then accepts shards of w, g and the states; the state of an
+/// unmarked rule is never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if it is
+/// kSkip, nothing changes.
 ///
-/// A rule that needs sums over the whole tensor is two operators, so that the sums of a tensor's pieces can be added
-/// between them: see Optimizer::moments.
+/// A rule that needs sums over the full tensor consists of two operators, so that the sums of a tensor's pieces can be
+/// added between them: see Optimizer::moments.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
-/// The factor that leaves everything unchanged. No factor of a gradient is below 0, though a small one may round to it.
+/// The factor that leaves everything unchanged. Other factors are never negative, although a small one may round to 0.
 inline constexpr float kSkip = -1;
 
 /// True if the inputs are `tensors`, the first of them f32, then `scalars` scalars, and perhaps a factor.
@@ -37,7 +37,7 @@ inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size
   return s.inputs == tensors;
 }
 
-/// True if all these attributes and those of every rule are given.
+/// True if these attributes and those that every rule takes are given.
 inline bool has(const Signature& s, std::initializer_list<const char*> attributes) {
   return std::ranges::all_of(attributes, [&s](const char* name) { return s.attributes.has(name); }) &&
          s.attributes.has("scale") && s.attributes.has("weight_decay");
@@ -50,7 +50,7 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// The factor of the gradients in this run: `scale`, times the factor if one follows the rule's `own` inputs.
+/// Returns the factor of the gradients in this run: `scale`, times `factor` if it follows the rule's `own` inputs.
 /// Nothing: leave everything unchanged.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {

@@ -19,9 +19,9 @@
 /// Output channels of group g read the input channels of group g; G = C is a depthwise convolution. Dilation d puts the
 /// kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
 ///
-/// Weights are stored as in frameworks. They change in every step, so oneDNN's blocked form of them is made anew in
-/// every step, which costs more than the convolution if images are small and weights many. A 1x1 kernel that visits
-/// each pixel needs none: it is a product of matrices, pixels by channels.
+/// Weights are stored as in frameworks. They change in every step, so each step reorders them into oneDNN's blocked
+/// form, which costs more than the convolution if images are small and weights many. A 1x1 kernel with stride 1 and no
+/// padding avoids the reorder: it is a product of matrices, pixels by channels.
 namespace poprun::ops::conv2d {
 namespace {
 
@@ -31,7 +31,7 @@ struct Geometry {
   memory::dims stride;
   memory::dims pad_begin;
   memory::dims pad_end;
-  memory::dims dilation;  ///< oneDNN's count: pixels between two taps.
+  memory::dims dilation;  ///< As oneDNN counts: pixels between two taps.
   std::int64_t groups;
 
   explicit Geometry(const Attributes& attributes)
@@ -62,7 +62,7 @@ bool fits(const Signature& s) {
          (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
-/// y's type, if the kernel is no larger than the padded image.
+/// Returns y's type; nothing if the kernel is larger than the padded image.
 std::optional<TensorType> convolved(const TensorType& x, const TensorType& w, const Attributes& attributes) {
   const auto& stride = attributes.integers("stride");
   const auto& pad = attributes.integers("pad");
@@ -82,7 +82,7 @@ std::optional<TensorType> convolved(const TensorType& x, const TensorType& w, co
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("conv2d", s,
-                       "x f32[N,C,H,W]{nhwc}, w f32[O,C/groups,R,S], b f32[O] or none, "
+                       "x f32[N,C,H,W]{nhwc}, w f32[O,C/groups,R,S], optionally b f32[O], "
                        "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0, dilation=[.,.] >= 1, "
                        "groups that divide C and O, and a kernel no larger than the padded image");
   };
@@ -90,7 +90,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return y ? Result<std::vector<TensorType>>(std::vector{*y}) : bad();
 }
 
-/// Weights as oneDNN sees them: [O,C,R,S], or the same bytes as [G,O/G,C/G,R,S].
+/// Returns the type of the weights for oneDNN: [O,C,R,S], or the same bytes as [G,O/G,C/G,R,S].
 TensorType weights_of(const TensorType& w, std::int64_t groups) {
   if (groups == 1) {
     return w;
@@ -103,7 +103,7 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// oneDNN's plan of the forward pass; the two backward passes take it as a hint. `w` is the result of weights_of.
+/// Returns oneDNN's plan of the forward pass, also a hint for the two backward passes. `w` is a result of weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w, const TensorType& y,
                                                        const Geometry& g, bool with_bias) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(w),
@@ -112,7 +112,7 @@ dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, cons
           dnnl_cpu()};
 }
 
-/// A convolution that is a product of matrices.
+/// Sizes of a convolution that is a product of matrices.
 struct PixelProduct {
   std::int64_t pixels;
   std::int64_t in;
@@ -132,8 +132,8 @@ std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorTy
   return PixelProduct{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
 }
 
-/// With AVX2, oneDNN's product adds up the columns beyond the last multiple of 16 in an order of their own: equal
-/// filters would give unequal channels, which a softmax of large numbers shows.
+/// Checks whether equal filters give equal channels. With AVX2, oneDNN's product sums the columns beyond the last
+/// multiple of 16 in a different order, and a softmax of large numbers shows the difference.
 bool has_equal_columns(const PixelProduct& p) {
   return p.out % 16 == 0;
 }
@@ -157,7 +157,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(), arguments);
 }
 
-/// Every pass multiplies each output pixel by each weight of its filter once.
+/// Counts the multiply-accumulates of any pass: each output pixel meets each weight of its filter once.
 std::int64_t macs(const TensorType& y, const TensorType& w) {
   return y.elements() * (w.elements() / w.shape[0]);
 }
@@ -176,7 +176,7 @@ Work work(const Signature& s) {
   return work_of(macs(s.outputs[0], s.inputs[1]), s, s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
 }
 
-/// The dimensions of the field of x * w -> y.
+/// Returns the field dimensions of x * w -> y.
 std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w, const TensorType& y,
                                        const Attributes& attributes) {
   std::array<FieldDimension, 2> field;
@@ -192,7 +192,7 @@ std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w,
   return field;
 }
 
-/// x * w -> y.
+/// Returns the product x * w -> y for the planner.
 Product product_of(const Signature& s, const TensorType& x, const TensorType& w, const TensorType& y) {
   const std::int64_t groups = s.attributes.integer("groups");
   return {.kind = ProductKind::kConvolution,
@@ -224,7 +224,7 @@ OperandAxes operand_axes(const Signature& /*s*/) {
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
 ///
-/// On its own this is a transposed convolution, so it has a gradient too.
+/// Models also use it as a transposed convolution, so it has a gradient, too.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
     const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
@@ -260,8 +260,8 @@ Work input_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
 }
 
-/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, its elements `stride`
-/// apart, with the flipped kernel.
+/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, with its elements
+/// `stride` apart, with the flipped kernel.
 Product input_gradient_product(const Signature& s) {
   return input_gradient(product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]));
 }
@@ -289,7 +289,7 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   return types;
 }
 
-/// dw = dy^T x.
+/// Computes dw = dy^T x.
 class ProductOfGradients final : public Kernel {
  public:
   explicit ProductOfGradients(const PixelProduct& p)
@@ -332,8 +332,8 @@ Work weight_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[1], s.outputs[0]), s, s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
-/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, its elements `stride`
-/// apart, over the images.
+/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, with its elements `stride`
+/// apart, summed over the images.
 Product weight_gradient_product(const Signature& s) {
   return weight_gradient(product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]));
 }
@@ -370,7 +370,7 @@ void gradient(Differentiator& d) {
   }
 }
 
-/// The dimensions that the three passes sum over: input channels, output channels, images.
+/// Return the dimensions that the three passes sum over: input channels, output channels, images.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis} : std::vector<std::int64_t>{};
 }
@@ -386,7 +386,7 @@ void input_gradient_gradient(Differentiator& d) {
   const TensorId dy = op.inputs[0];
   const TensorId w = op.inputs[1];
   const TensorId dx = d.output_gradient(0);
-  const Shape kernel = d.type(w).shape;  // A copy: adding operations moves tensors.
+  const Shape kernel = d.type(w).shape;  // A copy, because adding operations moves tensors.
   Attributes attributes = d.operation().attributes;
   if (d.wants(0)) {
     d.set_input_gradient(0, d.add("conv2d", {dx, w}, attributes, {0})[0]);

@@ -4,7 +4,7 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/products/column_sums.h"
 
-/// Dense layer.
+/// Dense (fully connected) layer.
 ///
 ///   B  rows: all dimensions of x but the last, flattened    I  input features
 ///   O  output features
@@ -28,7 +28,7 @@ struct Sizes {
   std::int64_t O;
 };
 
-/// The sizes of a rank 2 weight.
+/// Returns the sizes of a rank 2 weight.
 Sizes sizes_of(const TensorType& w, const Attributes& attributes) {
   return input_major(attributes) ? Sizes{w.shape[0], w.shape[1]} : Sizes{w.shape[1], w.shape[0]};
 }
@@ -37,13 +37,13 @@ std::int64_t rows_of(const TensorType& type) {
   return type.shape.back() == 0 ? 0 : type.elements() / type.shape.back();
 }
 
-/// `type` with its last dimension replaced.
+/// Returns `type` with its last dimension replaced.
 TensorType with_features(TensorType type, std::int64_t features) {
   type.shape.back() = features;
   return type;
 }
 
-/// The weight as a matrix [I,O].
+/// Returns the weight as a matrix [I,O].
 DnnlMatrix weight_matrix(const Sizes& sizes, const Attributes& attributes) {
   return input_major(attributes) ? DnnlMatrix::plain({sizes.I, sizes.O})
                                  : DnnlMatrix::plain({sizes.O, sizes.I}).transposed();
@@ -56,8 +56,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!fits || s.inputs[0].shape.back() != sizes.I ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, {sizes.O}, {}})) {
     return shape_error("linear", s,
-                       input_major(s.attributes) ? "x f32[...,I], w f32[I,O] and, if any, b f32[O]"
-                                                 : "x f32[...,I], w f32[O,I] and, if any, b f32[O]");
+                       input_major(s.attributes) ? "x f32[...,I], w f32[I,O] and optionally b f32[O]"
+                                                 : "x f32[...,I], w f32[O,I] and optionally b f32[O]");
   }
   return std::vector{with_features(s.inputs[0], sizes.O)};
 }
@@ -82,7 +82,7 @@ Work work(const Signature& s) {
   return linear_work(s, rows_of(s.inputs[0]) * s.inputs[1].elements());
 }
 
-/// [rows, in] x [in, out].
+/// Returns the product [rows, in] x [in, out] for the planner.
 Product dense_product(const Signature& s, ProductPass pass, std::int64_t rows, std::int64_t in, std::int64_t out) {
   return {.kind = ProductKind::kMatmul,
           .pass = pass,
@@ -131,7 +131,7 @@ Product input_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
 }
 
-/// The inputs of this product are w's outputs.
+/// The inputs of this product are the output features of w.
 OperandAxes input_gradient_axes(const Signature& s) {
   const bool by_inputs = input_major(s.attributes);
   return {.input = {kBatch, kInputs},
@@ -160,7 +160,7 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   return outputs;
 }
 
-/// dw = dy^T x, or x^T dy.
+/// Computes dw = dy^T x, or x^T dy with input_major=1.
 class WeightProduct final : public Kernel {
  public:
   explicit WeightProduct(const Signature& s) : swaps_(!input_major(s.attributes)) {
@@ -192,7 +192,7 @@ Work weight_gradient_work(const Signature& s) {
   return linear_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
-/// x's features take the place of the rows, which are summed over.
+/// The features of x are the rows of this product, which sums over the rows of x.
 Product weight_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(), rows_of(s.inputs[0]),
                        s.inputs[1].shape.back());
@@ -228,7 +228,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// The dimensions that the three passes sum over: input features, output features, the first dimension of the rows.
+/// Return the dimensions that the three passes sum over: input features, output features, first dimension of the rows.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }

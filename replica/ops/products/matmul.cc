@@ -41,7 +41,7 @@ std::int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
 }
 
-/// Rows and columns after any transposition.
+/// Returns rows and columns, exchanged if transposed.
 std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transposed) {
   const std::int64_t rows = shape[shape.size() - 2];
   const std::int64_t columns = shape.back();
@@ -51,8 +51,8 @@ std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transpo
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("matmul", s,
-                       "a f32[...,M,K] and b f32[...,K,N] (their last two dimensions exchanged "
-                       "with transpose_a, transpose_b), with leading dimensions that broadcast");
+                       "a f32[...,M,K] and b f32[...,K,N] (last two dimensions exchanged with "
+                       "transpose_a, transpose_b), with leading dimensions that broadcast");
   };
   if (s.inputs.size() != 2 || !is_matrices(s.inputs[0]) || !is_matrices(s.inputs[1])) {
     return bad();
@@ -67,14 +67,14 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, *c, {}}};
 }
 
-/// An operand with `batch` in place of its leading dimensions.
+/// Returns an operand with `batch` in place of its leading dimensions.
 DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
   batch.insert(batch.end(), {shape[shape.size() - 2], shape.back()});
   const DnnlMatrix plain = DnnlMatrix::plain(std::move(batch));
   return transposed ? plain.transposed() : plain;
 }
 
-/// The leading dimensions of an operand, padded to those of the result.
+/// Returns the leading dimensions of an operand, padded with ones to the result's number of them.
 Shape padded(const Shape& shape, std::size_t rank) {
   Shape batch = leading(shape);
   batch.insert(batch.begin(), rank - batch.size(), 1);
@@ -110,8 +110,8 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// b without leading dimensions makes one product of all rows; other pairs are groups, where an operand that is
-/// broadcast counts in each.
+/// If b has no leading dimensions, all rows form one product. Otherwise, each pair of matrices is a group, and an
+/// operand that is broadcast counts in each group.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
   const bool transpose_a = flag(s.attributes, "transpose_a");
@@ -155,7 +155,7 @@ struct Factor {
   bool transposed;
 };
 
-/// Adds the gradient of `input` as the product of two factors, summed over broadcast dimensions.
+/// Sets the gradient of `input` to the product of two factors, summed over broadcast dimensions.
 void add_product(Differentiator& d, std::size_t input, const Factor& left, const Factor& right) {
   Attributes attributes{{"transpose_a", std::int64_t{left.transposed ? 1 : 0}},
                         {"transpose_b", std::int64_t{right.transposed ? 1 : 0}}};

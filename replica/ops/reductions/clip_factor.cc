@@ -6,14 +6,14 @@
 
 /// The factor by which all gradients of a step are multiplied, and the sums that it needs.
 ///
-///   sum_of_squares(g f32[...])  ->  sum i32[42], exact: the limbs of optimizers/square_sum.h
+///   sum_of_squares(g f32[...])  ->  sum i32[42], exact: the limbs (digits) of optimizers/square_sum.h
 ///   clip_factor(sum0, sum1, ... i32[42])  scale=. max_norm=.  ->  factor f32[]
-///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  the same; max_norm=0: no limit  ->
-///   factor f32[]
+///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  the same; max_norm=0 sets no limit
+///                                                         ->  factor f32[]
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
-/// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided by loss_scale, and
-/// the factor is kSkip if an element is infinite or NaN. The sums are exact and rounded once, to double.
+/// torch.nn.utils.clip_grad_norm_. loss_scale_factor divides both norm and factor by loss_scale, and returns kSkip if
+/// an element is infinite or NaN. The sums are exact and rounded once, to double.
 namespace poprun::ops::clip_factor {
 namespace {
 
@@ -35,7 +35,7 @@ bool fits(const Signature& s, std::size_t sums) {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!fits(s, s.inputs.size()) || !(s.attributes.real("max_norm") > 0)) {
-    return shape_error("clip_factor", s, "sums of squares i32[42], at least one, scale and max_norm > 0");
+    return shape_error("clip_factor", s, "at least one sum of squares i32[42], scale and max_norm > 0");
   }
   return std::vector{update_rule::kScalar};
 }
@@ -44,7 +44,7 @@ Result<std::vector<TensorType>> loss_scale_shape(const Signature& s) {
   if (s.inputs.empty() || !fits(s, s.inputs.size() - 1) || s.inputs.back() != update_rule::kScalar ||
       s.attributes.real("max_norm") < 0) {
     return shape_error("loss_scale_factor", s,
-                       "sums of squares i32[42], at least one, loss_scale f32[], scale and "
+                       "at least one sum of squares i32[42], loss_scale f32[], scale and "
                        "max_norm >= 0");
   }
   return std::vector{update_rule::kScalar};
@@ -62,7 +62,7 @@ std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
   });
 }
 
-/// The norm of all gradients, taken as one vector, from the first `count` inputs.
+/// Returns the norm of all gradients, taken as one vector, from the first `count` inputs.
 double norm_of(std::size_t count, const Operands& t) {
   SquareSum sum;
   for (std::size_t i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ std::unique_ptr<Kernel> loss_scale_numerics(const Signature& s) {
   });
 }
 
-/// Sums on every tile, then one over all tiles. An IPU adds floats, and is charged for that.
+/// Counts sums on every tile, then one over all tiles. Models an IPU that adds in float, without the exact sums.
 Work sum_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 2 * s.inputs[0].elements();

@@ -12,20 +12,18 @@
 ///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]
 ///       ->  y, with x's rank and layout; size 1 along the axes
 ///   arg_max(x), arg_min(x)  axis=. last=0|1
-///       ->  i32, with x's layout: the position along the axis of the extreme element, the first of
-///           equal ones, or with last=1 the last; size 1 along the axis
+///       ->  i32, with x's layout: the position of the maximum or minimum along the axis, of equal
+///           elements the first one, or with last=1 the last one; size 1 along the axis
 ///
 /// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`.
 ///
-/// The gradient of an extreme goes to the first element that equals it, in memory order. That of a product is the
-/// product of all other elements, including zeros.
+/// The gradient of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a
+/// product is the product of all other elements, including zeros.
 namespace poprun::ops::reduce {
 namespace {
 
 Result<std::vector<TensorType>> shape_of(std::string_view kind, const Signature& s) {
-  const auto bad = [&] {
-    return shape_error(kind, s, "one f32 tensor that is not empty, and axes=[..] within its rank");
-  };
+  const auto bad = [&] { return shape_error(kind, s, "one non-empty f32 tensor, and axes=[..] within its rank"); };
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || s.inputs[0].elements() == 0 ||
       !s.attributes.has("axes")) {
     return bad();
@@ -91,7 +89,7 @@ Work work(const Signature& s) {
 Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Signature& s, std::size_t inputs) {
   if (s.inputs.size() != inputs || s.inputs[1] != s.inputs.back() ||
       broadcast_shape(s.inputs[0].shape, s.inputs[1].shape) != s.inputs[0].shape) {
-    return shape_error(kind, s, "x, and y or dy of a reduction's shape");
+    return shape_error(kind, s, "x, and y or dy of the shape that the reduction of x has");
   }
   return std::vector{s.inputs[0]};
 }
@@ -123,10 +121,10 @@ std::unique_ptr<Kernel> extreme_gradient_numerics(const Signature& s) {
 
 /// The factors of one element of y.
 struct Factors {
-  double product = 1;  ///< The product of the factors that are not zero.
+  double product = 1;  ///< Product of the factors that are not zero.
   std::int64_t zeros = 0;
 
-  /// The product of all factors but x.
+  /// Returns the product of all factors except x.
   [[nodiscard]] double without(double x) const {
     if (x == 0) {
       return zeros == 1 ? product : 0;
@@ -173,14 +171,14 @@ void product_gradient(Differentiator& d) {
 Result<std::vector<TensorType>> arg_shape(std::string_view kind, const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || s.inputs[0].elements() == 0 ||
       !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("last")) {
-    return shape_error(kind, s, "one f32 tensor, axis within its rank and last=0|1");
+    return shape_error(kind, s, "one non-empty f32 tensor, axis within its rank and last=0|1");
   }
   TensorType y = resized(s.inputs[0], s.attributes.integer("axis"), 1);
   y.data = DataType::kI32;
   return std::vector{y};
 }
 
-/// Position of the largest of A elements `step` apart, each multiplied by `sign`.
+/// Returns the position of the largest of A elements `step` apart, each multiplied by `sign`.
 std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, float sign, bool last) {
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < A; ++a) {

@@ -8,10 +8,10 @@
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
-/// The gradient of broadcasting (its own gradient is `expand`): x summed over the dimensions along which `shape` is
-/// repeated to give x's shape. Elements are summed in double, in memory order; sums along rows are taken in 16
-/// interleaved parts first, whatever the CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean
-/// stored in half precision is finite even if its sum would not be.
+/// The gradient of broadcasting (its own gradient is `expand`): sums x over the dimensions along which `shape` is
+/// broadcast to x's shape. Elements are summed in double, in memory order; sums along rows are first taken in 16
+/// interleaved parts, on any CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean stored in half
+/// precision is finite even if its sum would not be.
 namespace poprun::ops::sum_to {
 namespace {
 
@@ -24,7 +24,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!y || s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
       broadcast_shape(s.inputs[0].shape, y->shape) != s.inputs[0].shape) {
     return shape_error("sum_to", s,
-                       "one f32 tensor, shape=[..] that broadcasts to x's, layout, and rank 4 for "
+                       "one f32 tensor, shape=[..] that broadcasts to x's shape, layout, and rank 4 for "
                        "nhwc");
   }
   return std::vector{*y};

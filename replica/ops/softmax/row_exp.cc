@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
-/// exp(x) for x <= 0, exact to 2 units in the last place; never below exp(-87). NaN stays NaN. Uses Cody and Waite's
-/// reduction with the polynomial of Moshier's Cephes (expf.c), in a form that compilers vectorise.
+/// Returns exp(x) for x <= 0, with an error of at most 2 units in the last place; never below exp(-87). NaN stays NaN.
+/// Uses Cody and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that vectorises.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.
   x = x < -87.0F ? -87.0F : x;

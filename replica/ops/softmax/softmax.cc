@@ -11,8 +11,8 @@
 ///   softmax(x [...,K])      ->  y = exp(x) / sum(exp(x))    dx = y (dy - sum(dy y))
 ///   log_softmax(x [...,K])  ->  y = x - log(sum(exp(x)))    dx = dy - exp(y) sum(dy)
 ///
-/// Both are computed relative to the largest x of the row. oneDNN's logarithm is off by 1e-6 if a probability is near
-/// 1, so the logarithm of the sum is taken here, in double.
+/// Both are computed relative to the largest x of the row. The logarithm of the sum is computed here, in double,
+/// because oneDNN's has an error of 1e-6 if a probability is near 1.
 namespace poprun::ops::softmax {
 namespace {
 
@@ -85,7 +85,7 @@ Work work(const Signature& s) {
 template <typename Kind>
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || !is_rows(s.inputs[0])) {
-    return shape_error(std::string{Kind::kKind} + "_gradient", s, "y and dy of one type f32[...,K]");
+    return shape_error(std::string{Kind::kKind} + "_gradient", s, "y and dy of the same type f32[...,K]");
   }
   return std::vector{s.inputs[0]};
 }

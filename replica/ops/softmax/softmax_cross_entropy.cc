@@ -9,13 +9,12 @@
 ///
 ///   B  rows: all dimensions but the last, flattened    K  classes
 ///
-///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each
-///   f32[]
+///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
 /// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do not
-/// count. `loss` is the mean over the `count` rows that do, `correct` the number of them whose largest logit (the first
-/// of equals) is at the label. Without such rows all three are 0. Rows are summed in order, in double, and rounded
-/// once.
+/// count. `loss` is the mean over the `count` rows that do, and `correct` is the number of them whose largest logit
+/// (the first of equal ones) is at the label. If no row counts, all three are 0. Rows are summed in order, in double,
+/// and rounded once.
 namespace poprun::ops::softmax_cross_entropy {
 namespace {
 

@@ -2,7 +2,7 @@
 
 usage of a peer: PEER.py STEPS     with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
 
-The batch is made up once and never changes, so the peer pays nothing for its data. Rank 0 prints one line of JSON.
+The batch is generated once and never changes, so the peer spends no time on data. Rank 0 prints one line of JSON.
 """
 import json
 import sys
@@ -15,7 +15,7 @@ WARM_UP_STEPS = 3
 
 
 def main(micro_batch, make_model, make_optimizer, make_loss):
-    """`make_optimizer` gets the parameters; `make_loss` makes the batch and returns a model's loss on it."""
+    """`make_optimizer` takes the parameters; `make_loss` generates the batch and returns a model's loss on it."""
     steps = int(sys.argv[1])
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")

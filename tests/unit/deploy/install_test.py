@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` puts where, and what the installed poprun-emu says of it."""
+"""The files that `cmake --install` installs, and the messages of the installed poprun-emu about them."""
 import argparse
 import os
 import pathlib
@@ -92,7 +92,7 @@ class ManualPage(Installed):
 
 
 class Completion(Installed):
-    """In a bash of its own. ESC * writes all completions into the line; the function shows the line."""
+    """Runs in its own bash. ESC * writes all completions into the line; the function prints the line."""
 
     def setUp(self):
         (self.empty / "job.cfg").touch()
@@ -118,7 +118,7 @@ poprun-emu() {{ if [[ $1 == --list-models ]]; then command poprun-emu "$@"; else
         os.waitpid(self.child, 0)
 
     def completions(self, typed):
-        """The line that ESC * makes of `poprun-emu TYPED`, without the command."""
+        """Returns the line that ESC * produces from `poprun-emu TYPED`, without the command."""
         os.write(self.terminal, f"poprun-emu {typed}\x1b*\n".encode())
         output, deadline = "", time.monotonic() + SECONDS_MAX
         while "<" not in output or ">\r\n" not in output[output.index("<"):]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What must hold for the rendered Kubernetes objects, and that each check can fail.
+"""Checks the rendered Kubernetes objects, and that each check can fail.
 
-An MPIJob's pod templates are not validated by the API server, and wrong enum values stop the MPI
-operator without a word on the pods; so names, fields and numbers are checked here.
+The API server does not validate an MPIJob's pod templates, and wrong enum values stop the MPI operator without a
+message on the pods. Names, fields and numbers are therefore checked here.
 
 usage: manifests_test.py [--bin DIR]     DIR: holds the programs, to run their command lines
 Exit code 77 (skipped) without kubectl, curl or PyYAML.
@@ -41,11 +41,11 @@ def skip(reason):
 try:
     import yaml
 except ImportError:
-    skip("python3 has no yaml; Debian's package is python3-yaml")
+    skip("needs Debian's python3-yaml")
 if not shutil.which("kubectl"):
-    skip("there is no kubectl (1.21 or later) on PATH to render deploy/kubernetes/base")
+    skip("needs kubectl (1.21 or later) on PATH to render deploy/kubernetes/base")
 if not shutil.which("curl"):
-    skip("there is no curl on PATH to make the reaper's request")
+    skip("needs curl on PATH to make the reaper's request")
 
 
 def render(folder):
@@ -59,7 +59,7 @@ MPIJOB = json.loads((SCHEMAS / "mpijob.json").read_text())
 POD_TEMPLATE = MPIJOB["properties"]["spec"]["properties"]["mpiReplicaSpecs"]["additionalProperties"]["properties"]["template"]
 KINDS = json.loads((SCHEMAS / "kubernetes.json").read_text())
 REQUIRED = json.loads((SCHEMAS / "required.json").read_text())
-# Types of kubernetes.json that it does not describe, and whose values are not looked at.
+# Types that kubernetes.json does not describe; their values are not checked.
 OPAQUE = ("IntOrString", "Date", "any")
 API_VERSIONS = {
     "ConfigMap": "v1", "CronJob": "batch/v1", "Deployment": "apps/v1", "MPIJob": "kubeflow.org/v2beta1",
@@ -67,7 +67,7 @@ API_VERSIONS = {
     "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1", "Secret": "v1",
     "Service": "v1", "ServiceAccount": "v1",
 }
-# The API server does not know them: a wrong one stops the operator without a word on the pods.
+# The API server does not check them: a wrong one stops the operator without a message on the pods.
 ENUMS = {
     "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
     "mpiImplementation": ["OpenMPI"],
@@ -82,7 +82,7 @@ JSON_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "in
 
 
 def schema_errors(value, schema, where):
-    """What the API server would refuse or drop, by an OpenAPI schema. Unknown fields are errors."""
+    """Returns the parts that the API server would refuse or drop, by an OpenAPI schema. Unknown fields are errors."""
     if schema.get("x-kubernetes-int-or-string"):
         fits = isinstance(value, (int, str)) and not isinstance(value, bool)
         return [] if fits else [f"{where} is {value}, neither an integer nor a string"]
@@ -109,7 +109,7 @@ def schema_errors(value, schema, where):
 
 
 def type_errors(value, kind, where):
-    """The same by a type of kubernetes.json: `string`, `Array<V1ServicePort>`, `{ [key: string]: string; }`."""
+    """Does the same for a type of kubernetes.json: `string`, `Array<V1ServicePort>`, `{ [key: string]: string; }`."""
     plain = {"string": str, "number": (int, float), "boolean": bool}
     if kind in plain:
         fits = isinstance(value, plain[kind]) and (kind == "boolean" or not isinstance(value, bool))
@@ -227,7 +227,7 @@ def check_ports(objects):
             for way in ("grpc", "tcpSocket", "httpGet"):
                 if way in probe and probe[way]["port"] not in ports:
                     found.append(f"{where}: {kind} probes port {probe[way]['port']}, which the container lacks")
-            # Kubelet has no certificate, and the data server speaks TLS to whoever is not on its host.
+            # Kubelet has no certificate, and the data server uses TLS for clients on other hosts.
             if "grpc" in probe:
                 found.append(f"{where}: {kind} speaks gRPC without TLS")
     hostio = objects.pods["hostio"]["spec"]["containers"][0]
@@ -247,7 +247,7 @@ def check_ports(objects):
 
 
 def check_metrics(objects):
-    """Prometheus finds them by annotation and by Service, and nobody else is let in."""
+    """Prometheus finds them by annotation and by Service, and no other pod can reach them."""
     container = objects.launcher["template"]["spec"]["containers"][0]
     port = value_of(container["args"], "--metrics-port")
     (served,) = [p for p in container["ports"] if p["name"] == "metrics"]
@@ -273,7 +273,7 @@ def check_metrics(objects):
 
 
 def check_survival(objects):
-    """After an eviction there is a pod again, and a launcher that goes on where the last one was."""
+    """After an eviction, the pod is replaced, and the new launcher continues from the last checkpoint."""
     args = launcher_args(objects)
     found = []
     if value_of(args, "--resume") != "auto" or "--overwrite" in args:
@@ -290,7 +290,7 @@ def check_survival(objects):
         selected = [pod for pod, template in objects.pods.items()
                     if matches(budget["spec"]["selector"], template["metadata"]["labels"])]
         if selected == ["worker"]:
-            # Kubernetes takes nothing else for pods that no kind of its own made.
+            # Kubernetes accepts nothing else for pods that are not of a built-in kind.
             if budget["spec"].get("minAvailable") != objects.worker["replicas"] - 1:
                 found.append(f"{name}: does not let one worker after the other go")
         elif selected != ["hostio"] or budget["spec"].get("maxUnavailable") != 1:
@@ -299,7 +299,7 @@ def check_survival(objects):
 
 
 def reaper_errors(objects):
-    """The operator makes a worker again once its pod is gone: somebody must delete what kubelet evicted."""
+    """The operator replaces a worker when its pod is deleted, so the reaper must delete pods that kubelet evicted."""
     if list(objects.by_kind.get("CronJob", {})) != ["poprun-emu-reaper"]:
         return ["reaper: there is none, and evicted workers stay failed"]
     spec = objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
@@ -345,7 +345,7 @@ def known_reaper_request(container):
 
 
 def reaper_request(container, answer=(200, "{}"), scheme="http"):
-    """Runs the reaper's command line against a server of our own; what it asked for, and how it ended."""
+    """Runs the reaper's command line against our own server; returns its request and its outcome."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -393,7 +393,7 @@ def reaper_request(container, answer=(200, "{}"), scheme="http"):
 
 
 def check_processors(objects):
-    """Nodes differ, and a worker moved to another one must compute the same bits."""
+    """Nodes differ, and a worker on another node must compute the same bits."""
     isa = value_of(launcher_args(objects), "--cpu-isa")
     return [] if isa == "avx2" else [f"launcher: --cpu-isa is {isa}, so a worker cannot move to a node with another processor"]
 
@@ -485,7 +485,7 @@ def matches(selector, labels):
 
 
 def check_network(objects):
-    """All pairs that must talk can: the sender's egress and the receiver's ingress allow the port."""
+    """All pairs that must communicate can: the sender's egress and the receiver's ingress allow the port."""
     labels = {pod: template["metadata"]["labels"] for pod, template in objects.pods.items()}
     policies = [policy["spec"] for policy in objects.by_kind["NetworkPolicy"].values()]
 
@@ -584,7 +584,7 @@ def budget(objects):
     return objects.by_kind["PodDisruptionBudget"]["poprun-emu-replica"]["spec"]
 
 
-# Part of a complaint, and how to spoil the objects to provoke it.
+# Part of a complaint, and the change to the objects that provokes it.
 PLANTED = [
     ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
     ("unknown field prot", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(prot=1)),
@@ -677,7 +677,7 @@ def mebibytes(quantity):
 
 
 def overlay_of_the_page(base, digest, token):
-    """The kustomization.yaml that README.md shows, with a folder, digest and token that exist."""
+    """Returns the kustomization.yaml in README.md, with an existing folder, digest and token."""
     shown = re.search(r"```yaml\n(# kustomization.yaml\n.*?)```", (BASE.parent / "README.md").read_text(), re.S).group(1)
     for placeholder, value in (("../path/to/deploy/kubernetes/base", base), ("sha256:...", digest),
                                ("the-output-of-openssl-rand-hex-16", token)):
@@ -745,7 +745,7 @@ class Manifests(unittest.TestCase):
                          "after a change: cp train.cfg deploy/kubernetes/base/train.cfg")
 
     def test_the_page_asks_for_an_operator_that_knows_every_field(self):
-        # launcherCreationPolicy came with 0.5 of the operator, in the same version of the API.
+        # launcherCreationPolicy was added in version 0.5 of the operator, in the same API version.
         (spec,) = [document["spec"] for document in self.documents if document["kind"] == "MPIJob"]
         self.assertIn("launcherCreationPolicy", spec)
         page = (BASE.parent / "README.md").read_text()
@@ -771,7 +771,7 @@ class Manifests(unittest.TestCase):
 
     def test_the_reaper_asks_to_delete_the_failed_workers_of_its_job(self):
         if not shutil.which("openssl"):
-            self.skipTest("there is no openssl to make a certificate")
+            self.skipTest("needs openssl to make a certificate")
         container = self.container("reaper")
         request = reaper_request(container, scheme="https")
         self.assertEqual(request, {
@@ -782,7 +782,7 @@ class Manifests(unittest.TestCase):
 
     def test_the_reaper_talks_to_nobody_but_the_api_server(self):
         if not shutil.which("openssl"):
-            self.skipTest("there is no openssl to make a certificate")
+            self.skipTest("needs openssl to make a certificate")
         container = copy.deepcopy(self.container("reaper"))
         container["args"][-1] = container["args"][-1].replace("ca.crt", "other.crt")
         with self.assertRaisesRegex(ValueError, "0 requests, .*certificate"):
@@ -799,13 +799,13 @@ class Manifests(unittest.TestCase):
             with self.subTest(folder.name), tempfile.TemporaryDirectory() as here:
                 objects = Objects(render(folder))
                 program, *args = launcher_args(objects)
-                for option in ("--hostio-address", "--hostfile", "--output-dir"):  # What a cluster has, and we lack.
+                for option in ("--hostio-address", "--hostfile", "--output-dir"):  # Only a cluster has these.
                     at = args.index(option)
                     del args[at:at + 2]
                 here = pathlib.Path(here)
                 (config,) = objects.by_kind["ConfigMap"].values()
                 (here / "train.cfg").write_text(config["data"][pathlib.PurePosixPath(args.pop()).name])
-                # As the operator writes it.
+                # In the operator's format.
                 job, slots = objects.job["metadata"]["name"], objects.job["spec"]["slotsPerWorker"]
                 (here / "hostfile").write_text("".join(f"{job}-worker-{i}.{job}.train.svc slots={slots}\n"
                                                        for i in range(objects.worker["replicas"])))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/setup on a fake machine: what it installs, with what rights, and what it says."""
+"""deploy/setup on a fake machine: the packages it installs, with which rights, and its messages."""
 import os
 import pathlib
 import subprocess
@@ -50,7 +50,7 @@ class Setup(unittest.TestCase):
         (self.machine / "installed").write_text("\n".join(self.wanted()) + "\n")
 
     def wanted(self):
-        """The packages that setup names, read from the script itself."""
+        """Returns the packages that setup lists, read from the script itself."""
         lines = SETUP.read_text().split("packages=(\n")[1].split("\n)")[0].splitlines()
         return [word for line in lines if not line.strip().startswith("#") for word in line.split()]
 

@@ -17,7 +17,7 @@ namespace poprun::hostio::testing {
 using poprun::testing::TemporaryFolder;
 using Bytes = std::vector<std::uint8_t>;
 
-/// An IDX file of unsigned bytes.
+/// Returns an IDX file of unsigned bytes.
 inline Bytes idx_bytes(const std::vector<std::uint32_t>& dims, const Bytes& elements) {
   Bytes bytes = {0, 0, 8, static_cast<std::uint8_t>(dims.size())};
   for (const std::uint32_t dim : dims) {
@@ -29,7 +29,7 @@ inline Bytes idx_bytes(const std::vector<std::uint32_t>& dims, const Bytes& elem
   return bytes;
 }
 
-/// `plain` compressed by zlib; `window_bits` selects the header (zlib.h, deflateInit2).
+/// Returns `plain` compressed by zlib; `window_bits` selects the header (zlib.h, deflateInit2).
 inline Bytes deflated(Bytes plain, int window_bits) {
   z_stream zlib{};
   POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -48,7 +48,7 @@ inline Bytes gzip(Bytes plain) {
   return deflated(std::move(plain), 15 + 16);
 }
 
-/// Item i's image has 2 x 3 pixels of value first + i, its label is (first + i) % 5.
+/// Writes images of 2 x 3 pixels of value first + i for item i, with the label (first + i) % 5.
 inline void write_images(const TemporaryFolder& folder, const std::string& prefix, std::uint32_t items,
                          std::uint8_t first) {
   Bytes pixels;

@@ -19,7 +19,7 @@ inline void append(Bytes& bytes, std::uint64_t value, int width) {
   }
 }
 
-/// A .npy file with this header and these element bytes.
+/// Returns a .npy file with this header and these element bytes.
 inline Bytes npy_with_header(const std::string& header, const Bytes& elements, std::uint8_t version = 1) {
   Bytes bytes = {0x93, 'N', 'U', 'M', 'P', 'Y', version, 0};
   append(bytes, header.size(), version == 1 ? 2 : 4);
@@ -28,14 +28,14 @@ inline Bytes npy_with_header(const std::string& header, const Bytes& elements, s
   return bytes;
 }
 
-/// `type` is like "<f4", `shape` like "(2, 3)".
+/// Returns a .npy file; `type` is like "<f4", `shape` like "(2, 3)".
 inline Bytes npy_bytes(const std::string& type, const std::string& shape, const Bytes& elements, bool fortran = false) {
   return npy_with_header(
       "{'descr': '" + type + "', 'fortran_order': " + (fortran ? "True" : "False") + ", 'shape': " + shape + ", }   \n",
       elements);
 }
 
-/// Little-endian elements of `width` bytes.
+/// Returns little-endian elements of `width` bytes.
 inline Bytes integers(const std::vector<std::int64_t>& values, int width) {
   Bytes bytes;
   for (const std::int64_t value : values) {
@@ -44,8 +44,8 @@ inline Bytes integers(const std::vector<std::int64_t>& values, int width) {
   return bytes;
 }
 
-/// An archive like np.savez's; with `compressed`, like np.savez_compressed's; with `large`, with the 64-bit fields of
-/// an archive beyond 4 GiB.
+/// Returns an archive like np.savez's or, with `compressed`, like np.savez_compressed's; `large` adds the 64-bit fields
+/// of an archive beyond 4 GiB.
 inline Bytes zip_bytes(const std::vector<std::pair<std::string, Bytes>>& members, bool compressed = false,
                        bool large = false) {
   Bytes archive;

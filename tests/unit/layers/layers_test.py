@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Reads all our sources and checks how they hang together: every #include follows an arrow of layers.txt,
-no arrow is unused, nothing includes itself in a circle, and no two files define one type.
+"""Reads all our sources and checks their structure: every #include follows an arrow of layers.txt, no arrow is unused,
+there are no include cycles, and no two files define the same type.
 
 usage: layers_test.py REPOSITORY
 """
@@ -33,12 +33,12 @@ def below(path, folder):
 
 
 def layer_of(path):
-    """The longest listed folder that contains `path`, or None."""
+    """Returns the longest listed folder that contains `path`, or None."""
     return max((f for f in OURS if below(path, f)), key=len, default=None)
 
 
 def violations(path, text):
-    """Complaints about the includes of the file `path`, one line each."""
+    """Returns complaints about the includes of the file `path`, one line each."""
     folder = str(pathlib.PurePosixPath(path).parent)
     layer = layer_of(folder)
     if layer is None or (layer in COMMANDS and layer != folder):
@@ -64,7 +64,7 @@ def sources():
 
 
 def arrows(files, node):
-    """{node: nodes that it includes}, where `node` names what a path belongs to."""
+    """Returns {node: nodes that it includes}; `node` maps a path to its node."""
     result = {}
     for path, text in files:
         mine = result.setdefault(node(path), set())
@@ -73,7 +73,7 @@ def arrows(files, node):
 
 
 def circles(graph):
-    """The sets of nodes that reach each other, sorted (Tarjan's strongly connected components)."""
+    """Returns the sets of nodes that reach each other, sorted (Tarjan's strongly connected components)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
@@ -101,7 +101,7 @@ def folder(path):
 
 
 def pair(path):
-    """A header and its source are one node."""
+    """Maps a header and its source to one node."""
     return path.rsplit(".", 1)[0]
 
 
@@ -123,7 +123,7 @@ TOKEN = re.compile(
 
 
 def types(text):
-    """The full names of the types that `text` defines for all files, so not in functions or unnamed namespaces."""
+    """Returns the full names of the types that `text` defines globally, not in functions or unnamed namespaces."""
     scopes = []  # A name for each open namespace, None for any other open brace.
     for match in TOKEN.finditer(text):
         token = match[0]
@@ -165,11 +165,11 @@ class Layers(unittest.TestCase):
         self.assertEqual(circles(arrows(sources(), pair)), [])
 
     def test_no_type_is_defined_twice(self):
-        """Two definitions of one type in a program are undefined behaviour, and no tool must say so."""
+        """Two definitions of a type in one program are undefined behaviour, which no tool is required to report."""
         self.assertEqual(types_defined_twice(sources()), [])
 
     def test_every_field_of_run_config_is_read(self):
-        """A setting that a user gives and nobody reads would have no effect, in silence."""
+        """A setting that no code reads would silently have no effect."""
         fields = re.findall(r"^  (?:optional |repeated )?[\w.]+ (\w+) = \d+;", (ROOT / "proto/run_config.proto").read_text(), re.M)
         self.assertGreater(len(fields), 80)
         text = "".join(text for path, text in sources() if not below(path, "launcher/options"))

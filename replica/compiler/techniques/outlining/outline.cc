@@ -19,8 +19,8 @@ bool are_same(Place a, Place b) {
   return a.function == b.function && a.region == b.region;
 }
 
-/// The operations of a run's region among which its function is called for that run alone, and nothing else is called
-/// that might call it.
+/// Returns the operations around a run in which its function runs for that run only: they end at the neighbouring runs
+/// and at any other call, which might call the function, too.
 std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal, const Run& run) {
   const std::vector<Operation>& operations = graph.at(run.place).operations;
   std::size_t begin = 0;
@@ -41,7 +41,7 @@ std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns&
   return {begin, end};
 }
 
-/// One run's tensors; `is_shared` is for all of them together to say.
+/// Returns one run's tensors, without `is_shared`, which depends on all runs.
 std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, const EqualRuns& equal, const Run& run) {
   std::set<TensorId> written;
   std::set<TensorId> come_in;
@@ -62,8 +62,8 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, co
   return all;
 }
 
-/// Two runs that follow each other may both leave a value in the same tensor of their function, for operations between
-/// them. If the values are needed at once there, the second is copied.
+/// Clears `stays` of a value that its function would write while the previous run's value in the same tensor is still
+/// used; the value is copied instead.
 void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
@@ -87,13 +87,12 @@ void mark_shared(std::vector<std::vector<RunTensor>>& all) {
   }
 }
 
-/// Takes the names of random numbers out of a run's operations. Those that differ between runs become salts of the
-/// calls.
+/// Moves random-number keys that differ between runs out of the operations; they become salts of the calls.
 class Salts {
  public:
   explicit Salts(std::size_t runs) : salts_(runs) {}
 
-  /// `same`: operation k of each run. Changes the first.
+  /// `same`: operation k of each run. `first`: its copy in the function, which is changed.
   void take(const std::vector<const Operation*>& same, Operation& first) {
     for (const auto& [name, value] : same[0]->attributes.values()) {
       const bool alike = std::ranges::all_of(
@@ -114,14 +113,14 @@ class Salts {
   std::vector<std::vector<std::string>> salts_;  ///< By run.
 };
 
-/// What takes the place of a run.
+/// Operations that replace a run.
 struct Replacement {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::vector<Operation> operations;
 };
 
-/// Appends a copy to another of the same IPU, if neither reads or writes what the other writes.
+/// Appends a copy to another on the same IPU, if neither reads or writes what the other writes.
 bool join(const Graph& graph, const Operation& copy, Operation& to) {
   const auto names = [](const std::vector<TensorId>& tensors, TensorId id) {
     return std::ranges::find(tensors, id) != tensors.end();
@@ -180,7 +179,7 @@ class Outliner {
     }
   }
 
-  /// Puts the calls in. What all runs of a function share, a later one may have renamed.
+  /// Replaces the runs by their calls. A later function may have renamed tensors that an earlier one shares.
   void finish() {
     for (const Place body : bodies_) {
       std::ranges::for_each(graph_.at(body).operations, [this](Operation& o) { rename(o); });
@@ -214,7 +213,7 @@ class Outliner {
  private:
   static std::string name_of(std::size_t number) { return fmt::format("{}{}", kOutlinedPrefix, number); }
 
-  /// The tensor of a function in which the value of one that stays is left.
+  /// Returns the function's tensor that holds the value of `id` if that stays there, otherwise `id`.
   [[nodiscard]] TensorId renamed(TensorId id) const {
     const auto found = renamed_.find(id);
     return found == renamed_.end() ? id : found->second;
@@ -226,8 +225,8 @@ class Outliner {
     }
   }
 
-  /// The first run's operations on the function's own tensors. `first`: under the names that they had, since two of
-  /// them may be left in one tensor.
+  /// Returns the first run's operations on the function's own tensors. `first`: the run's tensors before any renaming,
+  /// because two of them may since have become one.
   static std::vector<Operation> body_of(const std::vector<RunOperations>& runs, const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {
     std::map<TensorId, TensorId> own_of;
@@ -252,14 +251,14 @@ class Outliner {
     own.copy_of = own.copy_of.value_or(like);
     own.residence = std::nullopt;
     own.name = fmt::format("{}/{}", function, own.name);
-    // Parameters and state are saved and trained by their own names alone.
+    // Only the original parameters and state are saved and trained.
     if (own.role != Role::kStream && own.role != Role::kGradient) {
       own.role = Role::kActivation;
     }
     return graph_.add_tensor(std::move(own));
   }
 
-  /// The copies belong to the ends of the run.
+  /// Returns the call and its copies, which take their origins from the run's first and last operation.
   static std::vector<Operation> call(const Call& call, const std::vector<Operation>& run,
                                      const std::vector<RunTensor>& tensors, const std::vector<TensorId>& own) {
     Copy in;

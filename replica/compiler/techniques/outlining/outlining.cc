@@ -18,8 +18,8 @@
 #include "replica/machine/operations.h"
 #include "replica/ops/face/operator.h"
 
-/// Lets equal runs of operations, such as transformer layers, share the code of one function. It is the last pass, and
-/// relies on nothing but the graph.
+/// Lets equal runs of operations, such as transformer layers, share the code of one function. This is the last pass; it
+/// depends only on the graph.
 namespace poprun::passes::outlining {
 namespace {
 
@@ -45,13 +45,13 @@ struct Candidate {
   Saving saving;
 };
 
-/// On each tile of an IPU.
+/// Bytes per tile of an IPU.
 struct Balance {
   Bytes code;   ///< Saved.
-  Bytes taken;  ///< By copies: their code, and by how much more is live at once.
+  Bytes taken;  ///< By copies: their code, and the rise of the peak memory.
 };
 
-/// What all candidates together save and take, by IPU.
+/// Returns what all candidates together save and take, by IPU.
 std::vector<Balance> balance_of(const std::vector<Candidate>& candidates, const StepBytes& before,
                                 const StepBytes& after, const CompileOptions& options) {
   std::vector<Balance> all(static_cast<std::size_t>(options.ipus_per_replica));
@@ -78,13 +78,13 @@ Graph with(const Graph& graph, const std::vector<Candidate>& candidates) {
   return outlined;
 }
 
-/// Whether the first saves more bytes for each cycle of copying.
+/// Whether `a` saves more bytes per cycle of copying than `b`.
 bool is_cheaper(const Candidate& a, const Candidate& b) {
   return a.saving.net().count() * b.saving.copying.count() > b.saving.net().count() * a.saving.copying.count();
 }
 
-/// The cheapest candidates that save bytes, as long as all copies together take no more than kTimeForCopies of what
-/// their IPU does in one call of their root.
+/// Returns the cheapest candidates that save bytes and whose copies together take no more than kTimeForCopies of their
+/// IPU's device time per call of the root.
 std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workload& workload) {
   std::ranges::stable_sort(candidates, is_cheaper);
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> copying;
@@ -100,7 +100,7 @@ std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workl
   return candidates;
 }
 
-/// Leaves out the half of an IPU's candidates that saves least for the time of its copies.
+/// Drops the half of an IPU's candidates that saves least per cycle of copying.
 void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
   const auto here = std::ranges::stable_partition(
       candidates, [ipu](const Candidate& candidate) { return candidate.saving.ipu != ipu; });
@@ -108,7 +108,7 @@ void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
   candidates.erase(here.begin() + std::ranges::ssize(here) / 2, here.end());
 }
 
-/// Line for each IPU with outlined runs.
+/// Adds a note for each IPU with outlined runs.
 void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance, Job& job) {
   for (std::uint32_t ipu = 0; ipu < balance.size(); ++ipu) {
     std::uint64_t functions = 0;
@@ -132,7 +132,7 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
   }
 }
 
-/// All but the dear ones.
+/// Returns the pieces of all runs, except those whose copies take too long.
 std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph& graph,
                                      const std::vector<EqualRuns>& all, const StepBytes& bytes,
                                      const Workload& workload) {
@@ -159,7 +159,7 @@ std::int64_t runs_in(const std::vector<EqualRuns>& all) {
   return runs;
 }
 
-/// Says how many runs would be equal if all products had the same proportion of memory.
+/// Adds a note on how many more runs would be equal if all products had the same available-memory proportion.
 void note_unequal_proportions(Job& job) {
   Graph alike = job.graph;
   std::set<std::int64_t> proportions;
@@ -180,13 +180,13 @@ void note_unequal_proportions(Job& job) {
   const std::int64_t apart = runs_in(find_equal_runs(alike)) - runs_in(find_equal_runs(job.graph));
   if (apart > 0) {
     job.notes.push_back(
-        fmt::format("{} of operations more could share code if their convolutions and matmuls had "
-                    "equal memory.available-memory-proportion",
+        fmt::format("{} of operations could also share code if their convolutions and matmuls had "
+                    "the same memory.available-memory-proportion",
                     counted(static_cast<std::uint64_t>(apart), "run")));
   }
 }
 
-/// The IPUs whose tiles would need more than without.
+/// Returns the IPUs whose tiles would need more memory with the candidates than without.
 std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance) {
   std::set<std::uint32_t> ipus;
   for (const Candidate& candidate : candidates) {
@@ -198,7 +198,7 @@ std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates, const s
   return ipus;
 }
 
-/// Outlines all candidates; unless `forced`, those with which every IPU saves bytes.
+/// Outlines all candidates if `forced`, otherwise only candidates with which every IPU saves bytes.
 void outline_what_pays(const CompileOptions& options, bool forced, const StepBytes& before,
                        std::vector<Candidate> candidates, Job& job) {
   while (!candidates.empty()) {
@@ -250,8 +250,7 @@ tl::unexpected<Error> outlining_bug(const Function& function, std::string_view w
   return fail(ErrorCode::kBug, fmt::format("pass {}: {}: {}", kName, function.name, what));
 }
 
-/// Reads a region of the job after the pass as if its calls of outlined functions were not there, and compares it with
-/// the region before.
+/// Inlines the calls of outlined functions in a region after the pass, and compares it with the region before.
 class Inlining {
  public:
   Inlining(const Graph& before, const Graph& after, const Function& function)
@@ -286,13 +285,14 @@ class Inlining {
  private:
   [[nodiscard]] bool is_own(TensorId id) const { return index_of(id) >= before_.tensors().size(); }
 
-  /// Whether an operation is the next of those before, apart from what its tensors stand for.
+  /// Whether an operation may be the next one from before the pass; ignores its tensors.
   [[nodiscard]] bool is_next(const Operation& operation) const {
     return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  /// Whether it only copies to tensors of outlined functions, or back to what they stand for.
+  /// Whether an operation only copies to tensors of outlined functions, or from them to the tensors that they stand
+  /// for.
   [[nodiscard]] bool is_of_call(const Operation& operation) const {
     if (!Copy::is(operation)) {
       return false;
@@ -306,7 +306,7 @@ class Inlining {
     return true;
   }
 
-  /// The tensor of the job before whose value a tensor has.
+  /// Returns the tensor from before the pass whose value a tensor holds.
   [[nodiscard]] Result<TensorId> meant_by(TensorId id) const {
     if (!is_own(id)) {
       return id;
@@ -318,7 +318,7 @@ class Inlining {
     return found->second;
   }
 
-  /// Whether an operation is the next of those before.
+  /// Checks that an operation is the next one from before the pass.
   Status same(const Operation& is, const Call& call) {
     if (at_ == was_->size()) {
       return outlining_bug(function_, fmt::format("adds {}", is.kind));
@@ -351,7 +351,7 @@ class Inlining {
     return {};
   }
 
-  /// Attributes with the call's salts in their places and entries counted from the call's.
+  /// Returns an operation's attributes with the call's salts filled in and the call's entry added to its entries.
   static Attributes in_call(const Operation& operation, const Call& call) {
     Attributes all = operation.attributes;
     for (const std::string& name : {std::string("key"), std::string("stochastic")}) {
@@ -381,18 +381,18 @@ class Inlining {
   const Graph& after_;
   const Function& function_;
   const std::vector<Operation>* was_ = nullptr;
-  std::size_t at_ = 0;                       ///< The next of those before.
+  std::size_t at_ = 0;                       ///< Index of the next operation from before the pass.
   std::map<TensorId, TensorId> stands_for_;  ///< By tensor of an outlined function.
 };
 
-/// With every call of an outlined function replaced by its operations, the job is what it was.
+/// Checks that inlining every call of an outlined function gives the job from before the pass.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const std::size_t count = before.graph.functions.size();
   for (std::size_t f = 0; f < after.graph.functions.size(); ++f) {
     const Function& is = after.graph.functions[f];
     if (f >= count) {
       if (!is_outlined(is)) {
-        return outlining_bug(is, "is new");
+        return outlining_bug(is, "is an unexpected function");
       }
       continue;
     }
@@ -402,13 +402,13 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     }
     for (std::size_t r = 0; r < is.regions.size(); ++r) {
       if (is.regions[r].repeat != was.regions[r].repeat) {
-        return outlining_bug(is, "repeats a region at another rate");
+        return outlining_bug(is, "repeats a region a different number of times");
       }
       POPRUN_TRY(Inlining(before.graph, after.graph, is).compare(was.regions[r], is.regions[r]));
     }
   }
   if (after.graph.functions.size() < count) {
-    return fail(ErrorCode::kBug, fmt::format("pass {}: functions are gone", kName));
+    return fail(ErrorCode::kBug, fmt::format("pass {}: functions are missing", kName));
   }
   return {};
 }

@@ -47,7 +47,7 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
 
 namespace {
 
-/// Calls `visit` for each entry of a remote buffer that an operation names, which it may change.
+/// Calls `visit`, which may change the entry, for each entry of a remote buffer that an operation names.
 void for_each_entry(Operation& operation, auto visit) {
   std::optional<Copy> copy = Copy::from(operation);
   if (!copy) {
@@ -69,7 +69,7 @@ bool is_on_one_ipu(const Graph& graph, const Operation& operation) {
   return std::ranges::all_of(operation.inputs, here) && std::ranges::all_of(operation.outputs, here);
 }
 
-/// An operation apart from which tensors, entries and random numbers it names.
+/// Returns an operation as text, without the tensors, entries and random-number keys that it names.
 std::string text_of(const Graph& graph, Operation operation) {
   for_each_entry(operation, [](std::int64_t& entry) { entry = 0; });
   std::string text = operation.kind;
@@ -114,8 +114,8 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Whether a function that others call may hold an operation. It has a micro-batch, which those of the host do not
-  /// have, so what draws random numbers outside of micro-batches stays there.
+  /// Whether a called function may hold an operation. Calls set a micro-batch, so operators that draw random numbers in
+  /// the host's own functions, outside of micro-batches, stay there.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
@@ -127,7 +127,7 @@ class Search {
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Cuts a region where a layer ends or its way back begins, or something that no other function may hold is.
+  /// Cuts a region where a layer or its backward pass begins or ends, and at operations that cannot be shared.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
@@ -147,7 +147,7 @@ class Search {
     }
   }
 
-  /// Takes the longest repetition of a run, then those of what is before and after it.
+  /// Adds the longest repetition in a run, then those before and after it.
   void repetitions(const Run& run) {
     const std::vector<Operation>& operations = graph_.at(run.place).operations;
     std::vector<std::uint32_t> kinds;
@@ -158,7 +158,7 @@ class Search {
     std::size_t best_begin = 0;
     std::size_t best_period = 0;
     for (std::size_t period = kLeastRun; period <= kinds.size() / 2; ++period) {
-      // How many operations from here on equal those a period further.
+      // Number of operations from here on that equal the one a period later.
       std::size_t same = 0;
       for (std::size_t at = kinds.size() - period; at-- > 0;) {
         same = kinds[at] == kinds[at + period] ? same + 1 : 0;
@@ -190,7 +190,7 @@ class Search {
     equal.root = *roots_[run.place.function];
   }
 
-  /// All that equal runs have in common.
+  /// Returns a key that runs share if they are equal.
   std::vector<std::uint32_t> pattern_of(const Run& run) {
     std::vector<std::uint32_t> pattern{static_cast<std::uint32_t>(*roots_[run.place.function])};
     std::map<TensorId, std::uint32_t> locals;
@@ -216,7 +216,7 @@ class Search {
   const Graph& graph_;
   std::vector<std::optional<std::size_t>> roots_;
   std::set<std::string> called_ = called_functions(graph_);
-  std::map<std::string, std::uint32_t> numbers_;  ///< Operations' numbers, by text_of.
+  std::map<std::string, std::uint32_t> numbers_;  ///< Numbers of operations, by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
 };
 

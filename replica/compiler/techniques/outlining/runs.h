@@ -6,7 +6,7 @@
 
 #include "replica/graph/graph.h"
 
-/// Finds operations that follow one another in the same way at several places of a graph.
+/// Finds repeated sequences of operations in a graph, as candidates for outlining.
 namespace poprun {
 
 /// Consecutive operations of a region.
@@ -18,41 +18,41 @@ struct Run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// The operations that a run has. Entries of remote buffers count from `entry`, the least that the run names.
+/// Operations of a run. Entries of remote buffers count from `entry`, the lowest one that the run names.
 struct RunOperations {
   std::vector<Operation> operations;
   std::int64_t entry = 0;
 };
 RunOperations operations_of(const Graph& graph, const Run& run);
 
-/// The tensors that a run names, each once, in the order in which it names them first.
+/// Returns the tensors that a run uses, each once, in order of first use.
 std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 
-/// Runs that one function can stand for.
+/// Runs that can share one function.
 ///
-/// Operation k of each has the same kind, attributes (except for the names of random
-/// numbers) and IPU as operation k of the others, and its operand j is the same tensor of `tensors_of`, of the same
-/// type. Remote buffers are the same, entries as far from each other.
+/// Operation k of each run has the same kind, attributes (except for random-number keys) and IPU as operation k of the
+/// others. Its operand j has the same type and the same index in `tensors_of`. Remote buffers are the same, with
+/// entries at the same distances.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
-  std::size_t root = 0;   ///< The function that the host runs to reach them, and no other does.
+  std::size_t root = 0;   ///< The only function of the host that reaches them.
 };
 
-/// By function: the one that the host runs to reach it, itself perhaps; nothing if several do.
+/// Returns, by function, the one that the host runs to reach it, possibly itself; nothing if there are several.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
-/// The least number of operations of a run: a copy in, a call and a copy out take its place.
+/// Minimum number of operations of a run, because a copy in, a call and a copy out replace it.
 inline constexpr std::size_t kLeastRun = 4;
 
-/// Runs of operations that are equal, no two of which overlap: operators, loads and stores of one IPU, and what
-/// replicas do with shards and gradients while nothing else goes on.
+/// Returns equal runs that do not overlap. They consist of operators, copies, and collectives in the foreground, each
+/// on one IPU.
 ///
-///   layers        what follows one another of one layer of the model, forward and backward apart:
-///                 what is recomputed has the code of what is forward
-///   repetitions   of operations of no layer, such as the updates of each layer's parameters: the
-///                 longest stretch that is some operations, twice or more, the shortest such
+///   layers        consecutive operations of one layer, forward and backward apart; recomputed
+///                 operations count as forward and share its code
+///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
+///                 parameters: the longest stretch, with the shortest period
 ///
-/// Deterministic. Cost: operations, plus the square of the number of those of no layer in a row.
+/// Deterministic. Cost: linear in the operations, but quadratic in each sequence of operations outside of layers.
 std::vector<EqualRuns> find_equal_runs(const Graph& graph);
 
 }  // namespace poprun

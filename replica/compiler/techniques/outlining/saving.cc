@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// More pieces than that save little: what one operation reads is always copied.
+/// Upper limit of pieces. More save little, because the inputs of a single operation are always copied.
 constexpr std::size_t kMostPieces = 8;
 
 /// How one run uses a tensor.
@@ -27,9 +27,9 @@ struct Used {
   };
   std::vector<Use> uses;
   Bytes bytes;
-  bool is_read_after = false;  ///< What the run leaves in it.
+  bool is_read_after = false;  ///< The value that the run leaves is read.
 
-  /// Whether a piece [begin, end) reads what was there before, and somebody reads it after that.
+  /// Whether a piece [begin, end) reads the value from before it, which is still needed after the piece.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });
@@ -51,10 +51,10 @@ class Cutting {
     find_needs();
   }
 
-  /// Where pieces end, the last with the run.
+  /// Returns where the pieces end.
   std::vector<std::size_t> ends() const {
     const std::size_t size = equal_.runs.front().size();
-    // The lowest peak of the first `end` operations in some pieces, and where the last one begins.
+    // Lowest peak of the first `end` operations in a given number of pieces, and where the last piece begins.
     struct Best {
       std::optional<Bytes> peak;
       std::size_t begin = 0;
@@ -89,7 +89,7 @@ class Cutting {
 
  private:
   void find_uses(const Reads& reads) {
-    std::vector<std::vector<TensorId>> same;  // By tensor of a run: what it is in each run.
+    std::vector<std::vector<TensorId>> same;  // By tensor of a run: its counterparts in all runs.
     for (const Run& run : equal_.runs) {
       const std::vector<TensorId> tensors = tensors_of(graph_, run);
       same.resize(tensors.size());
@@ -110,7 +110,7 @@ class Cutting {
     }
     for (const std::vector<TensorId>& names : same) {
       const bool is_shared = std::ranges::all_of(names, [&](TensorId id) { return id == names.front(); });
-      // What only the region uses, pieces leave to each other.
+      // Pieces pass on tensors that only the region uses, without a copy.
       if (is_shared || reads.only_in(run.place, 0, graph_.at(run.place).operations.size(), names.front())) {
         continue;
       }
@@ -120,7 +120,7 @@ class Cutting {
     }
   }
 
-  /// What is there at most while each possible piece runs.
+  /// Computes the peak memory of each possible piece.
   void find_needs() {
     const std::size_t size = equal_.runs.front().size();
     need_.assign(size, std::vector<Bytes>(size + 1));
@@ -139,7 +139,7 @@ class Cutting {
     }
   }
 
-  /// On a tile.
+  /// Returns the bytes that the copies take per tile.
   [[nodiscard]] Bytes taken(std::size_t pieces, Bytes peak) const {
     const std::int64_t raised = (peak - bytes_.peak(ipu_)).count();
     const auto copies = static_cast<std::int64_t>((pieces + 1) * equal_.runs.size());
@@ -151,12 +151,12 @@ class Cutting {
   const StepBytes& bytes_;
   const Device& device_;
   std::uint32_t ipu_ = 0;
-  std::vector<Used> used_;                ///< Those that have copies.
+  std::vector<Used> used_;                ///< Tensors that are copied.
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// On tile 0, which has as much of a product as any other. What operators other than products exchange depends on
-/// mappings and is left out, so this is rather too little.
+/// Returns an operation's code on tile 0, which has at least as much of a product as any other. Underestimates: the
+/// exchange code of other operators depends on mappings and is left out.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
@@ -171,8 +171,8 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Device time of a run's copies: those of its tensors for which `is_copied` holds, in one copy. What only its region
-/// uses is taken for something that functions leave to each other.
+/// Returns the device time of one copy of a run's tensors for which `is_copied` holds. Assumes that functions pass on
+/// tensors that only their region uses, without a copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

@@ -12,9 +12,9 @@
 #include "replica/graph/graph.h"
 #include "replica/machine/machine.h"
 
-/// A function has copies of what it reads, and the weights of a layer stay where they were, too. Of a long run the
-/// copies may be so large that what the shared code saves is lost again.
-/// Savings and costs of outlining, by the rules of addresses/demand.h, before anything has an address.
+/// Savings and costs of outlining, by the rules of addresses/demand.h, before buffer assignment. A function holds
+/// copies of its inputs while the originals, such as weights, stay in place; in a long run, the copies may take more
+/// than the shared code saves.
 namespace poprun {
 
 /// Memory of a graph's tensors at each step, with the temporaries of products.
@@ -22,7 +22,7 @@ class StepBytes {
  public:
   StepBytes(const Graph& graph, const Device& device, std::int64_t ipus);
 
-  /// The most that is there while an operation runs, and while any does.
+  /// Bytes on an IPU while an operation runs, and the maximum over all operations.
   [[nodiscard]] Bytes at(Place place, std::size_t operation, std::uint32_t ipu) const;
   [[nodiscard]] Bytes peak(std::uint32_t ipu) const;
 
@@ -31,40 +31,40 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
 };
 
-/// Equal runs, each cut into pieces at the same operations: as many as take the least on each tile of the IPU, of code
-/// of their copies and of bytes by which copies raise the IPU's peak. Of pieces that take the same, the fewest; none is
-/// shorter than kLeastRun.
+/// Cuts equal runs into pieces, each run at the same operations, so that the code of the copies and the bytes by which
+/// they raise the IPU's peak take the least per tile; if cuts tie, into the fewest pieces. None is shorter than
+/// kLeastRun.
 ///
-/// Requires: `equal` is of `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run, times
-/// its tensors.
+/// Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run,
+/// times its tensors.
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
                                  const Device& device);
 
 /// Savings and costs of equal runs if they become one function.
 struct Saving {
   std::uint32_t ipu = 0;
-  std::int64_t operations = 0;  ///< In one run.
+  std::int64_t operations = 0;  ///< Per run.
   std::int64_t runs = 0;
-  Bytes code;      ///< On a tile, of all runs but one: control code, vertex state, exchange code.
-  Bytes copies;    ///< On a tile, control code of the copies.
-  Cycles copying;  ///< By all copies of one call of the root.
-  Cycles working;  ///< By all operations of the runs, each by itself, likewise.
+  Bytes code;      ///< Per tile, of all runs except one: control code, vertex state, exchange code.
+  Bytes copies;    ///< Per tile, control code of the copies.
+  Cycles copying;  ///< Device time of all copies per call of the root.
+  Cycles working;  ///< Sum of the device times of the runs' operations per call of the root.
 
   [[nodiscard]] Bytes net() const { return code - copies; }
 };
 
-/// How much a graph's functions do.
+/// Device time of a graph's functions.
 class Workload {
  public:
   Workload(const Graph& graph, const Device& device, const ReplicaSystem& system);
 
-  /// The cost of an operation by itself.
+  /// Returns the device time of a single operation.
   [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
-  /// How often a function runs in one call of its root.
+  /// Returns how often a function runs per call of its root.
   [[nodiscard]] std::int64_t executions(std::size_t function) const { return executions_.at(function); }
 
-  /// The work of an IPU in one call of a function that the host runs, each operation by itself.
+  /// Returns the sum of the device times of an IPU's operations per call of a function that the host runs.
   [[nodiscard]] Cycles busy(std::size_t root, std::uint32_t ipu) const;
 
  private:
@@ -75,7 +75,7 @@ class Workload {
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> busy_;
 };
 
-/// Cost: products are planned, which the compiler does later anyway and remembers.
+/// Cost: plans the products; the plans are cached, and the compiler needs them later anyway.
 Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads, const Workload& workload,
                  const Device& device);
 

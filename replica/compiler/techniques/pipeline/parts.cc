@@ -33,7 +33,7 @@ TensorId Homes::on(TensorId variable, std::uint32_t ipu) {
 }
 
 TensorId Homes::add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu) {
-  // Parameters and buffers are saved and trained by their own names alone.
+  // Only the original parameters and buffers are saved and trained.
   const Role role = graph_.tensor(like).role == Role::kStream ? Role::kStream : Role::kActivation;
   const TensorId original = graph_.tensor(like).copy_of.value_or(like);
   const TensorId id = graph_.add_tensor({name, std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
@@ -118,8 +118,8 @@ Status Parts::take_operation(const Operation& operation) {
     homes_.settle(output, ipu_of(part));
     if (homes_.of(output) != ipu_of(part)) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("'{}' is updated by stage {} on IPU {}, but lies on IPU {}; put what "
-                              "updates it into one stage",
+                  fmt::format("'{}' is updated by stage {} on IPU {}, but is stored on IPU {}; put all "
+                              "operations that update it into one stage",
                               graph_.tensor(output).name, stage_of(part), ipu_of(part), *homes_.of(output)));
     }
     if (!updates) {
@@ -152,7 +152,7 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
   if (part < stages() || made->second >= stages()) {
     return moved(tensor, part).tensor;
   }
-  // From a forward part to a backward one: kept in the later of both stages, then moved.
+  // A backward part reads a forward tensor: it is kept in the later of the two stages, then moved.
   const std::size_t keeper = 2 * stages() - 1 - std::max(stage_of(made->second), stage_of(part));
   if (!locals_.contains({tensor, keeper})) {
     kept(tensor, keeper);
@@ -176,7 +176,7 @@ Parts::Local Parts::streamed(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = local;
 }
 
-/// Copied from the nearest part before this one on the same way that has it.
+/// Copies a tensor from part to part, beginning at the nearest earlier part in the same direction that has it.
 Parts::Local Parts::moved(TensorId tensor, std::size_t part) {
   if (const auto known = locals_.find({tensor, part}); known != locals_.end()) {
     return known->second;
@@ -189,7 +189,7 @@ Parts::Local Parts::moved(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {copy};
 }
 
-/// From the forward part of the stage to its backward part.
+/// Keeps a tensor of a stage's forward part for its backward part.
 Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   const std::size_t stage = stage_of(part);
   Local local{};
@@ -214,8 +214,8 @@ Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// In phases: from the part that makes a tensor to a later one. What the host streams in is kept by the forward part of
-/// the same stage.
+/// In phases, carries a tensor from the part that makes it to a later one. A streamed tensor comes from the forward
+/// part of the same stage.
 Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   const std::size_t stage = stage_of(part);
   const auto forward = locals_.find({tensor, stage});
@@ -243,7 +243,7 @@ Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// What holds a tensor, that part `maker` makes, on the IPU of part `reader`.
+/// Returns the holder, on the IPU of part `reader`, of a tensor that part `maker` makes.
 TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   const auto on_own = std::pair{made.tensor, ipu_of(maker)};
   if (!held_.contains(on_own)) {
@@ -265,7 +265,7 @@ TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   return held_.at(on_readers);
 }
 
-/// Lets what another IPU holds of a tensor be brought before part `reader`. Returns what holds it there.
+/// Adds the copy of a tensor from its holder on another IPU, before part `reader`. Returns the tensor's new holder.
 TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
   const std::uint32_t ipu = ipu_of(reader);
   const std::string name = graph_.tensor(tensor).name;
@@ -286,7 +286,7 @@ TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
   return stash;
 }
 
-/// What nobody reads goes to the first stage: the host streams whole batches.
+/// Streams unread fields to the first stage, because the host streams whole batches.
 void Parts::finish_streams() {
   for (const auto& [tensor, field] : fields_) {
     const bool read =

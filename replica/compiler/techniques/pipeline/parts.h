@@ -14,11 +14,11 @@
 
 namespace poprun {
 
-/// The home IPU of each tensor of a job while a pipeline is being built, and copies of variables on other
-/// IPUs that read them.
+/// Home IPU of each tensor of a job while a pipeline is being built, and replicas of variables on other IPUs that read
+/// them.
 class Homes {
  public:
-  /// Nothing has a home yet.
+  /// Starts with no tensor having a home.
   explicit Homes(Graph& graph) : graph_(graph), homes_(graph.tensors().size()) {}
 
   [[nodiscard]] std::optional<std::uint32_t> of(TensorId tensor) const;
@@ -26,13 +26,13 @@ class Homes {
   /// Sets the home, unless it has one.
   void settle(TensorId tensor, std::uint32_t ipu);
 
-  /// The tensor itself if it is at home there, or has no home and gets it there; else its replica.
+  /// Returns the variable itself if `ipu` is its home, or becomes it for lack of one; otherwise its replica there.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
-  /// A new tensor like `like`, at home there; numbered if the model has one of that name.
+  /// Adds a tensor like `like` with home `ipu`; its name gets a number if the model already has it.
   TensorId add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu);
 
-  /// A replica, and what it is a copy of.
+  /// A replica and the variable that it copies.
   struct Replica {
     TensorId variable;
     TensorId replica;
@@ -46,27 +46,27 @@ class Homes {
   std::vector<Replica> replicas_;
 };
 
-/// Operations of one micro-batch, cut into the parts of a pipeline.
+/// Operations of one micro-batch, cut into the parts of a pipeline: the forward and backward passes of its stages.
 ///
 /// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1, then the backward
 /// parts of stages n - 1 to 0.
 ///
-///   - A tensor that a later part on the same way reads is copied from part to part after each
-///     cycle: `x@stage2`.
+///   - A tensor that a later part in the same direction reads is copied from part to part after
+///     each cycle: `x@stage2`.
 ///   - A tensor of a forward part that the backward part of its stage reads is kept in a stash of
 ///     the stage's length: `x.stash`, and `x.restored` where it is read. With length 1, the
 ///     backward part reads the tensor itself.
-///   - What the host streams in goes to each stage that reads it, in its own cycle.
-///   - A variable of another IPU has a replica (Homes).
+///   - A tensor that the host streams in goes to each stage that reads it, in that stage's cycle.
+///   - A variable whose home is another IPU has a replica (Homes).
 ///
-/// In phases, where each part works on all micro-batches before the next one begins, whatever a later part reads is
-/// kept in a stash with an entry for each micro-batch, and restored where it is read: `x.stash`, and `x@stage2` on the
-/// same way or `x.restored`. What a part reads of another IPU is brought to a stash of its own IPU, `x.stash@ipu1`,
-/// entry by entry, before it begins. The last stage's backward part follows its forward part at once and reads the
-/// tensors themselves.
+/// In phases, each part works on all micro-batches before the next one begins. A tensor that a later part reads is kept
+/// in `x.stash`, with an entry per micro-batch, and restored where it is read, as `x@stage2` in the same direction and
+/// as `x.restored` otherwise. Before a part begins, tensors that it reads from another IPU are copied, entry by entry,
+/// to a stash on its own IPU, `x.stash@ipu1`. The last stage's backward part directly follows its forward part and
+/// reads the tensors themselves.
 class Parts {
  public:
-  /// `stash_lengths` by stage; empty if there are no backward parts. `phased`: in phases, the number of micro-batches;
+  /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches in phases,
   /// otherwise 0.
   Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths,
         std::int64_t phased = 0)
@@ -78,36 +78,36 @@ class Parts {
         parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
         streams_(ipu_of_stage_.size()) {}
 
-  /// Takes the operations in their order. Errors: kUsage, an operation updates a variable that lies on another IPU;
-  /// kBug, an operation reads what a later part makes.
+  /// Takes the operations in order. Errors: kUsage if an operation updates a variable of another IPU; kBug if an
+  /// operation reads a tensor that a later part makes.
   Status take(const std::vector<Operation>& operations);
 
-  /// The operations of a part.
+  /// Returns the operations of a part, including its streams and stashes.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
   /// Tensors that move to the next part after a cycle in which this one ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
-  /// In phases, what brings a part the tensors of one micro-batch that another IPU holds: for all of them, before its
-  /// first one.
+  /// Returns, in phases, the operations that copy one micro-batch's tensors from other IPUs for a part. They run for
+  /// all micro-batches before the part does.
   [[nodiscard]] std::vector<Operation> bringing(std::size_t part) const;
 
  private:
   struct Part {
     std::vector<Operation> operations;
-    /// Added after that many operations.
+    /// Inserted after that many operations.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
-    std::vector<Operation> before;  ///< In phases: restores what `brought` copies,
+    std::vector<Operation> before;  ///< In phases: restores the tensors that `brought` copies.
     Copy brought;
-    std::vector<Operation> behind;  ///< and stashes it.
+    std::vector<Operation> behind;  ///< In phases: stashes the copies.
   };
   /// A tensor as a part sees it.
   struct Local {
     TensorId tensor;
-    std::size_t behind = 0;  ///< There once that many operations of the part have run.
+    std::size_t behind = 0;  ///< Available after that many operations of the part.
   };
-  /// Tensors that the host streams to a stage, by their place in the batch.
+  /// Tensors that the host streams to a stage, by field of the batch.
   struct Streams {
     std::string name;
     std::map<std::int64_t, TensorId> tensors;
@@ -139,10 +139,10 @@ class Parts {
   std::int64_t phased_;
   std::vector<Part> parts_;
   std::vector<Streams> streams_;                                     ///< By stage.
-  std::map<TensorId, std::size_t> made_in_;                          ///< Parts, by tensor that one makes.
-  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Streams and places.
+  std::map<TensorId, std::size_t> made_in_;                          ///< Part that makes a tensor.
+  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
-  /// In phases, what holds a tensor on an IPU: its stash or, of one micro-batch, itself or a copy.
+  /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, itself or a copy.
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> held_;
 };
 

@@ -10,14 +10,14 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Cuts training step and evaluation into the parts of a pipeline, and calls them in the order of its schedule. The
-/// plain job is a pipeline of one stage.
+/// Cuts the training step and the evaluation into the parts of a pipeline, and calls them in the order of its schedule.
+/// The plain job is a pipeline of one stage.
 namespace poprun::passes::pipeline {
 namespace {
 
 constexpr std::string_view kName = "pipeline";
 
-/// Proportion of a step, in percent, in which stages of equal length are busy.
+/// Returns the percentage of a step in which stages of equal length are busy.
 double utilisation(std::int64_t micro_batches, std::int64_t stages) {
   return 100.0 * static_cast<double>(micro_batches) / static_cast<double>(micro_batches + stages - 1);
 }
@@ -46,7 +46,7 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Operations that compute, by kind and attributes.
+/// Counts computing operations by kind and attributes.
 std::map<std::string, int> work_of(const Graph& graph) {
   std::map<std::string, int> work;
   for (const Function& function : graph.functions) {
@@ -74,8 +74,7 @@ Status on_one_ipu(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// How often a host function calls another, and whether with rising micro-batches from 0. Adds
-/// what it calls to `called`.
+/// Checks that a host function calls each part once per micro-batch, in order from 0. Adds the parts to `called`.
 Status verify_calls(const Function& function, std::int64_t micro_batches, std::set<std::string>& called) {
   std::map<std::string, std::int64_t> next;
   for (const Region& region : function.regions) {
@@ -102,8 +101,8 @@ Status verify_calls(const Function& function, std::int64_t micro_batches, std::s
   return {};
 }
 
-/// Every operation is there as often as before and runs on one IPU, and every part is called once for each micro-batch,
-/// in order. That values reach the right ones is for equivalence to prove.
+/// Checks that the operations are the same as before, each on one IPU, and that every part is called once per
+/// micro-batch, in order. Equivalence proves that values reach the right operations.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   if (work_of(before.graph) != work_of(after.graph)) {
     return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));

@@ -28,7 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// The regions of `train` that name a tensor, up to the update. Regions are indices, and 0 is begin.
+/// Indices of the regions of `train` before the update that name a tensor; 0 is begin.
 struct Named {
   std::optional<std::size_t> first;  ///< After begin.
   std::size_t last = 0;
@@ -60,13 +60,13 @@ class PhaseOrder {
   }
 
  private:
-  /// The last region that operations of the update have moved to that name or write a tensor.
+  /// Last regions to which operations of the update that name or write a tensor have moved.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
   };
 
-  /// The first such region.
+  /// First such regions.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};
@@ -94,7 +94,7 @@ class PhaseOrder {
     }
   }
 
-  /// Takes the first values of gradients out of begin.
+  /// Removes the constants that initialise gradients from begin and returns them.
   std::vector<Operation> take_set_ups() {
     std::vector<Operation> taken;
     std::vector<Operation> rest;
@@ -117,7 +117,7 @@ class PhaseOrder {
     return std::ranges::count_if(train_[0].operations, names) == 1;
   }
 
-  /// The region before the phase that names an operation's result first; 0 if none does.
+  /// Returns the region before the phase that first names an operation's result; 0 if that is not a phase.
   [[nodiscard]] std::size_t before_first_use(const Operation& operation) const {
     const auto named = named_.find(operation.outputs[0]);
     if (named == named_.end()) {
@@ -127,7 +127,7 @@ class PhaseOrder {
     return is_phase ? *named->second.first - 1 : 0;
   }
 
-  /// The first region from `region` on that an operation of the update may move to.
+  /// Returns the first region, from `region` on, to which an operation of the update may move.
   [[nodiscard]] std::size_t slot_from(std::size_t region) const { return *std::ranges::lower_bound(slots_, region); }
 
   /// An operation of the update, or a part of an all-reduce.
@@ -143,7 +143,7 @@ class PhaseOrder {
     update.operations.clear();
     std::ranges::for_each(all, [this](Moved& moved) { raise(moved); });
     std::for_each(all.rbegin(), all.rend(), [this](Moved& moved) { lower(moved); });
-    std::map<std::size_t, std::size_t> last;  // By region, the number of its last operation.
+    std::map<std::size_t, std::size_t> last;  // Number of a region's last operation.
     for (Moved& moved : all) {
       std::vector<Operation>& there = train_[moved.slot].operations;
       const auto before = last.find(moved.slot);
@@ -157,7 +157,7 @@ class PhaseOrder {
     }
   }
 
-  /// Each tensor of an all-reduce by itself.
+  /// Returns the operations of the update, with all-reduces divided by tensor.
   static std::vector<Moved> divided(const std::vector<Operation>& update) {
     std::vector<Moved> all;
     for (std::size_t i = 0; i < update.size(); ++i) {
@@ -181,8 +181,7 @@ class PhaseOrder {
            (reduced && !reduced->in_background);
   }
 
-  /// To the first region in which everything is there that the operation reads, and nothing reads any more what it
-  /// writes.
+  /// Moves an operation to the first region in which its inputs are final and its outputs are no longer used.
   void raise(Moved& moved) {
     const Operation& operation = moved.operation;
     moved.slot = may_move(operation) ? slots_.front() : step_.update.region;
@@ -200,7 +199,7 @@ class PhaseOrder {
     }
   }
 
-  /// What changes no variable goes back to the first region in which it is needed.
+  /// Moves an operation that does not change a variable back to the first region in which it is needed.
   void lower(Moved& moved) {
     const Operation& operation = moved.operation;
     const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {
@@ -226,10 +225,10 @@ class PhaseOrder {
   Graph& graph_;
   const TrainingStep& step_;
   std::vector<Region>& train_;
-  std::vector<std::size_t> slots_;  ///< Rising; the update is the last.
+  std::vector<std::size_t> slots_;  ///< Ascending; the update is the last.
   std::map<TensorId, Named> named_;
-  std::map<TensorId, Placed> placed_;  ///< Operations before.
-  std::map<TensorId, Needed> needed_;  ///< Operations after.
+  std::map<TensorId, Placed> placed_;  ///< Of preceding operations.
+  std::map<TensorId, Needed> needed_;  ///< Of following operations.
 };
 
 }  // namespace
@@ -256,8 +255,8 @@ std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     all.insert(TensorId{t});
   }
-  std::map<TensorId, std::set<std::size_t>> regions;  // That name a tensor.
-  std::map<TensorId, std::set<std::size_t>> used_in;  // Phases.
+  std::map<TensorId, std::set<std::size_t>> regions;  // Regions that name a tensor.
+  std::map<TensorId, std::set<std::size_t>> used_in;  // Phases that use a tensor.
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const PhaseUse use = use_in_phase(graph, graph.at(phases[p]), all);
     for (const std::set<TensorId>* tensors : {&use.reads, &use.writes}) {

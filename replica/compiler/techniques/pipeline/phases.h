@@ -11,28 +11,28 @@
 
 namespace poprun {
 
-/// A phase's use of some variables; a phase is a region that calls parts for every micro-batch. Passes that keep
-/// variables elsewhere bring them once for the whole phase.
+/// How a phase, a region that calls parts for every micro-batch, uses some variables. Passes that offload or shard
+/// variables bring them once per phase.
 struct PhaseUse {
-  std::set<std::string> functions;  ///< That it calls.
-  std::set<TensorId> reads;         ///< Before anything in the phase writes them.
+  std::set<std::string> functions;  ///< Called by the phase.
+  std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
   std::set<TensorId> writes;
   std::uint32_t ipu = 0;
 };
 
 PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<TensorId>& variables);
 
-/// Tensors that only one phase names, with the regions before and after it.
+/// Returns the tensors that only one phase uses, including the regions just before and after it.
 std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
 
-/// The region after phase `p`, where what it wrote is stored: the one before the next phase.
+/// Returns the region that stores the results of phase `p`: the last one before the next phase, if there is one.
 Place behind(const std::vector<Place>& phases, std::size_t p);
 
-/// The place of `distance` regions after another one of its function; before it, if negative.
+/// Returns the region of the same function that is `distance` regions after `place`; before it if negative.
 Place beside(Place place, int distance);
 
-/// Moves what a phased training step does for one phase to that phase, so that its gradients live no longer than the
-/// phase does and its variables need not come back for their update:
+/// Moves the work that a phased training step does for one phase to that phase, so that gradients live no longer than
+/// their phase and its variables are not loaded again for their update:
 ///
 ///   begin     w0.acc = 0, w1.acc = 0                begin
 ///   phase 1   w1.acc += ..               ->         w1.acc = 0
@@ -42,14 +42,14 @@ Place beside(Place place, int distance);
 ///             w1 = sgd(w1, w1.acc)                  phase 0   w0.acc += ..
 ///                                                   update    all_reduce(w0.acc), ..
 ///
-/// A gradient's constant first value moves to the region before the first phase that uses it. Of the update, an
-/// operation moves to the region after the last phase that matters to it: one that writes what it reads, or names what
-/// it writes. So weights whose update depends on all gradients, such as with a limit for their norm, change at the end.
-/// Operations that change no variable move no further than needed, and those that send to the host stay. An all-reduce
-/// is divided for that.
+/// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
+/// the update moves to the region after the last phase that writes its inputs or names its outputs, so weights whose
+/// update depends on all gradients, such as with a limit on their norm, change at the end. Operations that do not
+/// change a variable move no further than needed, and those that send to the host stay. All-reduces are divided by
+/// tensor.
 ///
-/// A step that ends early has changed nothing all the same: every micro-batch has been read by the end of the last
-/// forward phase.
+/// A step that ends early still changes nothing, because every micro-batch is read by the end of the last forward
+/// phase.
 ///
 /// Requires: regions as `make_pipeline` makes them; step.phases is set.
 void order_phases(Graph& graph, const TrainingStep& step);

@@ -17,15 +17,15 @@
 namespace poprun {
 namespace {
 
-/// What the names of functions begin with that bring tensors to another IPU.
+/// Prefix of the names of functions that copy tensors to another IPU.
 constexpr std::string_view kBring = "bring.";
 
 std::size_t part_of(const Slot& slot, std::size_t stages) {
   return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
 }
 
-/// The copies at the end of a cycle. Whatever moves between IPUs shares their links, in one copy. What moves within an
-/// IPU is a copy of that IPU's own, for which no other waits.
+/// Copies at the end of a cycle. Transfers between IPUs share the links, so they form one copy. Transfers within an IPU
+/// form a copy of their own, for which no other IPU waits.
 class Copies {
  public:
   explicit Copies(const Graph& graph) : graph_(graph) {}
@@ -34,7 +34,7 @@ class Copies {
   void add(TensorId from, TensorId to) {
     const std::uint32_t ipu = graph_.tensor(to).ipu;
     const std::optional<std::uint32_t> within = graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
-    const auto reader = read_in_.find(to);  // Whose copy must not be after this one.
+    const auto reader = read_in_.find(to);  // Its copy must not come after this one.
     std::size_t k = reader == read_in_.end() ? 0 : reader->second;
     while (k < copies_.size() && copies_[k].within != within) {
       ++k;
@@ -56,7 +56,7 @@ class Copies {
 
  private:
   struct Entry {
-    std::optional<std::uint32_t> within;  ///< The IPU, or none: between IPUs.
+    std::optional<std::uint32_t> within;  ///< The IPU; none between IPUs.
     Copy copy;
   };
 
@@ -65,8 +65,8 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
 };
 
-/// The calls of one cycle, and the copies at its end. What crosses several parts moves on before the next micro-batch's
-/// takes its place, so later parts come first.
+/// Appends the calls of one cycle and the copies at its end. Later parts copy first, so that a tensor that crosses
+/// several parts moves on before the next micro-batch overwrites it.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
@@ -87,8 +87,8 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const
   copies.append_to(operations);
 }
 
-/// The regions before a phase: one that brings it the tensors that another IPU holds, for every micro-batch, if there
-/// are any, then an empty one.
+/// Returns the regions before a phase: one that copies tensors from other IPUs for every micro-batch, if there are any,
+/// then an empty one.
 std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -109,7 +109,7 @@ std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repea
   return {{phase.rounds, {Call{name, 0}.operation()}}, {1, {}}};
 }
 
-/// Functions for the parts, and regions that call them in the timetable's order.
+/// Adds a function for each part. Returns regions that call them in the timetable's order.
 std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& timetable, std::string_view forward) {
   Graph& graph = job.graph;
   const std::size_t stages = timetable.ipu_of_stage.size();
@@ -158,13 +158,13 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What no stage asks for,
-/// such as the learning rate as it arrives, is on the first stage's IPU.
+/// Handles operations outside of parts: gives their tensors homes, and makes each read tensors of its own IPU. Tensors
+/// that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
   Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
-  /// Tensors without a home get it where the operation that makes them is.
+  /// Gives tensors without a home that of the operation that makes them.
   void settle(const Region& region) {
     for (const Operation& operation : region.operations) {
       const std::uint32_t ipu = ipu_of(operation);
@@ -172,8 +172,8 @@ class Rest {
     }
   }
 
-  /// Each operation that computes reads tensors of its IPU, and each exchange is one IPU's. What this region or `body`
-  /// writes is copied where the region first needs it; other variables have replicas.
+  /// Makes each computing operation read tensors of its own IPU, and divides all-reduces by IPU. Tensors that this
+  /// region or `body` writes are copied where the region first needs them; other variables have replicas.
   void localise(Region& region, const std::set<TensorId>& body) {
     std::set<TensorId> changes = written_in(region);
     changes.insert(body.begin(), body.end());
@@ -217,7 +217,7 @@ class Rest {
     }
   }
 
-  /// Lets an operation read its IPU's tensors; one copy brings what it lacks.
+  /// Makes an operation read its own IPU's tensors, after one copy of those that it lacks.
   void gather(const Region& region, const std::set<TensorId>& changes, Operation& operation,
               std::vector<Operation>& operations) {
     const std::uint32_t ipu = ipu_of(operation);
@@ -235,7 +235,7 @@ class Rest {
     }
   }
 
-  /// To every IPU that reads it in the region.
+  /// Adds copies of a tensor to every IPU that reads it in the region.
   void bring(const Region& region, TensorId tensor, Copy& copy) {
     for (const Operation& reader : region.operations) {
       const std::uint32_t ipu = ipu_of(reader);
@@ -257,12 +257,12 @@ class Rest {
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
 
-/// Puts copies between IPUs, and what depends on them, after all that an IPU can do on its own: no IPU waits for
-/// another before it must.
+/// Moves copies between IPUs, and operations that depend on them, after all work that an IPU can do on its own, so that
+/// no IPU waits for another too early.
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;
   std::vector<Operation> others;
-  std::set<TensorId> read;  // By others.
+  std::set<TensorId> read;  // By `others`.
   std::set<TensorId> written;
   for (Operation& operation : region.operations) {
     const bool waits =
@@ -279,7 +279,7 @@ void put_own_work_first(Region& region) {
   region.operations = std::move(own);
 }
 
-/// Behind a region that writes variables, their replicas are copied.
+/// Appends to a region the copies of the variables that it writes to their replicas.
 void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   const std::set<TensorId> written = written_in(region);
   Copy copy;
@@ -294,7 +294,7 @@ void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   }
 }
 
-/// Large parameters that stages on several IPUs use, each a note: they move in every step.
+/// Adds a note for each large parameter that stages on several IPUs use, because it is copied in every step.
 void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& job) {
   constexpr Bytes kWorthANote{1 << 20};
   const std::set<TensorId> written = written_in(job.graph.at(job.training->update));
@@ -310,8 +310,8 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
     if (bytes >= kWorthANote) {
       job.notes.push_back(
           fmt::format("IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
-                      "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
-                      "IPU",
+                      "back; to avoid this, put the stages that use it on one IPU with "
+                      "pipeline.device-mapping",
                       tensor.ipu, fmt::join(ipus, " and "), tensor.name,
                       mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
     }
@@ -326,7 +326,7 @@ bool is_phase(const Region& region) {
   });
 }
 
-/// Cuts the training step's micro-batch into parts. Returns what the parts write.
+/// Cuts the training step's micro-batch into parts. Returns the tensors that they write.
 Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
   TrainingStep& step = *job.training;
   const Region body = job.graph.at(step.micro_batch);
@@ -393,7 +393,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
       std::ranges::transform(function.regions, std::back_inserter(regions), [](Region& region) { return &region; });
     }
   }
-  // State lies where the update, the last region to name it, changes its parameter.
+  // State goes to the IPU on which the update, the last region to name it, changes its parameter.
   Rest rest(graph, homes, job.ipu_of_stage.front());
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {

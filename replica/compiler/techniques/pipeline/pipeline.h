@@ -10,27 +10,26 @@ namespace poprun {
 /// Selects the schedule named in the options. Errors: kUsage if it is unknown.
 Result<Schedule> schedule_of(const PipelineOptions& options);
 
-/// Makes the job's training step and its evaluation pipelines over job.ipu_of_stage:
+/// Turns the job's training step and evaluation into pipelines over job.ipu_of_stage:
 ///
 ///   train             begin, the cycles of the schedule as calls of parts, and update
-///   forward.S         the forward part of stage S, with a micro-batch's own copy of what it reads
+///   forward.S         the forward part (forward pass) of stage S, on its own copies of its inputs
 ///   backward.S        its backward part
 ///   evaluate          the cycles of the whole test set
 ///   evaluate.S        the forward part of stage S in evaluation
-///   bring.forward.S   in phases: brings what the stage reads of another IPU
+///   bring.forward.S   in phases: copies the tensors that the stage reads from other IPUs
 ///
-/// Each repeat of the schedule is a region of `train`. Of a phased job, these are: begin; then for each phase, which is
-/// the region that repeats its parts for every micro-batch, before all but the first one a region that calls `bring`
-/// for every micro-batch, if anything is to be brought, and one (repeat 1) where the phase's variables may be loaded,
-/// and which does what concerns one phase alone, such as its update (phase_order.h); update. Evaluation is sequential
-/// there: one batch at a time goes through all phases.
+/// Each repeat of the schedule is a region of `train`. A phased job has the regions begin, the phases and update. A
+/// phase is a region that repeats its parts for every micro-batch. Before each phase except the first come a region
+/// that calls `bring` for every micro-batch, if the phase reads from other IPUs, and one with repeat 1, for loading
+/// variables and for the work of one phase, such as its update (phases.h). Evaluation of a phased job is sequential:
+/// one batch at a time passes through all phases.
 ///
-/// Behind each cycle, one Copy moves what crosses to other IPUs; what a part hands to the next one on the same IPU is a
-/// Copy of its own. Every tensor gets its home: variables where the first part that names them is, state where its
-/// parameter is. A variable that other IPUs read has a replica there, copied wherever the variable changes.
+/// After each cycle, one Copy moves tensors between IPUs, and one per IPU moves those that stay on it. Every tensor
+/// gets a home IPU: a variable that of the first part that names it, state that of its parameter. A variable that other
+/// IPUs read has a replica on each of them, copied whenever the variable changes.
 ///
-/// Requires: origins with stages below the number of stages.
-/// Errors: as Parts::take.
+/// Requires: the stage of each origin is below the number of stages. Errors: as Parts::take.
 Status make_pipeline(Job& job, Schedule schedule);
 
 }  // namespace poprun

@@ -19,7 +19,7 @@ struct Start {
   std::int64_t cycle;
 };
 
-/// The closed form of a schedule: micro-batch i of a part is `i * period` cycles after its start.
+/// Closed form of a schedule: a part works on micro-batch i `i * period` cycles after its start.
 struct Rhythm {
   std::int64_t period;
   std::vector<Start> starts;
@@ -34,7 +34,7 @@ std::int64_t period_of(Schedule schedule, std::int64_t stages, bool training) {
     case Schedule::kInterleaved:
       return training ? 2 : 1;
     case Schedule::kPhased:
-      break;  // Not a rhythm.
+      break;  // Has no period.
   }
   POPRUN_CHECK(false);
 }
@@ -63,8 +63,8 @@ Rhythm rhythm_of(Schedule schedule, const std::vector<std::uint32_t>& ipu_of_sta
   return rhythm;
 }
 
-/// Appends the cycles of one round, a period long. A part that starts in round k works on micro-batch `round - k`, or
-/// pauses where there is none.
+/// Appends the cycles of one round, which lasts one period. A part that starts in round k works on micro-batch `round -
+/// k`, or pauses if there is none.
 void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches, Repeat& repeat) {
   const std::size_t first = repeat.cycles.size();
   repeat.cycles.resize(first + static_cast<std::size_t>(rhythm.period));
@@ -120,7 +120,7 @@ Result<Schedule> parse_schedule(std::string_view name) {
     names.emplace_back(name_of(schedule));
   }
   return fail(ErrorCode::kUsage,
-              "[pipeline] schedule = " + std::string(name) + ": no such schedule; " + suggestion(name, names));
+              "[pipeline] schedule = " + std::string(name) + ": unknown schedule; " + suggestion(name, names));
 }
 
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,

@@ -6,9 +6,9 @@
 
 #include "replica/base/error.h"
 
-/// In which order the stages of a pipeline work on a step's micro-batches.
+/// Schedules: the order in which the stages of a pipeline work on a step's micro-batches.
 ///
-///   grouped, 3 stages on 3 IPUs, 6 micro-batches; A = forward, G = backward, one column a cycle:
+///   grouped, 3 stages on 3 IPUs, 6 micro-batches; A = forward, G = backward, one column per cycle:
 ///
 ///     IPU 0 | A1   A2   A3   A4   A5G1 A6G2 G3   G4   G5   G6
 ///     IPU 1 |      A1   A2   A3G1 A4G2 A5G3 A6G4 G5   G6
@@ -31,7 +31,8 @@ enum class Schedule : std::uint8_t {
 /// "sequential", "grouped", "interleaved" or "phased".
 std::string_view name_of(Schedule schedule);
 
-/// The inverse of `name_of` for the schedules that a job can name: all but phased. Errors: kUsage, lists the names.
+/// The inverse of `name_of` for the schedules that a job can name: all except phased. Errors: kUsage if the name is
+/// unknown; lists the names.
 Result<Schedule> parse_schedule(std::string_view name);
 
 /// Half of a stage.
@@ -47,17 +48,17 @@ struct Slot {
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-/// Slots between two synchronisations. What crosses from stage to stage moves at the cycle's end.
+/// Slots between two synchronisations. Tensors move from stage to stage at the cycle's end.
 struct Cycle {
   /// By IPU, then forward before backward; forward parts by rising stage, backward parts by falling stage. Executing
   /// them in this order meets every dependency within the cycle, on IPUs with several stages too.
   std::vector<Slot> slots;  ///< Never empty.
 };
 
-/// Cycles that repeat with micro-batches that are higher by one in each round.
+/// Cycles that repeat; their micro-batches rise by one per round.
 struct Repeat {
   std::int64_t rounds = 1;    ///< > 0.
-  std::vector<Cycle> cycles;  ///< Those of round 0.
+  std::vector<Cycle> cycles;  ///< Of round 0.
 };
 
 /// One step, or one pass over the test set.
@@ -69,31 +70,31 @@ struct Timetable {
   std::vector<Repeat> repeats;  ///< In order of execution.
 };
 
-/// The table of `micro_batches` passing through n stages, where stage s works on ipu_of_stage[s]; without training,
-/// forward parts only. Cycle in which micro-batch i is worked on (all from 0):
+/// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]; without
+/// training, of forward parts only. Cycle in which micro-batch i is worked on (all from 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s
 ///     grouped        i + s                 i + 2n-2-s
 ///     interleaved   2i + s                2i + 2n-1-s
 ///
-///     phased        ms + i               m(2n-2-s) + i     of m micro-batches
+///     phased        ms + i               m(2n-2-s) + i     for m micro-batches
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
 /// A part works in the cycle after the one whose result it needs, except for the last stage of grouped and phased,
 /// whose backward part follows its forward part within the cycle.
 ///
-/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is unrolled where no two
-/// rounds are alike. Phased has a repeat of one cycle for each phase: a stage on one way, or the last one on both.
-/// Cost: O(n²), whatever the number of micro-batches.
+/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; if no two rounds are equal,
+/// everything is unrolled. Phased has one repeat of one cycle per phase: a stage in one direction, or the last one in
+/// both. Cost: O(n²), whatever the number of micro-batches.
 ///
 /// Requires: at least one stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training);
 
-/// Most micro-batches at once whose forward part of `stage` has begun and whose backward part has not ended: how many
-/// versions of an activation of that stage must be kept. 1 without a stash.
+/// Returns the largest number of micro-batches between the start of their forward part and the end of their backward
+/// part in `stage`: how many versions of an activation of that stage must be kept. 1 means no stash.
 ///
 /// Requires: stage < stages, micro_batches > 0.
 std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);

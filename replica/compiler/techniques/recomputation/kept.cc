@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"none", "standard", "layer", "pipeline", "all"};
 
-/// By tensor.
+/// Reasons, by tensor, why it cannot be recomputed.
 struct Ties {
-  std::vector<bool> updated;   ///< It has another value later in the step.
-  std::vector<bool> reported;  ///< At the step's end.
+  std::vector<bool> updated;   ///< It changes later in the step.
+  std::vector<bool> reported;  ///< Its value is reported at the step's end.
 };
 
 Ties ties_of(const Graph& graph, const std::vector<Operation>& operations) {
@@ -59,7 +59,7 @@ void for_each_activation(const MicroBatch& micro_batch, Visit visit) {
   }
 }
 
-/// The layer that the forward pass ends in.
+/// Returns the layer in which the forward pass ends.
 std::int32_t last_layer(const MicroBatch& micro_batch) {
   for (Index i = micro_batch.backward(); i > 0; --i) {
     if (const std::int32_t layer = micro_batch.operations()[i - 1].origin.layer; layer != kNoLayer) {
@@ -90,14 +90,14 @@ tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch
                       [&](TensorId id, const Operation& /*maker*/) { names.push_back(graph.tensor(id).name); });
   const std::string close = nearest(text, names);
   names.resize(std::min(names.size(), kExamples));
-  return fail(ErrorCode::kUsage, fmt::format("{} = {}: no activation of the model that can be recomputed has such a "
-                                             "name; {}",
+  return fail(ErrorCode::kUsage, fmt::format("{} = {}: no activation of the model that can be recomputed has a "
+                                             "matching name; {}",
                                              key, text,
-                                             close.empty() ? fmt::format("there are {} ...", fmt::join(names, ", "))
+                                             close.empty() ? fmt::format("available: {}, ...", fmt::join(names, ", "))
                                                            : fmt::format("did you mean {}?", close)));
 }
 
-/// The activations whose names `text` matches.
+/// Returns the activations whose names match `text`.
 Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micro_batch, std::string_view key,
                                       const std::string& text) {
   std::vector<TensorId> found;
@@ -122,7 +122,7 @@ Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micr
 
 using Index = MicroBatch::Index;
 
-/// Adds an operation's clone and its outputs, which readers find in `clone_of`.
+/// Returns an operation's clone, and adds its outputs to the graph and to `clone_of`.
 Operation clone(Graph& graph, const Operation& original, std::map<TensorId, TensorId>& clone_of) {
   Operation copy = original;
   copy.origin.direction = Direction::kRecomputed;
@@ -146,7 +146,7 @@ Result<Recomputation> parse_recomputation(std::string_view name) {
   if (found == kNames.end()) {
     const std::vector<std::string> names(kNames.begin(), kNames.end());
     return fail(ErrorCode::kUsage,
-                fmt::format("pipeline.recomputation = {}: no such mode; {}", name, suggestion(name, names)));
+                fmt::format("pipeline.recomputation = {}: unknown mode; {}", name, suggestion(name, names)));
   }
   return static_cast<Recomputation>(found - kNames.begin());
 }

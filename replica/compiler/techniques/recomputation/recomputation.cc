@@ -51,7 +51,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Why a job recomputes nothing. Nothing if kStandard has found no need to.
+/// Returns a note on why a job recomputes nothing; none if kStandard has found no need to.
 std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
@@ -79,8 +79,9 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, 
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// In which stages recomputation takes time and saves no memory, such as those whose backward pass follows their
-/// forward pass at once; nothing if there are none. `memories` is the micro-batch's. Cost: linear in the operations.
+/// Returns a note on stages in which recomputation takes time but saves no memory, such as those whose backward pass
+/// follows their forward pass at once; none if there are no such stages. `memories`: of the micro-batch. Cost: linear
+/// in the operations.
 std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -98,7 +99,7 @@ std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBa
     return std::nullopt;
   }
   const bool only_last = vain == std::vector{micro_batch.last_stage()} && recomputing.size() > 1;
-  return fmt::format("pipeline.recomputation = {} takes time and saves no memory in {}{}", name_of(mode),
+  return fmt::format("pipeline.recomputation = {} takes time but saves no memory in {}{}", name_of(mode),
                      stages_text(vain, micro_batch.last_stage()),
                      only_last && mode == Recomputation::kAll ? "; recomputation = pipeline skips that stage" : "");
 }
@@ -111,7 +112,7 @@ bool applies(const CompileOptions& options) {
                                   !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
 }
 
-/// What the job asks for, or its default. Errors: kUsage if the mode is unknown.
+/// Returns the job's options, or their defaults. Errors: kUsage if the mode is unknown.
 Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::size_t stages) {
   RecomputationOptions asked{.checkpoints = pipeline.recomputation_checkpoints,
                              .recompute = pipeline.recompute,
@@ -200,8 +201,8 @@ bool equal(const Operation& a, const Operation& b) {
   return equal_but_inputs(a, b) && a.inputs == b.inputs;
 }
 
-/// Walks through the rewritten micro-batch beside the one before. `kept`: by tensor, what the backward pass may read as
-/// it is, if its stage makes it.
+/// Compares the rewritten micro-batch with the one before. `kept`: by tensor, whether the backward pass of the stage
+/// that makes it may read it without recomputation.
 class Verifier {
  public:
   Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch, std::vector<bool> kept)
@@ -252,14 +253,14 @@ class Verifier {
         const bool is_rewritten = f == place_.function && r == place_.region;
         if (was.repeat != is.repeat || (!is_rewritten && !std::ranges::equal(was.operations, is.operations, equal))) {
           return fail(ErrorCode::kBug,
-                      fmt::format("pass {}: function {} is a different one", kName, before_.functions[f].name));
+                      fmt::format("pass {}: function {} is different", kName, before_.functions[f].name));
         }
       }
     }
     return {};
   }
 
-  /// The operation that a clone's output says it comes from, or null.
+  /// Returns the operation whose output a clone's output is a copy of, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
     const std::optional<TensorId> original = after_.tensor(output).copy_of;
     if (!original || index_of(output) < before_.tensors().size() || index_of(*original) >= before_.tensors().size()) {
@@ -279,7 +280,7 @@ class Verifier {
     origin.direction = Direction::kForward;
     if (original == nullptr || clone.kind != original->kind || clone.attributes != original->attributes ||
         origin != original->origin || clone.outputs.size() != original->outputs.size()) {
-      return bug(clone, "is no clone of a forward operation");
+      return bug(clone, "is not a clone of a forward operation");
     }
     if (maker(original->outputs[0]) != original) {
       return bug(clone, "is the clone of an operation that must run once");
@@ -293,14 +294,14 @@ class Verifier {
       if (index_of(clone.outputs[k]) < before_.tensors().size() ||
           after_.tensor(clone.outputs[k]).type != before_.tensor(was).type ||
           !clone_of_.emplace(was, clone.outputs[k]).second) {
-        return bug(clone, "does not write tensors of its own like the original's");
+        return bug(clone, "does not write its own tensors of the original's types");
       }
     }
     return {};
   }
 
-  /// Every input is the original's, or on the way back the clone of it in the same stage; what is not kept must be the
-  /// clone.
+  /// Checks that every input is the original's or, in the backward pass, its clone. An input that the operation's own
+  /// stage makes and does not keep must be the clone.
   Status check_inputs(const Operation& operation, const Operation& original, bool backward) const {
     if (operation.inputs.size() != original.inputs.size()) {
       return bug(operation, "has different inputs");
@@ -312,7 +313,7 @@ class Verifier {
       const bool reads_clone = backward && clone != clone_of_.end() && clone->second == is;
       if (is != was && !reads_clone) {
         return bug(operation,
-                   fmt::format("reads '{}' in the place of '{}'", after_.tensor(is).name, after_.tensor(was).name));
+                   fmt::format("reads '{}' instead of '{}'", after_.tensor(is).name, after_.tensor(was).name));
       }
       if (is == was && backward && must_be_recomputed(was, operation.origin.stage)) {
         return bug(operation, fmt::format("reads '{}', which is neither kept nor recomputed", after_.tensor(is).name));
@@ -340,14 +341,14 @@ class Verifier {
   std::map<TensorId, TensorId> clone_of_;
 };
 
-/// The forward pass and everything outside the micro-batch are as they were. Every clone is an operation of the forward
-/// pass that can run again, once, from the same values. And the backward pass reads what is kept, or clones. Which
-/// operations can run again, MicroBatch says, and what is kept, `kept_by` and `choose_by_name`.
+/// Checks that the forward pass and everything outside the micro-batch are unchanged, that every clone repeats, once
+/// and from the same values, a forward operation that can run again (MicroBatch), and that the backward pass reads only
+/// clones and kept tensors (`kept_by`, `choose_by_name`).
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_ASSIGN(const RecomputationOptions asked, asked_for(options.pipeline, before.ipu_of_stage.size()));
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);
   POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(before.graph, micro_batch, asked));
-  // What "standard" recomputes is its own choice.
+  // "standard" is free to choose what it recomputes.
   const Recomputation rule = asked.mode == Recomputation::kStandard ? Recomputation::kNone : asked.mode;
   std::vector<bool> kept = kept_by(rule, micro_batch, before.graph.tensors().size());
   chosen.apply_to(kept);

@@ -11,29 +11,30 @@
 
 namespace poprun {
 
-/// Bytes that one stage needs for activations and gradients: the sum of both.
+/// Bytes that one stage needs for activations and gradients: the sum of both fields.
 struct StageMemory {
-  Bytes stashed;  ///< What micro-batches leave from the forward to the backward part.
-  Bytes peak;     ///< Most that is live besides while either part runs.
+  Bytes stashed;  ///< Kept by micro-batches between the forward and the backward part.
+  Bytes peak;     ///< Most of the other bytes that are live while either part runs.
 };
 
-/// Memory of the stages of a pipeline, for any choice of what is kept.
+/// Memory of the stages of a pipeline, for any choice of kept activations.
 ///
-/// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first operation that names
-/// it to the last. With a stash length above 1, what the stage keeps does not live on between its parts, because it
-/// lies in the stash. With length 1, it lies there only if other stages run on the same IPU meanwhile; at the
-/// stage's own peak it is then counted twice.
+/// Models the pass "pipeline" and liveness: a value is live in a stage from the stage's first operation that names it
+/// to the last. With a stash length above 1, values that the stage keeps are not live between its parts, because they
+/// are in the stash. With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then
+/// counts them twice.
 class StageMemories {
  public:
   /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive this.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                 std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 
-  /// By stage. Cost: linear in the operations.
+  /// Returns the memory by stage. Cost: linear in the operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU that names a
-  /// variable, the first such stage holds it or a copy; state belongs to the stage of the parameter it is updated with.
+  /// Returns, by stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU that uses a
+  /// variable, the first stage to do so holds it or a copy; state belongs to the stage of the parameter that it is
+  /// updated with.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
@@ -44,7 +45,7 @@ class StageMemories {
     Index last = 0;
     [[nodiscard]] bool used() const { return first <= last; }
   };
-  /// A tensor's or a clone's life in one stage.
+  /// Live range of a tensor or a clone in one stage.
   struct Life {
     Span forward;
     Span backward;
@@ -65,8 +66,8 @@ class StageMemories {
   std::vector<bool> made_here_;                 ///< By tensor: a micro-batch makes it.
   std::vector<bool> outlives_;                  ///< By tensor: the update reads it.
 
-  // The stage under way.
-  std::vector<Life> lives_;  ///< By 2 * tensor, + 1 for its clone.
+  // State of the stage that is being measured.
+  std::vector<Life> lives_;  ///< By 2 * tensor, plus 1 for its clone.
   std::vector<std::size_t> touched_;
   Index now_ = 0;
   bool in_backward_ = false;

@@ -21,16 +21,16 @@ using Index = MicroBatch::Index;
 constexpr double kEverything = std::numeric_limits<double>::infinity();
 constexpr std::size_t kThresholds = 8;
 constexpr std::int64_t kMostSegments = 32;
-constexpr std::uint32_t kWhole = 128;  ///< Parts of a stage that can be kept at its end.
+constexpr std::uint32_t kWhole = 128;  ///< Parts of a stage, of which those at its end can be kept.
 
-/// How a stage chooses what it keeps.
+/// How a stage chooses the activations that it keeps.
 struct Setting {
-  double threshold = -1;        ///< Cycles a byte up to which activations are recomputed.
-  std::int64_t segments = 1;    ///< The limit is this part of all that is recomputed.
+  double threshold = -1;        ///< Cycles per byte up to which activations are recomputed.
+  std::int64_t segments = 1;    ///< A segment's limit is all recomputed bytes divided by this.
   std::uint32_t part = kWhole;  ///< Only the first `part` / kWhole of the stage recomputes.
 };
 
-/// What a choice costs one IPU.
+/// Cost of a choice for one IPU.
 struct Price {
   Bytes memory;
   std::int64_t work = 0;
@@ -39,10 +39,10 @@ struct Price {
 /// One forward operation.
 struct Candidate {
   Index operation = 0;
-  Index last_use = 0;          ///< Place in its stage of the last forward operation that reads it.
-  std::int64_t bytes = 0;      ///< What it makes.
-  std::int64_t needed = 0;     ///< What the backward pass reads of that.
-  double cycles_per_byte = 0;  ///< Cost of what is needed, with operations that run for it alone.
+  Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.
+  std::int64_t bytes = 0;      ///< Bytes that it makes.
+  std::int64_t needed = 0;     ///< Bytes of these that the backward pass reads.
+  double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for it.
 };
 
 class Chooser {
@@ -85,7 +85,7 @@ class Chooser {
  private:
   [[nodiscard]] const Operation& operation(Index i) const { return micro_batch_.operations()[i]; }
 
-  /// The stage's operations that can run again, and when their results are last read.
+  /// Adds the operations of each stage that can run again, and when their results are last read.
   void add_candidates() {
     std::vector<Index> places(micro_batch_.backward(), MicroBatch::kNone);
     for (Index i = 0; i < micro_batch_.backward(); ++i) {
@@ -115,7 +115,8 @@ class Chooser {
     }
   }
 
-  /// Making a tensor again costs its operation, and those before it whose results are not needed for themselves.
+  /// Sets the cost of making tensors again: that of the operation and of preceding ones whose results are not needed
+  /// themselves.
   void weigh() {
     std::vector<double> cycles(micro_batch_.backward(), 0);
     std::vector<bool> is_needed(micro_batch_.backward(), false);
@@ -137,7 +138,7 @@ class Chooser {
     }
   }
 
-  /// Thresholds below which equal shares of the needed bytes lie; the last one has all.
+  /// Returns thresholds that divide the needed bytes into equal shares; the last one admits all.
   [[nodiscard]] std::vector<double> thresholds() const {
     std::vector<std::pair<double, std::int64_t>> prices;
     std::int64_t total = 0;
@@ -163,7 +164,7 @@ class Chooser {
     return found;
   }
 
-  /// What is kept, by tensor. `settings` by IPU.
+  /// Returns, by tensor, whether it is kept. `settings`: by IPU.
   [[nodiscard]] std::vector<bool> kept(const std::vector<Setting>& settings) const {
     std::vector<bool> kept(graph_.tensors().size(), true);
     for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -191,7 +192,7 @@ class Chooser {
     return kept[index_of(operation(candidate.operation).outputs[0])];
   }
 
-  /// Cuts a stage into segments, and keeps what crosses a cut.
+  /// Cuts a stage into segments, and keeps the tensors that cross a cut.
   void cut(const std::vector<Candidate>& stage, const Setting& setting, std::vector<bool>& kept) const {
     if (setting.threshold < 0 || setting.segments == 1) {
       return;
@@ -218,7 +219,7 @@ class Chooser {
     }
   }
 
-  /// By IPU. Stages on one IPU hold what they keep at the same time; only one of them runs.
+  /// Returns the prices by IPU. Stages on one IPU hold their kept tensors at the same time, but only one of them runs.
   std::vector<Price> price(const std::vector<Setting>& settings) {
     const std::vector<bool> kept_tensors = kept(settings);
     const ClonePlan plan = plan_clones(micro_batch_, kept_tensors);
@@ -291,10 +292,10 @@ class Chooser {
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
                                std::int64_t limit) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
-  std::vector<std::int64_t> least(size + 1, 0);  ///< Cost of the cuts before a place, its own too.
+  std::vector<std::int64_t> least(size + 1, 0);  ///< Cost of the cuts up to and including a place.
   std::vector<std::uint32_t> previous(size + 1, 0);
-  std::deque<std::uint32_t> window = {0};  ///< Places to cut before, of rising cost.
-  std::uint32_t first = 0;                 ///< The first of them.
+  std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, by rising cost.
+  std::uint32_t first = 0;                 ///< The first that the limit allows.
   std::int64_t segment = 0;                ///< Bytes from `first` on.
   for (std::uint32_t place = 1; place <= size; ++place) {
     segment += bytes[place - 1];
@@ -331,8 +332,8 @@ std::string note_of(const StandardChoice& choice, const StandardGoal& goal) {
                   mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
   if (choice.fullest > goal.memory()) {
     return fmt::format(
-        "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {} "
-        "at least, recomputing {:.0f} % of the forward pass",
+        "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs at least "
+        "about {}, recomputing {:.0f} % of the forward pass",
         had, needs, 100 * choice.recomputed);
   }
   return choice.recomputed == 0 ? fmt::format(

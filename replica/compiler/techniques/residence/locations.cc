@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kAccumulate = "accumulate";
 
-/// Uses of a variable at most that many operations apart share one load.
+/// Uses of a variable that are at most this many operations apart share one load.
 constexpr std::size_t kKeepOperations = 8;
 
 struct KindOfKept {
@@ -90,7 +90,7 @@ bool reduces(const Operation& operation) {
   return (all && !all->in_background) || ReduceScatter::is(operation);
 }
 
-/// Gives each off-chip accumulator a reduction of its own, right before what names it first, or the shard of it.
+/// Gives each off-chip accumulator a reduction of its own, right before the first operation that names it or its shard.
 class SplitReductions {
  public:
   SplitReductions(Region& region, const std::set<TensorId>& off_chip) : region_(region), off_chip_(off_chip) {}
@@ -148,11 +148,11 @@ class SplitReductions {
   Region& region_;
   const std::set<TensorId>& off_chip_;
   std::vector<Operation> operations_;
-  std::map<TensorId, Operation> waiting_;    ///< By what is reduced.
-  std::map<TensorId, TensorId> reduced_as_;  ///< By result: what is reduced.
+  std::map<TensorId, Operation> waiting_;    ///< By reduced tensor.
+  std::map<TensorId, TensorId> reduced_as_;  ///< Reduced tensor, by result.
 };
 
-/// Copies between variables and their remote buffers, one for each IPU.
+/// Returns the copies between variables and their remote buffers, one per IPU.
 std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool load) {
   std::map<std::uint32_t, Copy> by_ipu;
   for (const TensorId id : variables) {
@@ -169,7 +169,7 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
-/// What the phases around a region have on the chip as it begins, and need as it ends.
+/// Variables that the preceding phase leaves on the chip for a region, and that the next phase needs when it ends.
 struct Around {
   std::set<TensorId> present;
   std::set<TensorId> kept;
@@ -177,19 +177,20 @@ struct Around {
 
 /// One stay of a variable on the chip.
 struct Stay {
-  std::size_t first = 0;  ///< Operations that use it.
+  std::size_t first = 0;  ///< Operations that first and last use it.
   std::size_t last = 0;
-  bool loads = false;                       ///< The first of them reads it.
-  std::optional<std::size_t> written = {};  ///< The last of them to write it.
+  bool loads = false;                       ///< The first use reads it.
+  std::optional<std::size_t> written = {};  ///< The last operation that writes it.
 };
 
-/// Puts loads and stores into a region.
+/// Inserts loads and stores into a region.
 class RegionLoads {
  public:
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that nothing reads after this region. Returns those whose first stay writes them.
+  /// `dead`: variables that are not read after this region. Returns the variables that are written during their first
+  /// stay.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
@@ -220,7 +221,7 @@ class RegionLoads {
   }
 
  private:
-  /// A call may use a variable too, so none stays on the chip beyond it.
+  /// Finds each variable's stays. None extends past a call, because the called function may use the variable, too.
   std::map<TensorId, std::vector<Stay>> find_stays(const std::set<TensorId>& present) {
     std::map<TensorId, std::vector<Stay>> all;
     std::size_t last_call = 0;
@@ -284,7 +285,7 @@ class PhaseLoads {
     }
   }
 
-  /// Whether a phase calls a function, which finds everything loaded.
+  /// Whether a phase calls a function, which then finds its variables loaded.
   [[nodiscard]] bool calls(const std::string& function) const { return functions_.contains(function); }
 
   [[nodiscard]] Around around(Place place) const {
@@ -292,7 +293,7 @@ class PhaseLoads {
     return found == around_.end() || !is_around(place) ? Around{} : found->second;
   }
 
-  /// A region begins by writing these, so their entries need not have what they held before.
+  /// Records variables that a region writes during their first stay, so that the phase before it does not store them.
   void note_written(Place place, std::set<TensorId> variables) {
     if (is_around(place)) {
       written_[place.region] = std::move(variables);
@@ -315,7 +316,7 @@ class PhaseLoads {
       for (const TensorId id : written_[behind(phases_, p).region]) {
         stores.erase(id);
       }
-      // Before anything else, so that what is loaded there is there already.
+      // Stores come first, so that loads in the same region read the stored values.
       std::vector<Operation>& operations = graph_.at(behind(phases_, p)).operations;
       const std::vector<Operation> copies = copies_of(graph_, stores, false);
       operations.insert(operations.begin(), copies.begin(), copies.end());
@@ -374,7 +375,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     try {
       overrides.emplace_back(std::regex(one.tensors), &one);
     } catch (const std::regex_error&) {
-      return fail(ErrorCode::kUsage, fmt::format("memory.location: '{}' is no regular expression", one.tensors));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("memory.location: '{}' is not a valid regular expression", one.tensors));
     }
   }
   std::vector<Location> locations;
@@ -396,7 +398,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     }
     if (location.off_chip && kept == Kept::kAccumulator && of_one_phase.contains(id)) {
       location.off_chip = false;
-      location.why = "memory.phases: one phase makes and uses it";
+      location.why = "memory.phases: only one phase makes and uses it";
     }
     locations.push_back(std::move(location));
   }

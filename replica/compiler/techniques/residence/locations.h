@@ -9,17 +9,17 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 
-/// Decides which of a job's tensors are kept in Streaming Memory, and how the job's functions reach them.
+/// Offloading: decides which of a job's tensors are kept in Streaming Memory, and how the job's functions access them.
 namespace poprun {
 
 /// Kinds of tensor that outlive the operations around them.
 enum class Kept : std::uint8_t { kWeight, kOptimizerState, kAccumulator, kActivation };
 
-/// Parameters, optimiser state, gradient accumulators, and activations in stashes. Of a variable that resides in
-/// another tensor, that one.
+/// Returns parameters, optimiser state, gradient accumulators, and activations in stashes; for a variable that resides
+/// in another tensor, such as its shard, that tensor.
 std::map<TensorId, Kept> kept_tensors(const Graph& graph);
 
-/// A tensor that is kept, with where and why: "off-chip (memory.optimizer-state)".
+/// Where a tensor is kept, and why: "off-chip (memory.optimizer-state)".
 struct Location {
   TensorId tensor;
   Kept kept = Kept::kWeight;
@@ -27,27 +27,27 @@ struct Location {
   std::string why;
 };
 
-/// Decides for each parameter, optimiser state, gradient accumulator and stash, by rising number. Storage::kAuto is on
-/// the chip here. An accumulator that only one of the `phases` uses stays on the chip, since it does not outlive it.
-/// Errors: kUsage, an override is no regular expression.
+/// Returns a location for each of the `kept_tensors`, in order of their numbers. Storage::kAuto means on-chip here. An
+/// accumulator that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors:
+/// kUsage if an override is not a valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
                                                const std::vector<Place>& phases = {});
 
-/// Moves what is decided to be off the chip there. A stash is moved as it is. A variable gets an entry of a remote
-/// buffer; variables of one IPU that are alike in type and, except for the numbers in their names, in name, share one:
-/// "layer.3.weight" and "layer.12.weight". A region of a function loads it right before it is used and stores it right
-/// after it was written, unless nothing reads that any more; uses few operations apart share one load. Variables that
-/// one operation uses are loaded by one copy.
+/// Moves off-chip tensors to Streaming Memory. A stash moves as it is. A variable gets an entry of a remote buffer;
+/// variables of one IPU share one if they have the same type and their names differ only in numbers: "layer.3.weight"
+/// and "layer.12.weight". A region loads a variable right before its use and stores it right after it is written,
+/// unless the value is not read again; uses a few operations apart share one load. The variables of one operation are
+/// loaded by one copy.
 ///
-/// An all-reduce or reduce-scatter of such accumulators becomes one for each, right before what reads its result first,
-/// so that no two are on the chip at once.
+/// An all-reduce or reduce-scatter of off-chip accumulators becomes one per accumulator, right before its result is
+/// first read, so that only one of them is on the chip at a time.
 ///
-/// A phase, which is one of the regions `phases` of a function, keeps the variables of what it calls on the chip for
-/// all its rounds: they are loaded in the region before it, or before the phase before it where that runs on another
-/// IPU, and stored in the region after it. What the region before it writes is not loaded, and what the region after it
-/// uses is there.
+/// A phase, one of the regions `phases` of a function, keeps the variables of the functions that it calls on the chip
+/// for all its rounds. They are loaded in the region before it or, if the preceding phase runs on another IPU, before
+/// that phase, and stored in the region after it. Variables that the region before it writes are not loaded; the region
+/// after it finds the phase's variables on the chip.
 ///
-/// `update`: the region that uses accumulators last in each step.
+/// `update`: the last region of each step that uses accumulators.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,
                    const std::vector<Place>& phases = {});
 

@@ -13,7 +13,7 @@
 #include "replica/compiler/techniques/residence/locations.h"
 #include "replica/machine/operations.h"
 
-/// Keeps weights, optimiser state, accumulators and stashes in Streaming Memory, where the options ask for it.
+/// Offloads weights, optimiser state, accumulators and stashes to Streaming Memory, as the options ask.
 namespace poprun::passes::locations {
 namespace {
 
@@ -32,7 +32,7 @@ std::string_view name_of(Kept kept) {
   return kNames.at(static_cast<std::size_t>(kept));
 }
 
-/// One line for each kind that an option moves, or would have.
+/// Adds a note for each kind of tensor that an option moves, or cannot move.
 void note_kinds(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   const LocationOptions& o = options.locations;
   const std::array storages{o.weights, o.optimizer_state, o.accumulators, o.activations};
@@ -54,18 +54,18 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
           stayed == 0 ? "" : fmt::format("; {} on the chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))));
     } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
       job.notes.push_back(
-          fmt::format("{}: {} on the chip, since memory.location or "
-                      "memory.off-chip-min-elements says so",
+          fmt::format("{}: {} kept on the chip because of memory.location or "
+                      "memory.off-chip-min-elements",
                       name, counted(static_cast<std::uint64_t>(stayed), "tensor")));
     } else if (storages.at(k) == Storage::kOffChip) {
       job.notes.push_back(stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
-                              ? "accumulators stay on the chip: each lives as long as one phase"
+                              ? "accumulators stay on the chip: each lives for only one phase"
                               : fmt::format("the job has no {} that could be kept off the chip", name));
     }
   }
 }
 
-/// Requires: decide_locations takes the options.
+/// Adds a note for each override that matches no tensor. Requires: decide_locations accepts the options.
 void note_overrides(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   for (const LocationOptions::Override& one : options.locations.overrides) {
     const std::regex pattern(one.tensors, std::regex::ECMAScript);
@@ -74,7 +74,7 @@ void note_overrides(const CompileOptions& options, const std::vector<Location>& 
         })) {
       job.notes.push_back(
           fmt::format("memory.location {} has no effect: no weight, optimiser state, accumulator "
-                      "or stash has such a name",
+                      "or stash has a matching name",
                       one.tensors));
     }
   }
@@ -94,11 +94,11 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// What phases have on the chip.
+/// Tensors that phases have on the chip.
 struct OfPhases {
-  /// By function that a phase calls: what has been loaded or written since the step began.
+  /// Loaded or written since the step began, by function that a phase calls.
   std::map<std::string, std::set<TensorId>> before;
-  /// By function and region after a phase: what it has used or written.
+  /// Used or written by a phase, by function and region after it.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 
@@ -137,9 +137,9 @@ OfPhases of_phases(const Job& job) {
   return of;
 }
 
-/// Every resident has an entry of its own, of its type, and whatever a region does with it begins with a load or a
-/// write; what a phase calls finds what was loaded before it, and the region
-/// after it what it has used or written. That stores are not missing is for equivalence to prove.
+/// Checks that every off-chip variable has an entry of its own, of its type, and that every region loads or writes it
+/// before reading it. A function that a phase calls finds what was loaded before the phase, and the region after the
+/// phase what it used or wrote. Equivalence proves that no stores are missing.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;
@@ -152,10 +152,10 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
     const TensorType& type = graph.tensors()[t].type;
     if (!buffer.is_remote() || buffer.ipu != graph.tensors()[t].ipu || buffer.type.data != type.data ||
         entry_type(buffer.type).shape != type.shape || where->entry >= buffer.type.shape[0]) {
-      return pass_bug(kName, graph, TensorId{t}, "resides where it does not fit");
+      return pass_bug(kName, graph, TensorId{t}, "does not fit the buffer entry in which it resides");
     }
     if (!taken.insert({where->tensor, where->entry}).second) {
-      return pass_bug(kName, graph, TensorId{t}, "resides where another tensor does");
+      return pass_bug(kName, graph, TensorId{t}, "resides in the same buffer entry as another tensor");
     }
   }
   OfPhases phases = of_phases(after);

@@ -15,13 +15,13 @@
 namespace poprun {
 namespace {
 
-/// A form that is no residence is kept while its next use is at most that many operations away.
+/// A form other than the residence is kept while its next use is at most this many operations away.
 constexpr std::size_t kKeepFormOperations = 8;
 
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// How an operation works on shards, if it can.
+/// Returns how an operation works on shards; empty if it cannot.
 Cut cut_of(const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
   return op == nullptr ? Cut{} : op->on_shards;
@@ -31,7 +31,7 @@ std::span<const TensorId> cut_inputs(const Operation& operation, const Cut& cut)
   return std::span(operation.inputs).first(cut.inputs);
 }
 
-/// What it cuts of its operands.
+/// Returns the operands that an operation uses as shards.
 std::set<TensorId> cut_by(const Operation& operation, const Cut& cut) {
   const auto inputs = cut_inputs(operation, cut);
   std::set<TensorId> all(inputs.begin(), inputs.end());
@@ -82,8 +82,9 @@ class Shards {
 /// Rewrites one region.
 class RegionSharding {
  public:
-  /// `gathered`: variables that are whole, too, all the time that the region runs. `left_whole`: those that a phase
-  /// before it has gathered. Their shards are cut from them, since the shards themselves may be off the chip by then.
+  /// `gathered`: variables whose full tensors are also available throughout the region. `left_whole`: variables that
+  /// the preceding phase has gathered; their shards are cut from them, because the original shards may be off-chip by
+  /// now.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
                  std::set<TensorId> left_whole)
       : graph_(graph),
@@ -118,13 +119,13 @@ class RegionSharding {
         settle(id, i);
       }
     }
-    add_up_parts();  // Another region may read them.
+    add_up_parts();  // Another region may read the sums.
     settle_all();
     graph_.at(place_).operations = std::move(operations_);
   }
 
  private:
-  /// Which forms of a tensor have its value.
+  /// Forms of a tensor that hold its value.
   struct Forms {
     bool whole = false;
     bool shard = false;
@@ -142,8 +143,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it cuts is sharded,
-  /// and at least one operand is.
+  /// Whether an operator updates or accumulates sharded variables: of the operands that it cuts, at least one and all
+  /// optimiser state are sharded.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);
@@ -153,7 +154,7 @@ class RegionSharding {
            });
   }
 
-  /// Gradients whose reductions only operators on shards read.
+  /// Finds gradients that operators on shards read; their all-reduces become reduce-scatters.
   void find_scattered(const std::vector<Operation>& all) {
     for (const Operation& operation : all) {
       if (!updates_shards(operation)) {
@@ -167,7 +168,7 @@ class RegionSharding {
     }
   }
 
-  /// Sums of squares alone name nothing that resides in shards, but read scattered gradients.
+  /// Whether an operation works on shards. Sums of squares do so without sharded variables, on scattered gradients.
   bool works_on_shards(const Operation& operation) {
     if (updates_shards(operation)) {
       return true;
@@ -179,7 +180,7 @@ class RegionSharding {
            });
   }
 
-  /// What one replica's shard adds to a sum becomes the sum, once something reads it.
+  /// Adds up the replicas' partial sums over their shards, if `reader` reads one.
   void add_up_parts(const Operation& reader) {
     const bool reads = std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
     if (reads) {
@@ -279,7 +280,7 @@ class RegionSharding {
     }
   }
 
-  /// After operation `i`: brings a tensor home, unless it is used again soon.
+  /// After operation `i`, returns a tensor to the form in which it resides, unless it is used again soon.
   void settle(TensorId id, std::size_t i) {
     const std::vector<std::size_t>& uses = uses_[id];
     const auto next = std::ranges::upper_bound(uses, i);
@@ -301,7 +302,7 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region: those of variables do, but gradients and accumulators end with the
+  /// Whether a tensor's value outlives the region. Those of variables do, but gradients and accumulators end with the
   /// update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
@@ -330,16 +331,16 @@ class RegionSharding {
   Place place_;
   bool is_update_;
   std::set<TensorId> gathered_;
-  std::set<TensorId> left_whole_;  ///< And not touched yet.
+  std::set<TensorId> left_whole_;  ///< Not used yet.
   Origin origin_;
   std::vector<Operation> operations_;
   std::map<TensorId, std::vector<std::size_t>> uses_;
   std::map<TensorId, Forms> forms_;
   std::set<TensorId> scattered_;
-  std::vector<TensorId> parts_;  ///< Not added up yet.
+  std::vector<TensorId> parts_;  ///< Partial sums that are not added up yet.
 };
 
-/// What each phase reads of parameters that reside in shards.
+/// Sharded parameters that a phase reads.
 struct Gathered {
   PhaseUse use;
   std::set<TensorId> parameters;

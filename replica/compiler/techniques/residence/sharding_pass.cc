@@ -13,8 +13,8 @@
 #include "replica/machine/shards.h"
 #include "replica/ops/face/operator.h"
 
-/// Divides weights, optimiser state and accumulators among the replicas, where the options ask for it: replicated
-/// tensor sharding.
+/// Replicated tensor sharding: divides weights, optimiser state and accumulators among the replicas, as the options
+/// ask.
 namespace poprun::passes::sharding {
 namespace {
 
@@ -24,7 +24,7 @@ bool applies(const CompileOptions& options) {
   return options.sharding.any();
 }
 
-/// Replicas that have a tensor together; 0: all.
+/// Returns the number of replicas that share a tensor; 0 for all.
 std::int64_t group_of(const CompileOptions& options) {
   return options.sharding.group == options.replicas ? 0 : options.sharding.group;
 }
@@ -43,7 +43,7 @@ bool is_asked_for(const ShardingOptions& options, Kept kept) {
   return false;
 }
 
-/// Optimiser state that an operator updates as a whole, with the operator's kind.
+/// Returns the optimiser state that operators update unsharded, with the operator's kind.
 std::map<TensorId, std::string> updated_whole(const Graph& graph) {
   std::map<TensorId, std::string> found;
   for (const Function& function : graph.functions) {
@@ -64,7 +64,7 @@ std::map<TensorId, std::string> updated_whole(const Graph& graph) {
   return found;
 }
 
-/// What of an asked-for tensor's value is in the way; empty: nothing.
+/// Returns the reason why a tensor cannot be sharded; empty if it can.
 std::string obstacle(const CompileOptions& options, const Tensor& tensor, const std::string& updated_by) {
   if (!updated_by.empty()) {
     return fmt::format("{} updates it as a whole", updated_by);
@@ -83,8 +83,8 @@ Status run(const CompileOptions& options, Job& job) {
   const std::int64_t count = group > 0 ? group : options.replicas;
   if (count == 1) {
     job.notes.emplace_back(
-        "memory.replicated-tensor-sharding has no effect: there is one replica in a group, with "
-        "which nothing can be shared");
+        "memory.replicated-tensor-sharding has no effect: there is only one replica per "
+        "group");
     return {};
   }
   if (options.replicas % count != 0) {
@@ -96,7 +96,7 @@ Status run(const CompileOptions& options, Job& job) {
   Bytes saved;
   std::uint64_t whole = 0;
   std::map<TensorId, std::string> whole_for = updated_whole(job.graph);
-  std::set<std::string> rules;  // Update rules that need whole state.
+  std::set<std::string> rules;  // Update rules that need unsharded state.
   for (const auto& [id, kept] : kept_tensors(job.graph)) {
     if (!is_asked_for(options.sharding, kept)) {
       continue;
@@ -117,7 +117,7 @@ Status run(const CompileOptions& options, Job& job) {
   }
   if (!rules.empty()) {
     job.notes.push_back(
-        fmt::format("memory.replicated-tensor-sharding: the state of {} stays whole on each replica, since it "
+        fmt::format("memory.replicated-tensor-sharding: the state of {} is not sharded, because its update "
                     "does not work on shards",
                     fmt::join(rules, ", ")));
   }
@@ -140,8 +140,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// What resides in a shard is of its whole's type, the shard has the elements of one replica's part, and all exchanges
-/// of shards are over the same groups.
+/// Checks that a tensor in a shard has the type of the full tensor, that the shard has one replica's share of the
+/// elements, and that all exchanges of shards use the same groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const std::int64_t group = group_of(options);
@@ -149,7 +149,7 @@ Status verify(const CompileOptions& options, const Job& /*before*/, const Job& a
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.shard_of && tensor.type.elements() != ceil_div(tensor.shard_of->elements(), count)) {
-      return pass_bug(kName, graph, TensorId{t}, "is no shard of that many replicas");
+      return pass_bug(kName, graph, TensorId{t}, "has the wrong size for a shard across that many replicas");
     }
     if (tensor.residence && graph.tensor(tensor.residence->tensor).shard_of != tensor.type) {
       return pass_bug(kName, graph, TensorId{t}, "resides in a shard of another tensor");
@@ -160,7 +160,7 @@ Status verify(const CompileOptions& options, const Job& /*before*/, const Job& a
       for (const Operation& operation : region.operations) {
         const bool exchanges = Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation);
         if (exchanges && poprun::group_of(operation) != group) {
-          return pass_bug(kName, graph, operation.outputs[0], "is exchanged in another group");
+          return pass_bug(kName, graph, operation.outputs[0], "is exchanged in a different group");
         }
       }
     }

@@ -22,10 +22,10 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 struct Best {
   std::int64_t largest = kNever;      ///< The largest cost of any stage.
-  std::vector<std::size_t> begins{};  ///< First layers of all stages but the first.
+  std::vector<std::size_t> begins{};  ///< First layers of all stages except the first.
 };
 
-/// The cut for which the largest `cost` (of a stage; kNever: not allowed) is smallest.
+/// Finds the split whose largest `cost` of a stage (kNever: not allowed) is smallest.
 ///
 ///   best[s + 1][end] = min over begin of max(best[s][begin], cost(s, begin, end))
 template <typename Cost>
@@ -54,7 +54,7 @@ Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
   return found;
 }
 
-/// Temporaries differ from split to split, but not by so much.
+/// Whether a split exceeds the memory by more than the temporaries of two splits can differ.
 bool is_hopeless(const Balancing& balancing, const MeasuredSplit& split) {
   const Bytes needed = std::accumulate(split.peaks.begin(), split.peaks.end(), Bytes{});
   const Bytes had = balancing.capacity * static_cast<std::int64_t>(split.peaks.size());
@@ -89,7 +89,7 @@ Cycles product_cycles(Product product, bool has_input_gradient, const LayerUse& 
   return cycles;
 }
 
-/// One micro-batch: forward, and in training backward.
+/// Returns an operation's cycles per micro-batch: forward and, in training, backward.
 Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse& use) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr) {
@@ -111,8 +111,8 @@ Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse&
 
 }  // namespace
 
-// The least excess first; then, among stages within it, the fewest cycles; then, among stages within both, the fewest
-// bytes. (All three at once would not do: the best prefix of a cut need not be part of the best cut.)
+// Minimises the excess first, then the cycles of stages within that excess, then the bytes of stages within both. One
+// pass over all three would not do, because the best split may begin with a prefix that is not the best one.
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured) {
   const std::size_t layers = balancing.layers.size();
   const std::size_t stages = balancing.in_flight.size();

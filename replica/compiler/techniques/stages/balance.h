@@ -16,22 +16,22 @@ namespace poprun {
 
 /// A split that was compiled.
 struct MeasuredSplit {
-  std::vector<std::size_t> begins;  ///< The first layer of each stage but the first.
-  std::vector<Bytes> peaks;         ///< What the IPU of each stage needs.
+  std::vector<std::size_t> begins;  ///< The first layer of each stage except the first.
+  std::vector<Bytes> peaks;         ///< Memory that the IPU of each stage needs.
 };
 
-/// The first layer of each stage but the first. Of all splits it takes one whose fullest stage exceeds the capacity
-/// least (best, not at all); of these, one whose slowest stage takes fewest cycles; of these, one whose fullest stage
-/// has fewest bytes. Ties: later stages begin as early as they can. The memory of a stage is an estimate, which
+/// Returns the first layer of each stage except the first. Takes the split whose fullest stage exceeds the capacity
+/// least, ideally not at all; if splits tie, one whose slowest stage takes the fewest cycles, then one whose fullest
+/// stage has the fewest bytes, then one whose later stages begin earliest. The memory of a stage is an estimate, which
 /// `measured` corrects (StageBytes).
 ///
 /// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});
 
-/// The split to compile when none of `measured` fits: the balanced one or, where that has been measured, the one beside
-/// it (one stage begins one layer earlier or later) whose fullest stage is estimated to need least. Nothing if all
-/// of these have been measured, or where the stages of the one measured last need a quarter more than all IPUs have
-/// together.
+/// Returns the split to compile when none of `measured` fits: the balanced one or, if that has been measured, the
+/// neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns nothing
+/// if all of these have been measured, or if the stages of the last measured split need over a quarter more than the
+/// IPUs have.
 ///
 /// Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
@@ -40,16 +40,16 @@ std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, s
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
-/// Rate and rest are 0 until a split has been compiled, so the first estimate is low. Then they are a stage's own, such
-/// that the latest measured split has its measured peaks: the difference counts as activations, with a rate up to
-/// `in_flight`, and the rest stays with the stage. A stage of the same layers as a measured one needs what was
+/// Rate and rest are 0 until a split has been compiled, so the first estimate is low. After that they are fitted per
+/// stage to the measured peaks of the latest split: the difference counts as activations, with a rate up to
+/// `in_flight`, and the remainder is the stage's rest. A stage with the same layers as a measured one needs what was
 /// measured.
 class StageBytes {
  public:
   /// Both must outlive this.
   StageBytes(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
-  /// Layers [begin, end) as this stage.
+  /// Returns the bytes of `stage` if it holds layers [begin, end).
   [[nodiscard]] std::int64_t operator()(std::size_t stage, std::size_t begin, std::size_t end) const;
 
  private:
@@ -66,26 +66,26 @@ class StageBytes {
   std::vector<Correction> corrections_;  ///< By stage.
 };
 
-/// The job's use of the layers of its forward pass.
+/// How the job uses the layers of its forward pass.
 struct LayerUse {
   const Device& device;
   bool training = false;
   bool half = false;                         ///< Weights, activations and gradients are float16.
   bool half_partials = false;                ///< Products are also summed in float16.
-  std::int64_t permille = kDefaultPermille;  ///< Part of a tile's memory for a product's values.
-  std::int64_t states = 0;                   ///< float32 numbers that the optimiser keeps for each of a parameter.
+  std::int64_t permille = kDefaultPermille;  ///< Part of a tile's memory that a product's values may use.
+  std::int64_t states = 0;                   ///< float32 values that the optimiser keeps per parameter element.
 };
 
 /// Estimates the cost of each layer of the model.
 ///
-///   cycles       convolutions' and matmuls' as they are planned, in training with their two
-///                gradients (one for what comes from the host); other operators' work, in training
-///                three times: the backward pass takes twice as long
-///   bytes        in training a parameter has a gradient, and on the IPU of its first user its
-///                optimiser state
+///   cycles       of convolutions and matmuls as planned, in training with their two gradients (one
+///                if the input comes from the host); of other operators as estimated, in training
+///                three times, because the backward pass takes twice as long
+///   bytes        parameters; in training also their gradients and, for a parameter's first user,
+///                its optimiser state
 ///   activations  all outputs of its operations
 ///
-/// A parameter that several layers use weighs on each of them.
+/// A parameter that several layers use counts for each of them.
 std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUse& use);
 
 }  // namespace poprun

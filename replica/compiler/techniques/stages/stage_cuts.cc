@@ -26,7 +26,7 @@ std::vector<std::int32_t> counted_layers(const Graph& graph) {
   return indices;
 }
 
-/// What has gone wrong with these entries, and the layers that there are.
+/// Returns an error that says what is wrong with these entries, and lists the layers.
 tl::unexpected<Error> wrong_counts(const ForwardPass& forward, std::span<const std::int64_t> entries,
                                    const std::string& what) {
   std::vector<std::string> names;
@@ -37,7 +37,7 @@ tl::unexpected<Error> wrong_counts(const ForwardPass& forward, std::span<const s
                                              what, names.empty() ? "none" : abbreviated(names)));
 }
 
-/// The entries with -1 replaced by the rest.
+/// Returns the entries with -1 replaced by the rest.
 Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span<const std::int64_t> entries,
                                            std::int64_t layers) {
   std::vector<std::int64_t> counts(entries.begin(), entries.end());
@@ -48,7 +48,7 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
   }
   const std::string had = fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
-    // The largest entry can take the rest, if there is a rest without it.
+    // The largest entry can take the rest, if the other entries leave one.
     const bool has_rest = sum - std::ranges::max(counts) < layers;
     return wrong_counts(forward, entries,
                         fmt::format("{}, but the entries add up to {}; {}", had, sum,
@@ -64,12 +64,12 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
   return counts;
 }
 
-/// The layer with which a stage begins that has `before` counted layers before it.
+/// Returns the first layer of a stage that follows `before` counted layers.
 std::int32_t first_layer(std::span<const std::int32_t> counted, std::size_t before) {
   return before < counted.size() ? counted[before] : counted.back() + 1;
 }
 
-/// The operation that writes a tensor of the forward pass, by the name it has in the model.
+/// Returns the cut at the operation that writes a tensor of the forward pass, by the tensor's name in the model.
 std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string& name) {
   const std::string full = fmt::format("{}{}", forward.prefix, name);
   if (!forward.graph.has(full)) {
@@ -86,7 +86,7 @@ std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string&
   return StageCut{writer->origin.layer, static_cast<std::size_t>(writer - operations.begin())};
 }
 
-/// Every name that a stage may begin with: layers, then tensors.
+/// Returns all names that a stage may begin with: layers, then tensors.
 std::vector<std::string> candidates(const ForwardPass& forward) {
   std::vector<std::string> names = names_of(forward.graph.layers);
   for (const Operation& operation : forward.operations()) {
@@ -107,8 +107,8 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// The layer that a name means: itself in other case, without what comes before it ("h.2" for "transformer.h.2"), or
-/// with what is in it after that ("h.2.attn", "conv1.weight"). Empty if none.
+/// Returns the layer that a name probably means: the same name in another case, without its prefix ("h.2" for
+/// "transformer.h.2"), or followed by a part of the layer ("h.2.attn", "conv1.weight"). Empty if there is none.
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
@@ -127,7 +127,7 @@ std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   return {};
 }
 
-/// The first layer that makes something called so, as "layer1.0" makes "layer1.0.conv3". Or empty.
+/// Returns the first layer that makes a tensor with `name` in its name, as "layer1.0" is in "layer1.0.conv3"; or empty.
 std::string layer_around(const ForwardPass& forward, const std::string& name) {
   const std::string part = fmt::format(".{}.", lower(name));
   for (const Operation& operation : forward.operations()) {
@@ -141,7 +141,7 @@ std::string layer_around(const ForwardPass& forward, const std::string& name) {
   return {};
 }
 
-/// What somebody may have meant by `name`. Or empty.
+/// Returns the name that was probably meant by `name`; or empty.
 std::string meant_by(const ForwardPass& forward, const std::string& name) {
   std::string close = layer_within(forward.graph.layers, name);
   close = close.empty() ? layer_around(forward, name) : close;
@@ -165,14 +165,14 @@ Result<StageCut> cut_at(const ForwardPass& forward, const std::string& name) {
                                                name, blanks));
   }
   const std::string close = meant_by(forward, name);
-  return fail(ErrorCode::kUsage, fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "
-                                             "tensor; {}",
+  return fail(ErrorCode::kUsage, fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no "
+                                             "tensor of that name; {}",
                                              forward.model, name,
                                              close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
                                                            : fmt::format("did you mean {}?", close)));
 }
 
-/// The name in the model of what an operation writes first; empty if it writes nothing.
+/// Returns the name in the model of the first tensor that an operation writes; empty if it writes none.
 std::string_view written_name(const ForwardPass& forward, const Operation& operation) {
   if (operation.outputs.empty()) {
     return {};
@@ -189,7 +189,7 @@ Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::sp
   POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
                 resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
   std::vector<StageCut> cuts;
-  std::int32_t begin = 0;  // The stage's first layer; its successor's shows whether it is empty.
+  std::int32_t begin = 0;  // The stage's first layer; the stage is empty if the next one begins there, too.
   std::size_t before = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     before += static_cast<std::size_t>(counts[stage]);
@@ -216,8 +216,8 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::spa
     POPRUN_ASSIGN(const StageCut cut, cut_at(forward, names[k]));
     if (k > 0 && cut <= cuts.back()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("pipeline.split: '{}' must come after '{}' in {}; name the "
-                              "beginnings in the order of the forward pass; layers: {}",
+                  fmt::format("pipeline.split: '{}' must come after '{}' in {}; list the "
+                              "names in the order of the forward pass; layers: {}",
                               names[k], names[k - 1], forward.model, abbreviated(names_of(forward.graph.layers))));
     }
     cuts.push_back(cut);

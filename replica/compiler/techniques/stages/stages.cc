@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kName = "stages";
 
-/// Training's forward pass, then evaluation's; inference has evaluation's alone.
+/// Returns training's forward pass, then evaluation's; in inference only evaluation's.
 std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job& job) {
   std::vector<ForwardPass> passes;
   if (job.training) {
@@ -45,7 +45,7 @@ LayerUse use_of(const CompileOptions& options) {
           .states = states + masters};
 }
 
-/// By stage, of how many micro-batches it keeps the activations.
+/// Returns, by stage, the number of micro-batches whose activations it keeps.
 Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
   std::vector<std::int64_t> kept(stages, 1);
   if (!options.inference && options.pipeline.recomputation == "none") {
@@ -58,8 +58,8 @@ Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::
   return kept;
 }
 
-/// By stage, whether it runs its forward part again. What `standard` recomputes depends on memory, which is not known
-/// yet.
+/// Returns, by stage, whether it runs its forward part again. Counts `standard` as no, because its choice depends on
+/// memory, which is not known yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const PipelineOptions& pipeline = options.pipeline;
   const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
@@ -94,8 +94,7 @@ bool is_phased(const CompileOptions& options) {
   return options.pipeline.phases > 1;
 }
 
-/// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves before and after a
-/// phase.
+/// Returns phases that have about the same bytes of parameters and their state, which move before and after each phase.
 Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
@@ -107,12 +106,12 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, con
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
                       options.device.capacity()};
   for (LayerWeight& layer : balancing.layers) {
-    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // The longest phase is that of most bytes.
+    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // The longest phase is the one with the most bytes.
   }
   return cuts_before(balance(balancing));
 }
 
-/// Errors: kUsage, the cuts that somebody asks for do not make the phases.
+/// Errors: kUsage if the requested cuts do not give the requested number of phases.
 Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
   if (is_phased(options) && stages != options.pipeline.phases) {
     return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
@@ -142,8 +141,8 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
   return ipus;
 }
 
-/// "conv1", "part of conv1, conv2", "embeddings to h.3 (4 layers)": the number is that of counted layers. `shared` are
-/// layers that other stages hold parts of.
+/// Returns "conv1", "part of conv1, conv2" or "embeddings to h.3 (4 layers)"; the number is that of counted layers.
+/// `shared`: layers that other stages hold parts of.
 std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
                       const std::set<std::int32_t>& shared) {
   std::vector<std::string> names;
@@ -160,8 +159,8 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of many stages, those in
-/// the middle share lines.
+/// Adds a note for each stage: its IPU, its layers, and the parameters that it is the first to use. If there are many
+/// stages, those in the middle share notes.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -208,7 +207,7 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   }
 }
 
-/// "pipeline.split = conv2": what says where to cut. Empty if nobody does.
+/// Returns the setting that says where to cut, as in "pipeline.split = conv2"; empty if there is none.
 std::string setting_text(const PipelineOptions& pipeline) {
   return !pipeline.layers_per_ipu.empty()
              ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
@@ -216,7 +215,7 @@ std::string setting_text(const PipelineOptions& pipeline) {
                                    : "";
 }
 
-/// What keeps the model from more IPUs: a setting, or the model itself.
+/// Adds a note if IPUs stay unused, with the reason: a setting, or the model itself.
 void note_unused_ipus(const CompileOptions& options, Job& job) {
   const std::set<std::uint32_t> used(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
   if (static_cast<std::int64_t>(used.size()) >= options.ipus_per_replica) {
@@ -267,13 +266,13 @@ bool differ_only_in_stage(const Region& a, const Region& b) {
                             [](const Operation& x, const Operation& y) { return differ_only_in_stage(x, y); });
 }
 
-/// Operations are the same ones except for their stages, which exist.
+/// Checks that operations differ only in their stages, and that these exist.
 Status verify_operations_stay(const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     const Function& function = after.graph.functions.at(f);
     if (!std::ranges::equal(before.graph.functions[f].regions, function.regions,
                             [](const Region& a, const Region& b) { return differ_only_in_stage(a, b); })) {
-      return bug(fmt::format("changes more of {} than stages", function.name));
+      return bug(fmt::format("changes more than stages in {}", function.name));
     }
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
@@ -287,7 +286,7 @@ Status verify_operations_stay(const Job& before, const Job& after) {
   return {};
 }
 
-/// No operation reads what a later stage writes.
+/// Checks that no operation reads a tensor that a later stage writes.
 Status verify_flow(const Job& job) {
   for (const Function& function : job.graph.functions) {
     for (const Region& region : function.regions) {
@@ -310,7 +309,7 @@ Status verify_flow(const Job& job) {
   return {};
 }
 
-/// A stage's entry of layers_per_ipu is the number of its counted layers.
+/// Checks that each stage has as many counted layers as its entry of layers_per_ipu says.
 Status verify_counts(const CompileOptions& options, const Job& job) {
   const std::vector<std::int64_t>& wanted = options.pipeline.layers_per_ipu;
   if (wanted.empty()) {

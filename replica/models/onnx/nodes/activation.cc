@@ -8,8 +8,8 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of one element. Most are a row of one table: ONNX's operator, ours, and the real attributes that are
-/// handed on with ONNX's defaults.
+/// Functions of one element. Most are rows of one table: ONNX's operator, ours, and the real attributes to pass on,
+/// with ONNX's defaults.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 
@@ -18,7 +18,7 @@ using Proto = ::onnx::TensorProto;
 struct Function {
   const char* op;
   const char* kind;
-  float (*fold)(float);  ///< At import; null: always on the device.
+  float (*fold)(float);  ///< Evaluates at import; null if always on the device.
   const char* first = nullptr;
   double first_default = 0;
   const char* second = nullptr;
@@ -88,12 +88,12 @@ std::vector<Translator> table(std::index_sequence<rows...> /*rows*/) {
   return {Translator{kFunctions[rows].op, 1, unary<rows>}...};
 }
 
-/// gamma (x > 0 ? x : alpha (exp(x) - 1)), with PyTorch's constants an operator of its own.
+/// Adds gamma (x > 0 ? x : alpha (exp(x) - 1)), which is a single operator with PyTorch's constants.
 Status selu(Node& node) {
   constexpr float kAlpha = 1.6732632423543772F;
   constexpr float kGamma = 1.0507009873554805F;
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  // Opset 1 to 5 had them with fewer digits.
+  // Opsets 1 to 5 give the constants with fewer digits.
   const bool old = node.opset() < 6;
   const double alpha = node.real("alpha", old ? 1.6732 : static_cast<double>(kAlpha));
   const double gamma = node.real("gamma", old ? 1.0507 : static_cast<double>(kGamma));
@@ -109,7 +109,7 @@ Status selu(Node& node) {
   return {};
 }
 
-/// The slope broadcasts to x; before opset 7 its one dimension is that of the channels.
+/// Broadcasts the slope to x; before opset 7, a slope of one dimension belongs to the channels.
 Status prelu(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(TensorId slope, node.weight(1));
@@ -144,7 +144,7 @@ Status clip(Node& node) {
   return {};
 }
 
-/// What does not equal itself.
+/// Sets 1 for elements that do not equal themselves.
 Status is_nan(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId number, node.add("equal", {x, x}));
@@ -173,11 +173,11 @@ Status is_inf(Node& node) {
   return {};
 }
 
-/// Other element types. What stays real stays as it is: float16 and double are computed in float32.
+/// Converts to another element type. Reals that stay real do not change: float16 and double are float32 here.
 Status convert(Node& node, Element to) {
   const Element from = node.element(0);
   const auto known = [](Element element) { return is_real(element) || is_integer(element) || element == Proto::BOOL; };
-  // Integers that do not fit would wrap; what becomes of reals that do not is nobody's rule.
+  // Integers that do not fit would have to wrap; ONNX has no rule for reals that do not fit.
   const bool narrow = to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(

@@ -9,7 +9,7 @@
 namespace poprun::onnx_import::nodes::convolution {
 namespace {
 
-/// A weight [a,b,K] as [a,b,1,K].
+/// Reshapes a weight [a,b,K] to [a,b,1,K].
 Result<TensorId> kernel_of(Node& node, TensorId w) {
   const Shape& shape = node.type(w).shape;
   if (shape.size() == 4) {
@@ -18,7 +18,7 @@ Result<TensorId> kernel_of(Node& node, TensorId w) {
   return node.reshape(w, {shape[0], shape[1], 1, shape[2]});
 }
 
-/// The window of the weight, input 1, on an image. Requires that check_kernel holds.
+/// Returns the window of the weight, input 1, on an image. Requires: check_kernel succeeded.
 Result<Window> weight_window(Node& node) {
   const Shape w = node.shape(1);
   POPRUN_ASSIGN(Window window, window_of(node, {w.begin() + 2, w.end()}));
@@ -32,7 +32,7 @@ Status check_kernel(Node& node) {
   }
   const auto stated = node.integers("kernel_shape");
   if (!stated.empty() && !std::equal(stated.begin(), stated.end(), w.begin() + 2, w.end())) {
-    return node.wrong("a kernel_shape other than the weight's");
+    return node.wrong("its kernel_shape differs from the shape of its weight");
   }
   return {};
 }
@@ -56,8 +56,8 @@ Status conv(Node& node) {
   return set_image(node, y);
 }
 
-/// The output's size along the image's dimensions, and the padding that it leaves out. A size that is asked for sets
-/// the padding; where it asks for more than there is, zeros follow.
+/// The output's size along the image's dimensions, and the padding that is cut off. A requested size determines the
+/// padding; if it is larger than the full output, zeros are appended.
 struct Transposed {
   Window window;
   Shape size;  ///< [H,W].
@@ -82,7 +82,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
     }
     if (wanted[d] != 0) {
       const std::int64_t total = full - wanted[d];
-      const std::int64_t half = total >> 1;  // Rounded down, below zero as well.
+      const std::int64_t half = total >> 1;  // Rounds down, also below zero.
       before = automatic == "SAME_UPPER" ? half : total - half;
       behind = total - before;
     }
@@ -92,8 +92,8 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Every element of x adds its multiple of the kernel to the output: what the gradient of a convolution does to its
-/// input.
+/// Adds, for each element of x, its multiple of the kernel to the output, as the gradient with respect to a
+/// convolution's input does.
 Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));

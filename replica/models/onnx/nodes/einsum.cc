@@ -6,9 +6,9 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// Einsum: sums of products over named dimensions, as NumPy's. Operands are multiplied from left to right, each product
-/// as one batched product of matrices; sums, transpositions and reshapes bring the dimensions there. A letter twice in
-/// one operand, a diagonal, is not supported.
+/// Einsum: sums of products over named dimensions, as in NumPy. Operands are multiplied from left to right, each pair
+/// as one batched matrix product; sums, transpositions and reshapes arrange the dimensions for it. A letter twice in
+/// one operand, which means a diagonal, is not supported.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
@@ -22,7 +22,7 @@ bool has(const std::string& names, char name) {
   return names.find(name) != std::string::npos;
 }
 
-/// The names for which `wanted` holds, in their order.
+/// Returns the names for which `wanted` holds, in their order.
 template <typename Wanted>
 std::string only(const std::string& names, Wanted wanted) {
   std::string kept;
@@ -30,7 +30,7 @@ std::string only(const std::string& names, Wanted wanted) {
   return kept;
 }
 
-/// "..." as digits, counted from the right, so that they mean the same in every operand.
+/// Replaces "..." by digits, counted from the right, so that a digit means the same dimension in every operand.
 std::string without_ellipsis(std::string term, std::size_t rank) {
   std::erase(term, ' ');
   const std::size_t at = term.find("...");
@@ -50,7 +50,7 @@ struct Equation {
   std::string result;
 };
 
-/// NumPy's rule where there is no "->": what "..." stands for, then the letters that occur once.
+/// Returns the result by NumPy's rule if there is no "->": the dimensions of "...", then the letters that occur once.
 std::string implied_result(const std::vector<std::string>& terms) {
   std::map<char, int> uses;
   std::string digits;
@@ -116,7 +116,7 @@ Status check(Node& node, const Equation& equation) {
   return {};
 }
 
-/// x with the names that are not in `kept` summed out.
+/// Sums x over the names that are not in `kept`.
 Result<Named> summed(Node& node, Named x, const std::string& kept) {
   Shape axes;
   for (std::size_t d = 0; d < x.names.size(); ++d) {
@@ -132,7 +132,7 @@ Result<Named> summed(Node& node, Named x, const std::string& kept) {
   return x;
 }
 
-/// x with its names in another order.
+/// Transposes x to another order of its names.
 Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) {
   std::vector<std::int64_t> perm;
   for (const char name : names) {
@@ -141,7 +141,7 @@ Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) 
   return node.transpose(x.tensor, perm);
 }
 
-/// x as [batch,rows,columns], the names of each taken as one dimension.
+/// Reshapes x to [batch,rows,columns], each of which joins the dimensions of its names.
 Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, const std::string& rows,
                           const std::string& columns) {
   const Shape shape = node.type(x.tensor).shape;
@@ -156,7 +156,7 @@ Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, 
   return node.reshape(y, {size_of(batch), size_of(rows), size_of(columns)});
 }
 
-/// a times b, summed over the names of both that are not in `kept`.
+/// Multiplies a and b, summing over their common names that are not in `kept`.
 Result<Named> product(Node& node, const Named& a, const Named& b, const std::string& kept) {
   const auto shared = [&](char name) { return has(a.names, name) && has(b.names, name); };
   const auto stays = [&](char name) { return has(kept, name); };

@@ -6,14 +6,14 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of two or more operands, element by element, with broadcasting: arithmetic, comparison, logic, Where. On
-/// the device bools are 0 and 1.
+/// Elementwise functions of two or more operands, with broadcasting: arithmetic, comparison, logic, Where. On the
+/// device, bools are 0 and 1.
 namespace poprun::onnx_import::nodes::elementwise {
 namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Two's complement without undefined overflow.
+/// Computes in two's complement, without undefined overflow.
 template <typename Function>
 std::int64_t wrapped(std::int64_t a, std::int64_t b, Function f) {
   return static_cast<std::int64_t>(f(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
@@ -29,7 +29,7 @@ const Binary kSub{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std:
                   [](float a, float b) { return a - b; }, nullptr};
 const Binary kMul{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std::multiplies<>{}); },
                   [](float a, float b) { return a * b; }, nullptr};
-/// Integers are cut off towards zero; what has no quotient gives 0.
+/// Integer quotients are truncated towards zero; undefined ones are 0.
 const Binary kDiv{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a / b : 0; },
                   [](float a, float b) { return a / b; }, nullptr};
 const Binary kPow{[](std::int64_t a, std::int64_t b) {
@@ -41,7 +41,7 @@ const Binary kMax{[](std::int64_t a, std::int64_t b) { return std::max(a, b); },
                   [](float a, float b) { return std::max(a, b); }, nullptr};
 const Binary kMin{[](std::int64_t a, std::int64_t b) { return std::min(a, b); },
                   [](float a, float b) { return std::min(a, b); }, nullptr};
-/// The sign of the divisor, as Python's %.
+/// Has the sign of the divisor, like Python's %.
 const Binary kMod{[](std::int64_t a, std::int64_t b) {
                     if (!divides(a, b)) {
                       return std::int64_t{0};
@@ -54,7 +54,7 @@ const Binary kMod{[](std::int64_t a, std::int64_t b) {
                     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
                   },
                   nullptr};
-/// The sign of the dividend, as C's %.
+/// Has the sign of the dividend, like C's %.
 const Binary kTruncatedMod{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a % b : std::int64_t{0}; },
                            [](float a, float b) { return std::fmod(a, b); }, nullptr};
 
@@ -67,7 +67,7 @@ const Binary kAnd{nullptr, nullptr, [](double a, double b) { return a != 0 && b 
 const Binary kOr{nullptr, nullptr, [](double a, double b) { return a != 0 || b != 0; }};
 const Binary kXor{nullptr, nullptr, [](double a, double b) { return (a != 0) != (b != 0); }};
 
-/// Before opset 7, the second operand of `broadcast` = 1 is aligned at dimension `axis` of the first.
+/// Aligns the second operand with dimension `axis` of the first, as `broadcast` = 1 does before opset 7.
 Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
   const std::size_t rank = node.type(a).shape.size();
   const Shape& own = node.type(b).shape;
@@ -76,14 +76,14 @@ Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), rank));
   if (axis + own.size() > rank) {
-    return node.wrong("an operand that reaches beyond the other's dimensions");
+    return node.wrong("the second operand extends beyond the dimensions of the first");
   }
   Shape shape = own;
   shape.resize(rank - axis, 1);
   return node.reshape(b, shape);
 }
 
-/// One operation on two device tensors. Images are seen row-major where the other has more dimensions.
+/// Adds an operation on two device tensors. If one has more dimensions than an image, both become row-major.
 Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, TensorId b) {
   const std::size_t rank = std::max(node.type(a).shape.size(), node.type(b).shape.size());
   if (rank > 4) {
@@ -94,7 +94,7 @@ Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, Tensor
   return compares ? node.add(kind, {a, b}) : node.add_as_reals(kind, {a, b});
 }
 
-/// All inputs combined from left to right, at import where they are known.
+/// Combines all inputs from left to right, at import if they are known.
 Status combine_all(Node& node, const std::string& kind, const Binary& function) {
   if (node.folds()) {
     Constant result = *node.value(0).constant;
@@ -127,8 +127,8 @@ Status mean(Node& node) {
   return {};
 }
 
-/// x to the power of input 1, where that is one number known at import: a square or a root where that is exact and
-/// quicker.
+/// Raises x to the power of input 1, one number known at import. Uses a square or a square root if that is exact and
+/// faster.
 Result<TensorId> known_power(Node& node, TensorId x) {
   POPRUN_ASSIGN(const float exponent, node.real_of(1));
   if (exponent == 2.0F) {
@@ -141,7 +141,7 @@ Result<TensorId> known_power(Node& node, TensorId x) {
   return node.add("pow", {x, e});
 }
 
-/// Base and exponent may be of different types; the result is of the base's.
+/// Base and exponent may have different types; the result has the type of the base.
 Status pow(Node& node) {
   if (node.folds() && is_real(node.element(0)) == is_real(node.element(1))) {
     return combine_all(node, "pow", kPow);
@@ -168,7 +168,7 @@ Status mod(Node& node) {
   return node.integer("fmod", 0) != 0 ? combine_all(node, "fmod", kTruncatedMod) : combine_all(node, "mod", kMod);
 }
 
-/// A comparison; `swapped`: of the second with the first.
+/// Compares the first input with the second or, if `swapped`, the second with the first.
 Status compare(Node& node, const std::string& kind, const Binary& function, bool swapped) {
   if (node.folds()) {
     return combine_all(node, kind, function);
@@ -181,7 +181,7 @@ Status compare(Node& node, const std::string& kind, const Binary& function, bool
   return {};
 }
 
-/// Two bools differ where their difference is not 0: 1 = (a - b)^2.
+/// Computes (a - b)^2, which is 1 if two bools differ and otherwise 0.
 Status xor_of(Node& node) {
   if (node.folds()) {
     return combine_all(node, "", kXor);

@@ -5,13 +5,13 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one by one.
+/// Operators that depend on positions: OneHot, CumSum, Trilu, NonZero, and gathering or scattering of single elements.
 namespace poprun::onnx_import::nodes::indexing {
 namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// The new dimension is made last, and moved where it belongs.
+/// Adds the new dimension as the last one, then moves it into place.
 Status one_hot(Node& node) {
   POPRUN_ASSIGN(const float depth, node.real_of(1));
   POPRUN_ASSIGN(const auto values, node.constant(2));
@@ -74,7 +74,7 @@ Status trilu(Node& node) {
   return {};
 }
 
-/// Where a constant is not zero, one column each: older exporters count with it.
+/// Lists the positions at which a constant is not zero, one per column; older exporters use it to count.
 Status non_zero(Node& node) {
   if (!node.folds()) {
     return node.unsupported("positions known only from the data");
@@ -87,7 +87,7 @@ Status non_zero(Node& node) {
     }
   }
   std::vector<std::int64_t> places;
-  std::int64_t below = x.elements();  // Elements below one index of a dimension.
+  std::int64_t below = x.elements();  // Elements per index of a dimension.
   for (const std::int64_t size : x.shape) {
     below /= size;
     for (const std::int64_t i : found) {

@@ -5,8 +5,8 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. What a job trains with is the loss
-/// that train.cfg names.
+/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. A job trains with the loss in
+/// train.cfg.
 ///
 ///   P  positions: batch and whatever follows the classes    C  classes
 namespace poprun::onnx_import::nodes::loss {
@@ -20,7 +20,7 @@ Result<TensorId> reduced(Node& node, Reduction reduction, TensorId x) {
   return y;
 }
 
-/// x [N,C,...] as rows [P,C], and back from rows of `shape`.
+/// Rearranges x [N,C,...] to rows [P,C]; images_of rearranges rows back to `shape`.
 Result<TensorId> rows_of(Node& node, TensorId x) {
   const Shape shape = node.type(x).shape;
   std::vector<std::int64_t> perm(shape.size());
@@ -42,8 +42,8 @@ Result<TensorId> images_of(Node& node, TensorId rows, const Shape& shape) {
   return node.transpose(x, perm);
 }
 
-/// 1 for labels that count and 0 for the one that does not, by label. A label below zero reads from the end, so the
-/// table is long enough for it to be there.
+/// Returns, by label, 1 if it counts and 0 if it is ignored. A negative label reads from the end, so the table is long
+/// enough to hold a 0 for it there.
 Constant counting(std::int64_t C, std::int64_t ignored) {
   const std::int64_t size = ignored < 0 ? C - ignored : C;
   std::vector<float> table(static_cast<std::size_t>(size), 0);
@@ -54,12 +54,12 @@ Constant counting(std::int64_t C, std::int64_t ignored) {
   return Constant::of_reals(std::move(table), {size});
 }
 
-/// An element for each label; 0 for a label that is no class and does not count.
+/// Returns the table's element for each label; 0 for a label that is not a class and does not count.
 Result<TensorId> gathered_by_label(Node& node, TensorId table, TensorId labels) {
   return node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
 }
 
-/// The weight of every position [P], or nothing if all are 1.
+/// Returns the weights of the positions [P], or nothing if all are 1.
 Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int64_t C) {
   std::optional<TensorId> weights;
   if (node.has(2)) {
@@ -82,7 +82,7 @@ Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int
   return weights;
 }
 
-/// Output 0 from the logarithms of probabilities, as rows [P,C].
+/// Sets output 0 from log-probabilities in rows [P,C].
 Status set_loss(Node& node, TensorId rows) {
   const std::int64_t C = node.type(rows).shape[1];
   const std::int64_t P = node.type(rows).shape[0];

@@ -14,7 +14,7 @@ Status matmul(Node& node) {
   if (x.empty() || y.empty()) {
     return node.wrong("scalars have no matrix product");
   }
-  // A vector is a row on the left and a column on the right; the result has no such dimension.
+  // A vector is a row on the left and a column on the right; the result lacks that dimension.
   if (x.size() == 1) {
     POPRUN_ASSIGN(a, node.reshape(a, {1, x[0]}));
   }
@@ -35,7 +35,7 @@ Status matmul(Node& node) {
   return {};
 }
 
-/// True where Gemm is a dense layer: y = x w + b with b of one dimension.
+/// Returns whether Gemm is a dense layer: y = x w + b with b of one dimension.
 bool is_dense(Node& node) {
   return node.integer("transA", 0) == 0 && node.real("alpha", 1) == 1 && node.real("beta", 1) == 1 &&
          node.shape(0).size() == 2 && node.shape(1).size() == 2 &&
@@ -57,7 +57,7 @@ Status dense(Node& node) {
   return {};
 }
 
-/// y = alpha a b + beta c, with a and b transposed where asked for.
+/// Computes y = alpha a b + beta c, with a and b transposed if requested.
 Status gemm(Node& node) {
   if (is_dense(node)) {
     return dense(node);

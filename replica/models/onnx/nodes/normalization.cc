@@ -10,7 +10,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// x [N,C,...] as batch normalisation takes it: a matrix, or an image whose rows are all but C.
+/// Returns x [N,C,...] as batch normalisation takes it: a matrix [N,C], or an image, if need be of one row.
 Result<TensorId> channels_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() == 4) {
@@ -26,7 +26,7 @@ Result<TensorId> channels_of(Node& node) {
   return node.reshape(x, {s[0], s[1], 1, node.type(x).elements() / s[0] / s[1]}, Layout::kChannelsLast);
 }
 
-/// A running statistic of the batch's: momentum * running + (1 - momentum) * now.
+/// Updates a running statistic: momentum * running + (1 - momentum) * now.
 Result<TensorId> moved(Node& node, TensorId running, TensorId now, double momentum) {
   POPRUN_ASSIGN(const TensorId keep, node.fill({}, momentum));
   POPRUN_ASSIGN(const TensorId take, node.fill({}, 1 - momentum));
@@ -35,8 +35,8 @@ Result<TensorId> moved(Node& node, TensorId running, TensorId now, double moment
   return node.add("add", {old, fresh});
 }
 
-/// With the batch's own statistics. Running ones that are variables follow them as PyTorch's do, with the unbiased
-/// variance; outputs 1 and 2, where wanted, are ONNX's, with the biased one.
+/// Normalises with the batch's own statistics. Running statistics that are variables follow them as in PyTorch, with
+/// the unbiased variance; outputs 1 and 2, if wanted, follow ONNX, with the biased variance.
 Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& inputs, double eps) {
   const double momentum = node.real("momentum", 0.9);
   POPRUN_ASSIGN(const auto y,
@@ -77,7 +77,7 @@ Status batch_normalization(Node& node) {
     POPRUN_ASSIGN(y, batch_norm_training(node, inputs, eps));
   } else {
     POPRUN_ASSIGN(y, node.add("batch_norm_inference", inputs, {{"eps", eps}}));
-    node.pass(1, 3);  // Running statistics stay what they are.
+    node.pass(1, 3);  // Running statistics do not change.
     node.pass(2, 4);
   }
   if (node.type(y).shape != node.shape(0)) {
@@ -87,7 +87,7 @@ Status batch_normalization(Node& node) {
   return {};
 }
 
-/// Over all dimensions from the axis on, taken as one.
+/// Normalises over all dimensions from the axis on, taken as one.
 Status layer_normalization(Node& node) {
   const Shape shape = node.shape(0);
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));
@@ -164,7 +164,7 @@ Status lrn(Node& node) {
   return {};
 }
 
-/// An input since opset 12, before that an attribute.
+/// Returns the ratio, which is an input since opset 12 and an attribute before that.
 Result<double> dropout_ratio(Node& node) {
   if (!node.has(1)) {
     return node.real("ratio", 0.5);
@@ -173,7 +173,7 @@ Result<double> dropout_ratio(Node& node) {
   return static_cast<double>(ratio);
 }
 
-/// What dropping makes of ones is 0 if it drops: the same key finds the same elements again.
+/// Sets the mask by applying dropout to ones: the same key drops the same elements.
 Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   POPRUN_ASSIGN(TensorId ones, node.fill(node.shape(0), 1));
   POPRUN_ASSIGN(ones, node.reshape(ones, node.shape(0), layout));
@@ -186,8 +186,8 @@ Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   return {};
 }
 
-/// Drops in training and not outside of it, whatever the file's training_mode, which is the mode that the model was
-/// exported in. Where nothing is dropped, the mask is all ones.
+/// Drops elements only in training, whatever the file's training_mode, which is the mode of the export. If nothing is
+/// dropped, the mask is all ones.
 Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {
@@ -203,7 +203,7 @@ Status dropout(Node& node) {
   if (node.scope().as_written && node.has(2)) {
     POPRUN_ASSIGN(const float training, node.real_of(2));
     if (training != 0 && ratio != 0) {
-      return node.unsupported("dropping outside of training");
+      return node.unsupported("dropout outside training");
     }
   }
   if (node.wants_output(1)) {

@@ -13,8 +13,8 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// A file written for batches of one repeats what it puts beside samples, such as a class token, once: here it is
-/// repeated for each sample.
+/// Returns whether input i must be repeated for each sample: a file written for batches of one concatenates a single
+/// copy, such as a class token, to its sample.
 bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
   const Scope& scope = node.scope();
   if (scope.file_batch != 1 || scope.batch == 1 || axis == 0 || !node.has(i)) {
@@ -83,7 +83,7 @@ Status concat(Node& node) {
   return {};
 }
 
-/// Sizes by attribute or input, or equal parts.
+/// Returns the sizes from an attribute or input, or else equal parts.
 Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
   POPRUN_ASSIGN(const auto given, node.integers_from("split", 1));
   if (given) {
@@ -102,7 +102,7 @@ Status split(Node& node) {
   std::int64_t sum = 0;
   for (const std::int64_t size : sizes) {
     if (size < 0 || size > node.shape(0)[axis]) {
-      return node.wrong("a part larger than the whole");
+      return node.wrong("needs parts that are not negative and not larger than the axis");
     }
     sum += size;
   }
@@ -136,7 +136,7 @@ struct Cut {
   std::int64_t step;
 };
 
-/// ONNX's rule: below zero counts from the end, what lies outside is brought to the border.
+/// Applies ONNX's rule: negative bounds count from the end, and bounds out of range are clamped.
 Cut cut_of(std::int64_t size, std::size_t axis, std::int64_t start, std::int64_t end, std::int64_t step) {
   const auto from_end = [size](std::int64_t at) { return at < 0 ? at + size : at; };
   const std::int64_t low = step > 0 ? 0 : -1;
@@ -155,7 +155,7 @@ struct Bounds {
   std::vector<std::int64_t> steps;
 };
 
-/// Attributes before opset 10, then inputs.
+/// Returns the bounds, which are attributes before opset 10 and inputs since then.
 Result<Bounds> bounds_of(Node& node) {
   POPRUN_ASSIGN(const auto starts, node.integers_from("starts", 1));
   POPRUN_ASSIGN(const auto ends, node.integers_from("ends", 2));
@@ -219,7 +219,7 @@ Status slice(Node& node) {
   return {};
 }
 
-/// One row of x by a number that is known and inside: a slice, of any type of elements.
+/// Gathers one row of x by an index that is known and in range: a slice, for elements of any type.
 Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const Shape x = node.shape(0);
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
@@ -258,7 +258,7 @@ Status gather(Node& node) {
   return {};
 }
 
-/// Opset 1 calls its attribute paddings, 2 to 10 pads, then it is an input.
+/// Pads x. The pads are the attribute `paddings` in opset 1, `pads` in opsets 2 to 10, and an input since then.
 Status pad(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(auto pads, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));

@@ -9,7 +9,7 @@
 namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
-/// Padding after the last window is never seen: it is cut, so that no window lies in padding only.
+/// Cuts the padding after the last window, which is never read, so that no window consists only of padding.
 void cut_padding(const Shape& x, Window& w) {
   const std::size_t dims = w.kernel.size();
   for (std::size_t d = 0; d < dims; ++d) {
@@ -28,7 +28,7 @@ Result<Window> pooling_window(Node& node) {
         fmt::format("an input of rank {}; available: [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
   }
   if (!node.has_attribute("kernel_shape")) {
-    return node.wrong("no kernel_shape");
+    return node.wrong("needs a kernel_shape");
   }
   POPRUN_ASSIGN(Shape kernel, node.sizes("kernel_shape", x.size() - 2, 1, 1));
   POPRUN_ASSIGN(Window window, window_of(node, std::move(kernel)));
@@ -53,8 +53,8 @@ Result<TensorId> pool_image(Node& node, const std::string& kind, TensorId x, con
   return node.add(kind, {x}, std::move(attributes));
 }
 
-/// Volumes [N,C,D,H,W]: planes first, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. A maximum and a mean
-/// over a box are those over its depths of those over its planes.
+/// Pools volumes [N,C,D,H,W]: first planes, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. The maximum or
+/// mean over a box is that of the maxima or means of its planes.
 Result<TensorId> pool_volume(Node& node, const std::string& kind, const Window& w) {
   const Shape s = node.shape(0);
   POPRUN_ASSIGN(TensorId x, node.row_major(0));
@@ -99,7 +99,7 @@ Status average_pool(Node& node) {
   return pool(node, "avgpool2d");
 }
 
-/// One window over everything, of any number of dimensions: seen as one row.
+/// Pools with one window over all pixels of any number of dimensions, seen as one row.
 Status global(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   if (shape.size() < 3) {

@@ -6,7 +6,7 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// Reductions over axes, and where the extreme elements are.
+/// Reductions over axes, and the positions of extreme elements.
 namespace poprun::onnx_import::nodes::reduction {
 namespace {
 
@@ -14,7 +14,7 @@ using Proto = ::onnx::TensorProto;
 
 using layers::Reduction;
 
-/// Dimensions to reduce, sorted, from 0; empty if nothing is reduced.
+/// Returns the dimensions to reduce, sorted and counted from 0; empty if nothing is reduced.
 Result<Shape> axes_of(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(const auto given, node.integers_from("axes", 1));
@@ -35,7 +35,7 @@ Result<Shape> axes_of(Node& node) {
   return axes;
 }
 
-/// The shape arithmetic's: integers of one dimension, all of them.
+/// Folds all integers of a one-dimensional input, for shape arithmetic.
 Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)) {
   const auto values = node.value(0).constant->all_integers();
   const std::int64_t total = std::accumulate(values.begin() + 1, values.end(), values.front(), function);
@@ -61,7 +61,7 @@ Status reduce(Node& node) {
   return {};
 }
 
-/// A reduction that folds where it is of a list of integers, as of a shape.
+/// Reduces at import if the input is a known list of integers, such as a shape.
 template <Reduction reduction>
 Status reduce_or_fold(Node& node) {
   if (!node.folds() || !is_integer(node.element(0)) || node.shape(0).size() != 1) {
@@ -77,14 +77,14 @@ Status reduce_or_fold(Node& node) {
       return std::clamp(a, -kMostElements, kMostElements) + std::clamp(b, -kMostElements, kMostElements);
     });
   }
-  // Factors are sizes; what is larger than any tensor stays so.
+  // Factors are sizes; products stop at the size of the largest tensor.
   return fold_all(node, [](std::int64_t a, std::int64_t b) {
     return std::clamp(std::clamp(a, -kMostElements, kMostElements) * std::clamp(b, -kMostElements, kMostElements),
                       -kMostElements, kMostElements);
   });
 }
 
-/// (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over images' batch and pixels where no axes are given.
+/// Computes (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over the batch and pixels of images if no axes are given.
 Status mean_variance(Node& node) {
   Shape axes = node.has_attribute("axes") ? node.integers("axes") : Shape{0, 2, 3};
   for (std::int64_t& axis : axes) {

@@ -9,10 +9,10 @@
 namespace poprun::onnx_import::nodes::resize {
 namespace {
 
-/// What becomes of one axis.
+/// New size of one axis.
 struct Target {
   std::int64_t size;
-  std::optional<double> scale = {};  ///< Where it was given by one.
+  std::optional<double> scale = {};  ///< Set if the size was given as a scale.
 };
 
 Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scales) {
@@ -22,7 +22,7 @@ Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scal
   }
   std::vector<Target> targets;
   for (std::size_t d = 0; d < x.size(); ++d) {
-    // ONNX multiplies in float32: 10 x 0.7 is 7 there, though in double it is below.
+    // ONNX multiplies in float32, where 10 x 0.7 is 7; in double it would be less.
     const float size = std::floor(static_cast<float>(x[d]) * scales[d]);
     if (!(size >= 1) || size > static_cast<float>(kMostElements)) {
       return node.wrong(fmt::format("a scale of {}", scales[d]));
@@ -79,7 +79,7 @@ Status resize_axes(Node& node, const std::vector<Target>& targets, const Attribu
   return {};
 }
 
-/// Opset 10: as Upsample. Later: coordinates by name, scales or sizes.
+/// In opset 10, works like Upsample; later, with named coordinates and either scales or sizes.
 Status resize(Node& node) {
   const std::string mode = node.text("mode", "nearest");
   if (node.opset() < 11) {
@@ -106,7 +106,7 @@ Status resize(Node& node) {
     return resize_axes(node, targets, attributes);
   }
   if (!node.has(2)) {
-    return node.wrong("neither scales nor sizes");
+    return node.wrong("needs scales or sizes");
   }
   POPRUN_ASSIGN(const auto scales, scales_of(node, 2));
   POPRUN_ASSIGN(const auto targets, by_scales(node, scales));

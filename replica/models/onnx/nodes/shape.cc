@@ -11,9 +11,8 @@
 #include "replica/models/onnx/node.h"
 #include "replica/ops/face/shaped.h"
 
-/// What changes the shape and no element: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile, Identity,
-/// DepthToSpace, SpaceToDepth; what tells it: Shape, Size; and what makes tensors of it: ConstantOfShape, Range,
-/// EyeLike.
+/// Operators that change the shape but no element (Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile,
+/// Identity, DepthToSpace, SpaceToDepth), return it (Shape, Size) or create tensors (ConstantOfShape, Range, EyeLike).
 namespace poprun::onnx_import::nodes::shape {
 namespace {
 
@@ -34,10 +33,10 @@ Status set_reshaped(Node& node, Shape shape) {
   return {};
 }
 
-/// The target with its 0 (as the input has) and -1 (what is left) filled in.
+/// Returns the target with 0 (the input's size) and -1 (the remaining elements) filled in.
 ///
-/// A file made for one batch size may have that number written in its targets. Where x still has its batch in front and
-/// the target says the file's, the one that is imported for is meant.
+/// A file made for one batch size may contain that number in its targets. If x has the batch size of the import in
+/// front and the target has that of the file, it is replaced by that of the import.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -173,13 +172,13 @@ Status identity(Node& node) {
   return {};
 }
 
-/// x repeated to `shape`.
+/// Broadcasts x to `shape`.
 Result<TensorId> expand_to(Node& node, TensorId x, const Shape& shape) {
   POPRUN_ASSIGN(x, node.row_major_of(x));
   return node.add("expand", {x}, shaped(shape));
 }
 
-/// The shape that x and `target` broadcast to.
+/// Returns the shape that x and `target` broadcast to.
 Result<Shape> common_shape(Node& node, const Shape& x, const Shape& target) {
   Shape shape(std::max(x.size(), target.size()), 1);
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -208,7 +207,7 @@ Status expand(Node& node) {
   return {};
 }
 
-/// x [A,B] repeated r and s times: [A,B] -> [1,A,1,B] -> [r,A,s,B] -> [r A, s B].
+/// Repeats x [A,B] r and s times: [A,B] -> [1,A,1,B] -> [r,A,s,B] -> [r A, s B].
 Status tile(Node& node) {
   const Shape x = node.shape(0);
   std::vector<std::int64_t> repeats;
@@ -278,7 +277,7 @@ Status constant_of_shape(Node& node) {
   return {};
 }
 
-/// start, start + delta, ... below the limit.
+/// Returns `count` numbers: start, start + delta, ...
 template <typename T>
 std::vector<T> steps(T start, T delta, std::int64_t count) {
   std::vector<T> values;

@@ -3,11 +3,11 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, over all dimensions from the axis on, taken as one.
+/// Softmax, LogSoftmax and Hardmax along an axis; before opset 13, over all dimensions from the axis on, taken as one.
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
-/// The maximum's place is 1, all others 0.
+/// Returns rows with 1 at the maximum and 0 elsewhere.
 Result<TensorId> hardmax_rows(Node& node, TensorId x) {
   const Shape shape = node.type(x).shape;
   const auto last = static_cast<std::int64_t>(shape.size()) - 1;

@@ -24,7 +24,7 @@ class TreeReduce : public ::testing::TestWithParam<std::size_t> {
     }
   }
 
-  static constexpr std::size_t kCount = 2'100;  // Two blocks and a bit.
+  static constexpr std::size_t kCount = 2'100;  // Slightly more than two blocks.
   std::vector<std::vector<float>> data_;
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> targets_;
@@ -71,7 +71,7 @@ TEST_P(TreeReduce, TakesEveryTypeInPlaceAndElsewhere) {
   }
 }
 
-// The replicas are dealt out to three hosts in pairs, so that most subtrees hold one or two.
+// The replicas are distributed to three hosts in pairs, so that most subtrees hold one or two.
 TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
   constexpr std::size_t kHosts = 3;
   std::vector<Subtree> subtrees;

@@ -36,7 +36,7 @@ TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
   EXPECT_TRUE(subtrees({}, 6).empty());
 }
 
-/// The load of a link's busiest direction, in units of the whole vector.
+/// Returns the load of a link's busiest direction, in units of the whole vector.
 double load_of(const std::vector<std::size_t>& sums, const std::vector<double>& shares) {
   double load = 0;
   for (std::size_t h = 0; h < sums.size(); ++h) {

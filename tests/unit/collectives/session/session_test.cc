@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// A host with a folder for temporary files and one of shared memory.
+/// A host with a folder for temporary files and one for shared memory.
 class SessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -42,13 +42,13 @@ class SessionTest : public ::testing::Test {
     return path;
   }
 
-  /// Session and shared memory of a daemon of family 2.
+  /// Creates the session and shared memory of a daemon of family 2.
   void daemons_session(const fs::path& job) {
     file(job / fmt::format("ompi.node7.{}", geteuid()) / "jf.2" / "pmix_dstor" / "lock");
     file(place_.shared_memory / fmt::format("vader_segment.node7.{}.20001.0", geteuid()));
   }
 
-  /// Session and shared memory of an mpirun, its job 0 having the number 65536.
+  /// Creates the session and shared memory of an mpirun whose job 0 has the number 65536.
   void mpiruns_session(const fs::path& job) {
     const fs::path session = job / fmt::format("ompi.node7.{}", geteuid()) / "pid.17";
     file(session / "contact.txt", "65536.0;tcp://127.0.0.1:1\n17\n");
@@ -81,7 +81,7 @@ TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithItsSharedMemoryAndNothingElse) 
   const std::string other = fmt::format("vader_segment.node7.{}.30001.0", geteuid());
   file(place_.shared_memory / other);
   file(place_.base / "mine");
-  mpiruns_session(JobFolder::make(place_)->path());  // Ends here, and with it the lock.
+  mpiruns_session(JobFolder::make(place_)->path());  // The job folder ends here, which releases the lock.
   remove_leftovers(place_);
   EXPECT_THAT(names(place_.base), ElementsAre("mine"));
   EXPECT_THAT(names(place_.shared_memory), ElementsAre(other));

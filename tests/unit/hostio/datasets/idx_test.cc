@@ -21,7 +21,7 @@ std::span<const std::byte> span_of(const Bytes& bytes) {
   return std::as_bytes(std::span(bytes));
 }
 
-/// The error message for `bytes`, which must be refused.
+/// Returns the error message for `bytes`, which must be refused.
 std::string complaint(const Bytes& bytes) {
   const Result<IdxArray> array = parse_idx(span_of(bytes), "file.idx");
   if (array) {
@@ -93,7 +93,7 @@ TEST(Idx, RefusesDimensionsWhoseProductOverflows) {
 }
 
 TEST(Idx, NeverAllocatesWhatOnlyTheHeaderClaims) {
-  // 16 GiB claimed, one byte present: must fail quickly instead of eating the machine's memory.
+  // 16 GiB claimed, one byte present: must fail quickly instead of using up the machine's memory.
   EXPECT_THAT(complaint(idx_bytes({4, 0xFFFFFFFF}, {1})), HasSubstr("had 1"));
 }
 

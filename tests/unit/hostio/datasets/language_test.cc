@@ -27,7 +27,7 @@ std::vector<std::int32_t> read(const Dataset& dataset, const Sample& sample, int
 
 class Language : public ::testing::Test {
  protected:
-  /// A file whose byte i is i modulo 251.
+  /// Writes a file whose byte i is i modulo 251.
   std::string file(std::size_t size) const {
     Bytes bytes(size);
     for (std::size_t i = 0; i < size; ++i) {
@@ -69,7 +69,7 @@ TEST_F(Language, ReadsTokensOf16And32Bits) {
   EXPECT_EQ(wide->description().classes(), 1U);
 }
 
-/// A file of llm.c: its header, then `tokens`.
+/// Returns a file of llm.c: its header, then `tokens`.
 Bytes llmc_file(std::uint32_t magic, std::uint32_t version, std::uint32_t count, Bytes tokens) {
   Bytes bytes;
   for (const std::uint32_t word : {magic, version, count}) {
@@ -218,11 +218,12 @@ TEST(Synthetic, MakesImagesThatTellTheirLabel) {
 TEST(Synthetic, SaysWhatItNeeds) {
   EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("needed images=CxHxW or tokens"));
   EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
-  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message, HasSubstr("colour is not known here"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
+              HasSubstr("colour is not a parameter of this source"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,classes=4,classes=5").error().message,
               HasSubstr("classes=4,classes=5: classes is given twice; remove one of the two"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3?task=masked-lm").error().message,
-              HasSubstr("data.task is for tokens"));
+              HasSubstr("data.task applies only to tokens"));
   EXPECT_THAT(load_dataset("idx:/x?sequence-length=4").error().message,
               HasSubstr("data.sequence-length = 4 is not a parameter of source"));
 }

@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-/// data/file, data/folder/file; secret beside data, and links from data to it.
+/// data/file, data/folder/file; secret next to data, and links from data to it.
 class FileScopeTest : public ::testing::Test {
  protected:
   FileScopeTest() {
@@ -108,7 +108,7 @@ TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
 TEST(Fingerprint, OfALargeFileIsThatOfEachOfItsBytes) {
   TemporaryFolder folder;
   const fs::path file = folder.write("large", "");
-  fs::resize_file(file, 300 << 20);  // A hole: no block on the disk.
+  fs::resize_file(file, 300 << 20);  // A hole, which uses no disk blocks.
   const std::string empty = fingerprint({file});
   std::fstream(file, std::ios::in | std::ios::out).seekp(1'700'000).put('x');
   EXPECT_NE(fingerprint({file}), empty);
@@ -142,7 +142,7 @@ TEST(Reading, RefusesAFileThatChangesMeanwhile) {
     const Status unchanged = reading->check_unchanged();
     ASSERT_FALSE(unchanged) << how;
     EXPECT_EQ(unchanged.error().code, ErrorCode::kData);
-    EXPECT_THAT(unchanged.error().message, HasSubstr("changed while the data server read it"));
+    EXPECT_THAT(unchanged.error().message, HasSubstr("changed while the data server was reading it"));
     EXPECT_FALSE(read_bytes(link, scope)) << how;
   }
 }

@@ -41,7 +41,7 @@ proto::Selection selection(const Job& job, proto::Split split, std::uint32_t rep
   return selection;
 }
 
-/// Without padding.
+/// Returns the items of a batch without padding.
 Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint64_t sequence) {
   const Result<Sampler> sampler = Sampler::make(selection(job, split, replica), job.items);
   EXPECT_TRUE(sampler) << sampler.error().message;
@@ -50,7 +50,7 @@ Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint
   return items;
 }
 
-/// All items of one training step, in the order of the picture in sampling.h.
+/// Returns all items of one training step, in the order of the picture in sampling.h.
 Items global_batch(const Job& job, std::uint64_t step) {
   Items all;
   for (std::uint64_t m = 0; m < job.accumulation; ++m) {
@@ -79,7 +79,7 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6));
-  // Training items are dealt the same way if taken once.
+  // Training items are distributed in the same way if they are used once.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6));
 }
@@ -131,7 +131,7 @@ TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
   expect(1, 6);
   expect(2, 10);
   expect(3, 14);
-  expect(4, 2);  // The second epoch is like the first.
+  expect(4, 2);  // The second epoch equals the first.
 }
 
 TEST(Sampling, StaysTheSameForEver) {
@@ -190,7 +190,7 @@ TEST(Sampling, TheItemsOfAStepDoNotDependOnTheNumberOfReplicas) {
   }
 }
 
-/// What must hold for every job.
+/// Properties of every job.
 class SamplingProperty : public ::testing::TestWithParam<Job> {
  protected:
   Job job_ = GetParam();

@@ -50,7 +50,7 @@ TEST(DatasetStore, StoresADatasetOnceForAllWhoAskAtTheSameTime) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  // All are held: a second one would have no room.
+  // All are in use: there is no memory for a second one.
   for (const DatasetStore::Loaded& mine : loaded) {
     EXPECT_EQ(mine->description().fingerprint(), loaded[0]->description().fingerprint());
   }
@@ -91,10 +91,10 @@ TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
   const auto gone = restarted.load(source, first);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::kData);
-  EXPECT_THAT(gone.error().message, HasSubstr("its files changed after the job had begun"));
+  EXPECT_THAT(gone.error().message, HasSubstr("its files changed after the job began"));
 }
 
-/// Asked without its files. Removes them.
+/// Returns whether the data is stored: removes its files first.
 bool is_stored(DatasetStore& store, const TemporaryFolder& folder, const std::string& fingerprint) {
   std::filesystem::remove_all(folder.path());
   return store.load(source_of(folder), fingerprint).has_value();
@@ -125,7 +125,7 @@ TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
 
   ASSERT_TRUE(last) << last.error().message;
   for (const std::size_t i : {0U, 1U, 2U}) {
-    std::filesystem::remove_all(folders[i].path());  // What is stored is there all the same.
+    std::filesystem::remove_all(folders[i].path());  // The stored data remains available.
     EXPECT_EQ(store.load(source_of(folders[i]), fingerprints[i]).has_value(), i != 1) << i;
   }
 }
@@ -225,7 +225,7 @@ TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
   const auto third = store.describe(source_of(folder));
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, ErrorCode::kHostResources);
-  EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets wait already");
+  EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets are already waiting");
   go_on.set_value();
   EXPECT_TRUE(answer.get());
 }

@@ -36,7 +36,7 @@ using testing::write_images;
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<std::vector<std::string>>;
 
-/// A TCP port on which the kernel accepts connections and nobody ever answers, like a server under SIGSTOP.
+/// A TCP port on which the kernel accepts connections but no process answers, like a server under SIGSTOP.
 class SilentPort {
  public:
   SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -72,7 +72,7 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// What a dataset holds, as a data server on loopback says.
+/// Returns the description of a dataset from a data server on loopback.
 Result<proto::Dataset> describe(const std::string& address, const std::string& token, const std::string& source) {
   proto::HostStreams::Stub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -148,7 +148,7 @@ class HostStreamTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::string fingerprint_;  ///< Of the files as they are at first.
+  std::string fingerprint_;  ///< Fingerprint of the initial files.
   std::string token_ = "secret";
   int port_ = 0;
   std::unique_ptr<DatasetStore> store_;
@@ -279,8 +279,7 @@ TEST_F(HostStreamTest, BringsTheDataThatWasDescribedOrNone) {
 
   fingerprint_ = old;
   restart();
-  EXPECT_THAT(message(),
-              AllOf(HasSubstr("its files changed after the job had begun"), HasSubstr("start the job anew")));
+  EXPECT_THAT(message(), AllOf(HasSubstr("its files changed after the job began"), HasSubstr("start a new job")));
   std::filesystem::remove(folder_.path() / "train-images-idx3-ubyte");
   EXPECT_THAT(message(), HasSubstr("is missing"));
 }
@@ -305,10 +304,10 @@ TEST_F(HostStreamTest, NeedsAFingerprint) {
   const auto batch = open_host_stream(options())->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("needed the fingerprint that Describe gave"));
+  EXPECT_THAT(batch.error().message, HasSubstr("needed the fingerprint that Describe returned"));
 }
 
-/// Makes 51 million tokens, which takes longer than the client waits for a server that is silent.
+/// Generates 51 million tokens, which takes longer than the client waits for a silent server.
 TEST_F(HostStreamTest, AServerThatLoadsCountsAsAlive) {
   HostStreamOptions impatient = options();
   impatient.selection.set_source("synthetic:tokens,vocabulary=50,items=800000?sequence-length=64");
@@ -316,7 +315,7 @@ TEST_F(HostStreamTest, AServerThatLoadsCountsAsAlive) {
   impatient.timeout = 800ms;
   std::vector<unsigned> percents;
   impatient.on_loading = [&](unsigned percent) { percents.push_back(percent); };
-  restart();  // What the description loads ahead is gone.
+  restart();  // Discards the data that the description loads ahead.
 
   const auto batch = open_host_stream(impatient)->next();
 
@@ -609,7 +608,7 @@ TEST_F(HostStreamTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAndTokenAlone
 }
 
 TEST_F(HostStreamTest, AServerWithoutTheJobsIdentityGetsNoToken) {
-  HostStreamOptions client = options();  // A server in plain text, which knows the token.
+  HostStreamOptions client = options();  // The server uses plain text and knows the token.
   client.identity = identity_of_token(kLongToken);
   client.timeout = 500ms;
   EXPECT_FALSE(open_host_stream(client)->next());

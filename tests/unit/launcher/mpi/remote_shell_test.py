@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcher/mpi/remote_shell.sh: what the remote shell is called with, and what the daemon finds in its environment."""
+"""launcher/mpi/remote_shell.sh: the arguments of the remote shell, and the environment of the daemon."""
 import os
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[4] / "launcher/mpi/remote_shell.sh"
 TOKEN = "it's $HOME `secret` \"\\"
-# As mpirun gives them: options, the host, settings of paths with the daemon behind, quoted arguments.
+# As mpirun passes them: options, the host, path settings followed by the daemon, quoted arguments.
 COMMAND = ["-F", "/config", "node1", "  PATH=/usr/bin:$PATH ; export PATH ;   {orted}", "--daemonize", "-mca", "ess",
            '"env"', "-mca", "orte_node_regex", '"node[1:0-1]@0(2)"', "-mca", "plm_rsh_agent",
            '"/opt/bin/poprun-emu-remote-shell"', "-mca", "orte_tmpdir_base", '"{launchers}"']
@@ -21,7 +21,7 @@ class RemoteShell(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Plays ssh: what follows the host is a line for a shell, in an environment of its own.
+        # Stands in for ssh: the words after the host are a line for a shell, with its own environment.
         self.program("ssh-like", 'echo "$0 $1 $2" > "$(dirname "$0")/called"\n'
                                  'while [ "$1" != node1 ]; do shift; done; shift\nexec env -i PATH="$PATH" '
                      f'TMPDIR="{self.folder}/tmp" sh -c "$*"\n')
@@ -35,7 +35,7 @@ class RemoteShell(unittest.TestCase):
         return path
 
     def run_script(self, shell, launchers_base=None, path="PATH=/usr/bin:$PATH"):
-        """`launchers_base`: Open MPI's own variable for it, which mpirun makes an argument."""
+        """`launchers_base` is the value of Open MPI's own variable, which mpirun turns into an argument."""
         command = [word.replace("PATH=/usr/bin:$PATH", path).replace("{orted}", str(self.orted))
                    .replace("{launchers}", str(launchers_base))
                    for word in (COMMAND if launchers_base else COMMAND[:-3])]

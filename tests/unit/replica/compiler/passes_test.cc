@@ -321,8 +321,8 @@ TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
   EXPECT_TRUE(job.graph.has("v.shard"));
   EXPECT_THAT(job.locations,
               ::testing::ElementsAre("m: not sharded, add updates it as a whole", "v: sharded over 2 replicas"));
-  EXPECT_THAT(job.notes, ::testing::Contains("memory.replicated-tensor-sharding: the state of add stays whole "
-                                             "on each replica, since it does not work on shards"));
+  EXPECT_THAT(job.notes, ::testing::Contains("memory.replicated-tensor-sharding: the state of add is not "
+                                             "sharded, because its update does not work on shards"));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
@@ -680,7 +680,7 @@ TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
                               "y2 = conv2d(z, w2) dilation"));
   EXPECT_EQ(job.notes,
             std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
-                                     "them; the others do not follow a convolution whose result they alone read"});
+                                     "them; the others do not follow a convolution whose result only they read"});
 }
 
 TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {
@@ -713,7 +713,7 @@ TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
 
 TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
   EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
-              HasSubstr("0 folds, but 1 operations less"));
+              HasSubstr("0 folds, but 1 fewer operations"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
               HasSubstr("'w' is folded with another norm's operands"));
@@ -721,7 +721,7 @@ TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
               HasSubstr("'w' is folded with another norm's operands"));
   EXPECT_THAT(
       verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias"); }),
-      HasSubstr("'w' is folded, but its norm was not its convolution's"));
+      HasSubstr("'w' is folded, but its norm did not follow its convolution"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
               HasSubstr("'w' is folded with another norm's operands"));
@@ -799,16 +799,16 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
                          [](Job& job) {
                            operations(job, job.training->micro_batch).back().inputs = {job.graph.find("w.gradient")};
                          }),
-              HasSubstr("'w.gradient' is used while it travels, by relu"));
+              HasSubstr("'w.gradient' is used during its reduction, by relu"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
-              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
+              HasSubstr("'w.gradient' is used during its reduction, by stream_out"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) {
                            Operation& wait = operations(job, job.training->update)[0];
                            wait.inputs = wait.outputs = {job.graph.find("z")};
                          }),
-              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
+              HasSubstr("'w.gradient' is used during its reduction, by stream_out"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
               HasSubstr("a step reduces different tensors"));
@@ -831,7 +831,7 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
   EXPECT_EQ(verdict_on(kTensors, "y = relu(x)"), "");
   EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
               HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
-  EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: no such operation"));
+  EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: unknown operation"));
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""), HasSubstr("all_reduce takes reduction="));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),

@@ -368,7 +368,7 @@ TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
   job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
   job.mutable_pipeline()->set_recomputation("layer");
   EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
-              HasSubstr("Not counted, though the job needs less with them, so fewer IPUs may do\n"
+              HasSubstr("Not counted, although they reduce what the job needs, so fewer IPUs may suffice\n"
                         "(--compile counts them):\n"
                         "  memory.optimizer-state\n"
                         "  memory.replicated-tensor-sharding\n"
@@ -405,7 +405,7 @@ TEST(EstimateQuestion, OfAVariedKeyHasARowForEachValueAndWhatEachMoreAdds) {
   EXPECT_THAT(lines[1], ::testing::MatchesRegex("1 +50,890 .*"));
   EXPECT_THAT(lines[2], ::testing::MatchesRegex("2 +55,050 .*"));
   EXPECT_THAT(lines[3], ::testing::MatchesRegex("4 +63,370 .*"));
-  EXPECT_THAT(lines[4], ::testing::MatchesRegex("each 1 more +4,160 +.* .iB"));
+  EXPECT_THAT(lines[4], ::testing::MatchesRegex("per unit +4,160 +.* .iB"));
 
   question.set_compile(true);
   EXPECT_THAT(lines_of(ask(question).text)[0], HasSubstr("  compiled fullest tile"));

@@ -128,8 +128,8 @@ TEST(Models, RefuseSizesThatTheyDoNotHave) {
   ASSERT_FALSE(sizes);
   EXPECT_EQ(sizes.error().code, ErrorCode::kUsage);
   EXPECT_EQ(sizes.error().message,
-            "model.image-size = 224: the model gpt2 has no such size; it has: heads, hidden, "
-            "layers, sequence-length, vocabulary");
+            "model.image-size = 224: the model gpt2 has no size of this name; available: heads, hidden, layers, "
+            "sequence-length, vocabulary");
   EXPECT_FALSE(sizes_of(*find_model("small-cnn"), {{"layers", 3}}));
   EXPECT_FALSE(sizes_of(*find_model("gpt2"), {{"layers", 0}}));
   EXPECT_EQ(*sizes_of(*find_model("gpt2"), kTiny), kTiny);

@@ -125,7 +125,7 @@ TEST(OutOfMemory, NamesTileStepBytesAndWhatTheTileHoldsThen) {
   EXPECT_EQ(example().message(),
             "out of memory: model m needs 1,300 B on tile 1 of IPU 0, 300 B more than the 1,000 B "
             "of a tile, at step 2 of the Program (train: relu 'y2')\n"
-            "tile 1 of IPU 0 then, and the largest tensors:\n"
+            "tile 1 of IPU 0 at that step, with the largest tensors:\n"
             "  always live                   696 B   54 %\n"
             "    optimiser state             500 B   38 %  w.moment1 300 B, b.moment1 200 B\n"
             "    weights                     100 B    8 %  w 100 B\n"
@@ -207,8 +207,7 @@ TEST(OutOfMemory, ListsAFewOfManyIpus) {
 TEST(OutOfMemory, IsNotedInOneLineWhereTheJobRunsAllTheSame) {
   EXPECT_EQ(allowance_note(check_fits(example().program()).error()),
             "out of memory: model m needs 1,300 B on tile 1 of IPU 0, 300 B more than the 1,000 B "
-            "of a tile, at step 2 of the Program (train: relu 'y2'); the job runs all the same "
-            "(--allow-out-of-memory)");
+            "of a tile, at step 2 of the Program (train: relu 'y2'); the job runs anyway (--allow-out-of-memory)");
 }
 
 }  // namespace

@@ -276,9 +276,9 @@ TEST(Locations, SayWhichOverridesFindNothing) {
     one.set_storage("on-chip");
   }
   EXPECT_THAT(notes_of(job), ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
-                                                      "state, accumulator or stash has such a name",
-                                                      "weights: 8 tensors on the chip, since memory.location or "
-                                                      "memory.off-chip-min-elements says so"}));
+                                                      "state, accumulator or stash has a matching name",
+                                                      "weights: 8 tensors kept on the chip because of "
+                                                      "memory.location or memory.off-chip-min-elements"}));
 }
 
 TEST(Sharded, SaysSoWhereNothingIs) {
@@ -468,7 +468,7 @@ TEST(Damage, AWholeBesideShardsIsFound) {
                              operations[i].inputs[1] = g.find("fc2.bias");
                            });
                          }),
-              HasSubstr("all of it, besides shards"));
+              HasSubstr("a full tensor, along with shards"));
 }
 
 TEST(Damage, AShardInThePlaceOfAScalarIsFound) {
@@ -478,7 +478,7 @@ TEST(Damage, AShardInThePlaceOfAScalarIsFound) {
                              operations[i].inputs[3] = operations[i].inputs[0];
                            });
                          }),
-              HasSubstr("a shard, on which it cannot work"));
+              HasSubstr("a shard, which it cannot process"));
 }
 
 TEST(Damage, AShardOfAnotherShapeIsFound) {
@@ -500,7 +500,8 @@ TEST(Damage, SumsOfOneShardAreFound) {
     const auto reduced = AllReduce::from(operation);
     return reduced && reduced->reduction == Reduction::kSum;
   };
-  EXPECT_THAT(verdict_on(job, [&](Graph& g) { at_first(g, sums, remove); }), HasSubstr("not added up over the shards"));
+  EXPECT_THAT(verdict_on(job, [&](Graph& g) { at_first(g, sums, remove); }),
+              HasSubstr("not yet summed over the shards"));
   job.mutable_topology()->set_num_replicas(4);
   job.mutable_memory()->set_sharding_group(2);
   EXPECT_THAT(verdict_on(job,
@@ -511,7 +512,7 @@ TEST(Damage, SumsOfOneShardAreFound) {
                              operations[i] = all.operation();
                            });
                          }),
-              HasSubstr("over other replicas"));
+              HasSubstr("a summand of other replicas"));
 }
 
 }  // namespace

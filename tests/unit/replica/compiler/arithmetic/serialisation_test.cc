@@ -234,15 +234,15 @@ std::string refusal(const std::function<void(CompileOptions&)>& change) {
 
 TEST(Serialisation, IsRefusedWhereThereIsNothingToCut) {
   EXPECT_THAT(refusal([](CompileOptions& o) { o.serialisation.embedding = 8; }),
-              HasSubstr("'w' has 7 rows; use at most as many slices"));
+              HasSubstr("'w' has 7 rows; use at most that many slices"));
   EXPECT_THAT(refusal([](CompileOptions& o) {
                 o.serialisation.matmuls = {{"haed=2", "haed", 2}};
               }),
-              HasSubstr("no dense layer of the model has such a name; did you mean head?"));
+              HasSubstr("no dense layer of the model has a matching name; did you mean head?"));
   EXPECT_THAT(refusal([](CompileOptions& o) {
                 o.serialisation.matmuls = {{"mixed=5", "mixed", 5}};
               }),
-              HasSubstr("'mixed' has 4 output channels; use at most as many slices"));
+              HasSubstr("'mixed' has 4 output channels; use at most that many slices"));
 }
 
 /// The verdict of the verifier of "slices" after `damage`.

@@ -91,12 +91,12 @@ TEST(PlannerOptions, APatternThatMatchesNothingIsRefused) {
     return notes ? "no error" : notes.error().message;
   };
   EXPECT_EQ(error_of("con1"),
-            "model.partials-operators = con1=half: no convolution or matmul of the model has such "
-            "a name; did you mean conv1?");
-  EXPECT_THAT(error_of("transformer"), HasSubstr("there are conv1, fc1 ..."));
+            "model.partials-operators = con1=half: matches no convolution or matmul of "
+            "the model; did you mean conv1?");
+  EXPECT_THAT(error_of("transformer"), HasSubstr("available: conv1, fc1 ..."));
   EXPECT_EQ(error_of("^c"), "no error");
   const auto none = ProductSettings::make({.partials = {{.text = "(=half", .operators = "("}}});
-  EXPECT_THAT(none.error().message, HasSubstr("model.partials-operators = (=half: not a regular"));
+  EXPECT_THAT(none.error().message, HasSubstr("model.partials-operators = (=half: not a valid regular"));
 }
 
 TEST(PlannerOptions, SettingsForNothingAreNoted) {
@@ -123,7 +123,7 @@ TEST(PlannerOptions, UnequalProportionsOnOneIpuAreNoted) {
   };
   EXPECT_THAT(notes({{.text = "ipu0=0.2", .ipu = 0, .value = 200}}), IsEmpty());
   EXPECT_THAT(notes({{.text = "conv2=0.25", .operators = "conv2", .value = 250}}),
-              ElementsAre(HasSubstr("unequal on IPU 0 (0.25, 0.6): products that are otherwise "
+              ElementsAre(HasSubstr("differs on IPU 0 (0.25, 0.6): products that are otherwise "
                                     "equal cannot share code")));
 }
 

@@ -296,11 +296,11 @@ flatten, AMP 8x16, batch 730 x outputs 2, 16 steps of inputs = 1,460 tiles, 211,
   copies                            23 cycles
   slices                        24,032 cycles
   accumulation                  68,736 cycles
-  input                          5,504 B a tile
-  weights                        2,048 B a tile
-  partial sums                  11,008 B a tile
-  weights of all steps              90 B a tile
-  sums of steps                 11,008 B a tile
+  input                          5,504 B per tile
+  weights                        2,048 B per tile
+  partial sums                  11,008 B per tile
+  weights of all steps              90 B per tile
+  sums of steps                 11,008 B per tile
   of peak                         20.6 %
 )");
 }

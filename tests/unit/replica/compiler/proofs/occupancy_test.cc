@@ -89,7 +89,7 @@ TEST(Occupancy, ATensorThatAnotherOverwritesIsFound) {
 
 TEST(Occupancy, AStepOutsideATensorsLifeIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) { tensor(program, "gr@0").mutable_lives()->RemoveLast(); }),
-              HasSubstr("(relu_gradient 'gd') names 'gr@0', which is not planned to live there"));
+              HasSubstr("(relu_gradient 'gd') names 'gr@0' outside its planned live range"));
 }
 
 TEST(Occupancy, TensorsOfTwoIpusInOneOperationAreFound) {
@@ -97,14 +97,14 @@ TEST(Occupancy, TensorsOfTwoIpusInOneOperationAreFound) {
     return verdict_on([ipu](Program& program) { tensor(program, "h").mutable_placement()->set_ipu(ipu); });
   };
   EXPECT_THAT(on_ipu(1), HasSubstr("(mul 'h') names 'x' on IPU 0 and 'h' on IPU 1"));
-  EXPECT_THAT(on_ipu(7), HasSubstr("'h' lies on IPU 7 of 2"));
+  EXPECT_THAT(on_ipu(7), HasSubstr("'h' is on IPU 7, but the replica has 2 IPUs"));
 }
 
 TEST(Occupancy, APeakThatIsNotReachedIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) {
                 program.mutable_memory(1)->set_images_peak(program.memory(1).images_peak() + 1);
               }),
-              HasSubstr("what steps name on IPU 1 ends at "));
+              HasSubstr("the tensors of the steps on IPU 1 end at "));
 }
 
 TEST(Occupancy, ATensorThatIsReleasedTooEarlyIsFound) {

@@ -205,7 +205,7 @@ TEST(OnnxFunctions, CallsThatMultiplyAndMakeNoNodesAreRefusedToo) {
 
 TEST(OnnxFunctions, WhatLaterVersionsOfOnnxGiveAFunctionIsNotDropped) {
   for (const auto& [number, what] :
-       {std::pair{11, "defaults of attributes"}, std::pair{12, "accepted"}, std::pair{13, "an overload"}}) {
+       {std::pair{11, "attribute defaults"}, std::pair{12, "accepted"}, std::pair{13, "an overload"}}) {
     OnnxBuilder b = model();
     auto& later = function(b, "Later", {"a"}, {"b"});
     node(later, "Neg", {"a"}, {"b"});

@@ -458,7 +458,7 @@ TEST(OnnxJob, SingleNumbersWithoutDimensionsAreWeightsWhereTheirNameSaysSo) {
     EXPECT_EQ(built.model->notes().size(), 1U);
     const bool trained = std::ranges::count(trained_of(built), name) == 1;
     EXPECT_EQ(built.model->notes().at(0),
-              trained ? number_trained(name) : not_trained(fmt::format("'{}' (a number without dimensions)", name)));
+              trained ? number_trained(name) : not_trained(fmt::format("'{}' (a scalar)", name)));
     return trained;
   };
   EXPECT_TRUE(stored("pytorch", "logit_scale"));
@@ -653,12 +653,11 @@ TEST(OnnxJob, ALastSoftmaxIsLeftOutWhereItIsThatOfTheLoss) {
     EXPECT_THAT(said_of_softmax(1, behind, {3, 2}, 11), HasSubstr(left_out)) << behind;
   }
   EXPECT_EQ(said_of_softmax(0, "", {3, 2}),
-            "the last Softmax 'y' is kept, because it is over axis 0 and not over the classes: the "
-            "loss takes what it puts out as logits, and is that of a softmax of a softmax; export "
-            "the model without it");
+            "the last Softmax 'y' is kept, because it is over axis 0, not over the classes: the loss takes its output "
+            "as logits and so applies softmax twice; export the model without it");
   EXPECT_THAT(said_of_softmax(0, "Identity", {3, 2}), HasSubstr("'p' is kept, because it is over"));
   EXPECT_THAT(said_of_softmax(0, "Reshape", {3, 2}), HasSubstr("'p' is kept, because it is over"));
-  EXPECT_THAT(said_of_softmax(0, "", {3, 2}, 11), HasSubstr("axis 0 and those behind it and not"));
+  EXPECT_THAT(said_of_softmax(0, "", {3, 2}, 11), HasSubstr("axis 0 and those after it, not"));
 }
 
 TEST(OnnxJob, ClassesOfPixelsComeSecondWhereTheyMayBeInEitherPlace) {
@@ -686,7 +685,7 @@ TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
   OnnxBuilder::set_integer(*b.graph().mutable_node(3), "keepdims", 0);
   EXPECT_THAT(
       refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
-      AllOf(HasSubstr("Reshape 'a': "), HasSubstr("; the file was written for batches of 2, and these have 4: set "
+      AllOf(HasSubstr("Reshape 'a': "), HasSubstr("; the file was written for batches of 2, but these have 4: set "
                                                   "data.micro-batch-size = 2, or export the model with a dynamic axis "
                                                   "for the batch")));
   EXPECT_EQ(refused(b, "cross-entropy", {DataType::kF32, {2, 4, 6}, {}}), "accepted");

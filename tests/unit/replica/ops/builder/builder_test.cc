@@ -41,14 +41,14 @@ TEST_F(Model, WithAMisspeltUpdateIsToldToo) {
 TEST_F(Model, ThatNamesTooFewOutputsIsToldTheirNumber) {
   builder_.add("split", {x_}, {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 2}}}, {"left"});
 
-  expect_bug("net/left: operator 'split' has 2 outputs, the model names 1");
+  expect_bug("net/left: operator 'split' has 2 outputs, but the model names 1");
 }
 
 TEST_F(Model, WithTwoTensorsOfOneNameIsToldIt) {
   builder_.add_one("relu", {x_}, {}, "y");
   builder_.add_one("neg", {x_}, {}, "y");
 
-  expect_bug("net/y: two tensors would have this name, the second made by 'neg'");
+  expect_bug("net/y: this name is taken; 'neg' would make a second tensor with it");
 }
 
 TEST_F(Model, GivesWayToNamesThatAFileGives) {
@@ -78,7 +78,7 @@ TEST_F(Model, WithOneNameForTwoKindsOfVariableIsToldBoth) {
   builder_.variable("w", {DataType::kF32, {3}, {}}, Role::kParameter, {});
   builder_.variable("w", {DataType::kF32, {4}, {}}, Role::kParameter, {});
 
-  expect_bug("w: is f32[3] parameter already, and would be f32[4] parameter");
+  expect_bug("w: already exists as f32[3] parameter; cannot redefine it as f32[4] parameter");
 }
 
 TEST_F(Model, WithAConstantOfTooFewValuesIsTold) {
@@ -86,7 +86,7 @@ TEST_F(Model, WithAConstantOfTooFewValuesIsTold) {
 
   ASSERT_FALSE(builder_.status());
   EXPECT_EQ(builder_.status().error().message,
-            "table: constant needs no input, shape=[..] and values=[..], one for each element; it "
+            "table: constant needs no input, shape=[..] and values=[..], one per element; it "
             "got () shape=[2,2] values=[1.0,2.0,3.0]");
 }
 

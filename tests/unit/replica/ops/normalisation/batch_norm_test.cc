@@ -123,7 +123,7 @@ TEST(BatchNormTraining, RefusesOneElementAChannel) {
       find_operator("batch_norm_training")->shape({{image({1, 8, 1, 1}), f32({8}), f32({8})}, {}, {{"eps", 0.1}}});
 
   ASSERT_FALSE(types);
-  EXPECT_THAT(types.error().message, ::testing::HasSubstr("at least two elements a channel, but f32[1,8,1,1]{nhwc} "
+  EXPECT_THAT(types.error().message, ::testing::HasSubstr("at least two elements per channel, but f32[1,8,1,1]{nhwc} "
                                                           "has one; use a larger data.micro-batch-size"));
 }
 

@@ -1,4 +1,4 @@
-"""The update operators against torch.optim over 20 steps. Skips (exit code 77) without PyTorch.
+"""Compares the update operators with torch.optim over 20 steps. Skips (exit code 77) without PyTorch.
 
 usage: optimizer_torch_test.py PATH_OF_optimizer_trace
 """
@@ -10,7 +10,7 @@ import sys
 try:
     import torch
 except ImportError:
-    print("no PyTorch here: skipped")
+    print("skipped: needs PyTorch")
     sys.exit(77)
 
 ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}

@@ -580,7 +580,7 @@ TEST(Outlining, IsVerified) {
   EXPECT_THAT(complaints("entry=2", "entry=1", std::string(kOffChip)),
               AllOf(HasSubstr("takes the place of copy from_entries=[2]"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints(" salt0=\"b.dropout\"", ""),
-              AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts of its call, which has 0")));
+              AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts from its call, which has 0")));
 }
 
 }  // namespace

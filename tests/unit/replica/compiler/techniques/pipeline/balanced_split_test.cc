@@ -186,8 +186,8 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
   const auto program = plan_program(options);
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(0), ContainsRegex("; (it does not fit, and no other is expected to|of [2-6] "
-                                               "compiled splits none fits, and this one comes closest)$"));
+  EXPECT_THAT(program->notes(0), ContainsRegex("; (it does not fit, and no other is expected to|none of the [2-6] "
+                                               "compiled splits fits, and this one comes closest)$"));
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
 }
 

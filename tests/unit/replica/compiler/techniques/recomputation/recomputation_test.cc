@@ -244,12 +244,12 @@ TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
     return notes_of(three_layers(stages), mode, schedule);
   };
   EXPECT_EQ(notes("011", Recomputation::kAll, "grouped"),
-            "note: pipeline.recomputation = all takes time and saves no memory in stage 1; "
+            "note: pipeline.recomputation = all takes time but saves no memory in stage 1; "
             "recomputation = pipeline skips that stage\n");
   EXPECT_EQ(notes("000", Recomputation::kAll, "grouped"),
-            "note: pipeline.recomputation = all takes time and saves no memory in the only stage\n");
+            "note: pipeline.recomputation = all takes time but saves no memory in the only stage\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "sequential"),
-            "note: pipeline.recomputation = pipeline takes time and saves no memory in stage 0\n");
+            "note: pipeline.recomputation = pipeline takes time but saves no memory in stage 0\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "grouped"), "");
   Job on_one_ipu = three_layers("001");
   on_one_ipu.ipu_of_stage = {0, 0};
@@ -277,7 +277,7 @@ TEST(Recomputation, NeedsABackwardPass) {
 TEST(Recomputation, RefusesNamesThatFitNothing) {
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kLayer, "los")),
             "pipeline.recomputation-checkpoints = los: no activation of the model that can be "
-            "recomputed has such a name; there are h, i, j ...")
+            "recomputed has a matching name; available: h, i, j, ...")
       << "the step reports the loss";
   EXPECT_THAT(after(three_layers("000"), options_of(Recomputation::kLayer, "", "(")),
               HasSubstr("pipeline.recompute = (: not a regular expression"));
@@ -296,7 +296,7 @@ TEST(Recomputation, NamesTheModesThereAre) {
   EXPECT_EQ(*parse_recomputation("layer"), Recomputation::kLayer);
   EXPECT_EQ(name_of(Recomputation::kStandard), "standard");
   EXPECT_EQ(parse_recomputation("layers").error().message,
-            "pipeline.recomputation = layers: no such mode; did you mean layer?");
+            "pipeline.recomputation = layers: unknown mode; did you mean layer?");
 }
 
 /// What must run once: updates, what reads a tensor that is updated, and what the step reports.
@@ -344,7 +344,7 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   options.pipeline.recomputation_memory = 1e-9;
   EXPECT_THAT(after(job, options), HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
                                              "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
-                                             "needs about "));
+                                             "needs at least about "));
 }
 
 TEST(NarrowPlaces, AreCutWhereItCostsLeast) {
@@ -379,15 +379,15 @@ TEST(RecomputationVerifier, FindsACloneThatComputesSomethingElse) {
   EXPECT_EQ(verdict_on([](auto& operations, Graph& graph) {
               writer(operations, graph, "j.recomputed").attributes.set("key", "another");
             }),
-            "pass recomputation: mul 'j.recomputed' is no clone of a forward operation");
+            "pass recomputation: mul 'j.recomputed' is not a clone of a forward operation");
   EXPECT_EQ(verdict_on([](auto& operations, Graph& graph) {
               writer(operations, graph, "j.recomputed").inputs[0] = graph.find("h");
             }),
-            "pass recomputation: mul 'j.recomputed' reads 'h' in the place of 'i'");
+            "pass recomputation: mul 'j.recomputed' reads 'h' instead of 'i'");
   EXPECT_THAT(verdict_on([](auto& operations, Graph& graph) {
                 writer(operations, graph, "j.recomputed").outputs[0] = graph.find("j");
               }),
-              HasSubstr("mul 'j' is no clone of a forward operation"));
+              HasSubstr("mul 'j' is not a clone of a forward operation"));
 }
 
 TEST(RecomputationVerifier, FindsASecondClone) {
@@ -418,13 +418,13 @@ TEST(RecomputationVerifier, FindsABackwardPassThatReadsWhatIsNotKept) {
   EXPECT_EQ(verdict_on([](auto& operations, Graph& graph) {
               writer(operations, graph, "h.gradient").inputs[1] = graph.find("j.recomputed");
             }),
-            "pass recomputation: mul 'h.gradient' reads 'j.recomputed' in the place of 'h'");
+            "pass recomputation: mul 'h.gradient' reads 'j.recomputed' instead of 'h'");
 }
 
 TEST(RecomputationVerifier, FindsAnotherForwardPass) {
   EXPECT_EQ(
       verdict_on([](auto& operations, Graph& graph) { writer(operations, graph, "k").inputs[0] = graph.find("i"); }),
-      "pass recomputation: mul 'k' reads 'i' in the place of 'j'");
+      "pass recomputation: mul 'k' reads 'i' instead of 'j'");
   EXPECT_EQ(verdict_on([](auto& operations, Graph& /*graph*/) { operations.pop_back(); }),
             "pass recomputation: accumulate 'w.accumulator' is missing");
   EXPECT_EQ(
@@ -436,7 +436,7 @@ TEST(RecomputationVerifier, FindsChangesElsewhere) {
   EXPECT_EQ(verdict_on([](auto& /*operations*/, Graph& graph) {
               graph.at({1, 0}).operations[0].attributes.set("value", 1.0);
             }),
-            "pass recomputation: function train is a different one");
+            "pass recomputation: function train is different");
   EXPECT_EQ(
       verdict_on([](auto& /*operations*/, Graph& graph) { graph.set_data_type(graph.find("k"), DataType::kF16); }),
       "pass recomputation: 'k' is a different tensor");

@@ -331,7 +331,7 @@ TEST(Stages, SaySoWhereCommasSeparateNames) {
 
 TEST(Stages, RefuseNamesThatTheModelLacks) {
   EXPECT_EQ(training(with_split({"droped"})),
-            "pipeline.split: net has no layer 'droped', and its forward pass makes no such tensor; "
+            "pipeline.split: net has no layer 'droped', and its forward pass makes no tensor of that name; "
             "did you mean dropped?");
   std::string text{kModel};
   for (std::size_t at = text.find("@c:"); at != std::string::npos; at = text.find("@c:")) {
@@ -340,14 +340,14 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
   text.replace(text.find("layer c"), 7, "layer net.blocks.c");
   EXPECT_THAT(stages_in(with_split({"blocks.c"}), {1, 1}, text), HasSubstr("did you mean net.blocks.c?"));
   EXPECT_EQ(training(with_split({"conv17"})),
-            "pipeline.split: net has no layer 'conv17', and its forward pass makes no such tensor; "
+            "pipeline.split: net has no layer 'conv17', and its forward pass makes no tensor of that name; "
             "layers: embeddings, a, b, c, d, head");
   EXPECT_THAT(training(with_split({"w"})), HasSubstr("net has no layer 'w'"));
 }
 
 TEST(Stages, RefuseNamesThatAreNotInTheOrderOfTheModel) {
   EXPECT_EQ(training(with_split({"c", "xb"})),
-            "pipeline.split: 'xb' must come after 'c' in net; name the beginnings in the order "
+            "pipeline.split: 'xb' must come after 'c' in net; list the names in the order "
             "of the forward pass; layers: embeddings, a, b, c, d, head");
   EXPECT_THAT(training(with_split({"c", "c"})), HasSubstr("'c' must come after 'c'"));
 }
@@ -397,7 +397,7 @@ TEST(Stages, MustHoldWhatTheyAreGiven) {
 
 TEST(Stages, MustBeAllThatChanges) {
   const auto swap_inputs = [](Job& job) { std::swap(operation(job, 1).inputs[0], operation(job, 1).inputs[1]); };
-  EXPECT_EQ(verdict_on(with_layers({2, 2}), swap_inputs), "pass stages: changes more of train than stages");
+  EXPECT_EQ(verdict_on(with_layers({2, 2}), swap_inputs), "pass stages: changes more than stages in train");
 }
 
 }  // namespace
