@@ -1,6 +1,6 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program, and runs its
-/// replicas, one thread each. Reads no file and takes no option of a job; with arguments it answers a question
-/// (replica/answers/inquiry.h) and leaves.
+/// replicas, one thread each. Reads no files and takes no job options; with arguments it answers a question
+/// (replica/answers/inquiry.h) and exits.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -45,13 +45,13 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
 constexpr std::size_t kThreadsOfAReplica = 4;
-constexpr std::chrono::seconds kLastCheckpointMax{600};  // For a full disk to take it.
+constexpr std::chrono::seconds kLastCheckpointMax{600};  // Time for a full disk to accept it.
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The value of each replica, once all have called it.
+/// Returns the value of each replica. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
   std::vector<std::uint64_t> all(communicator.size());
   POPRUN_TRY(
@@ -59,7 +59,8 @@ Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& com
   return all;
 }
 
-/// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the others.
+/// Reports the error to the launcher and ends the process when released: MPI_Finalize would wait for the other
+/// instances.
 [[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
                         const std::vector<std::string>& recent_calls = {}) {
   client.fail(self, error, recent_calls);
@@ -101,13 +102,12 @@ class Instance {
     return {};
   }
 
-  /// Ends the process with its other replicas, which wait for one that will not come. Only the first caller's reason
-  /// counts.
+  /// Ends the process, with its other replicas, which wait for the failed one. Only the first caller's error counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
-      // What was dumped of the step that a number ended; the launcher waits for it. One that does not take it will not
-      // take the reason either.
+      // Sends the dump of a step that a number ended; the launcher waits for it. If that fails, so will the report of
+      // the error.
       static_cast<void>(client_.finish());
     }
     const std::lock_guard lock(mutex);
@@ -119,7 +119,7 @@ class Instance {
     return std::chrono::seconds(reply_.collective_timeout_seconds());
   }
 
-  /// The data server may be beyond loopback where the launcher is not.
+  /// The data server may be beyond loopback even if the launcher is not.
   [[nodiscard]] std::optional<TlsIdentity> data_identity() const {
     if (!reply_.hostio_tls()) {
       return std::nullopt;
@@ -179,7 +179,7 @@ class Instance {
       POPRUN_TRY(reporter.status());
       POPRUN_TRY(client_.finish());
     }
-    // Nobody leaves before the results are safe: an early exit would look like a failure.
+    // No replica leaves before the results are safe: an early exit would look like a failure.
     POPRUN_ASSIGN(const std::vector<std::uint64_t> last_steps,
                   of_all(checkpoints.last_step(), communicator, "last checkpoints"));
     client_.progress(communicator.self(), result.steps, "finishing");
@@ -215,8 +215,8 @@ class Instance {
     return communicator.barrier();
   }
 
-  /// The first replica of a host speaks for it. Nobody touches an arena before all have passed. `stored`: the state of
-  /// this Program is copied for checkpoints.
+  /// Checks the memory of a host on its first replica. No replica touches an arena before all have passed. `stored`:
+  /// the Program whose state is copied for checkpoints.
   Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
@@ -236,8 +236,8 @@ class Instance {
     return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
-  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is still searching for
-  /// remedies, so each wait covers one of them.
+  /// Compiles on replica 0; all replicas get the same bytes. An empty message means that replica 0 is still searching
+  /// for remedies, so each wait covers one of them.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
@@ -258,7 +258,7 @@ class Instance {
     return program;
   }
 
-  /// Tells those that wait that replica 0 compiles once more. An error shows at the next exchange.
+  /// Tells waiting replicas that replica 0 compiles once more. An error appears at the next exchange.
   void tell_of_compilation() {
     ++compilations_;
     client_.progress(ReplicaId{0}, 0,
@@ -308,8 +308,8 @@ class Instance {
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) { return sampler.items_of(batch, into); }, items);
   }
 
-  /// Every replica's outputs are with the launcher before replica 0 sends the profile, which ends the report:
-  /// make_profile waits for all. Replica 0 finishes its own instance's there.
+  /// Sends all outputs to the launcher before replica 0 sends the profile, which ends the report: make_profile waits
+  /// for all replicas. Replica 0 finishes those of its own instance there.
   Status finish_outputs(Communicator& communicator) {
     if (!reply_.config().inference()) {
       return {};
@@ -331,10 +331,10 @@ class Instance {
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
   proto::JoinReply reply_;
-  Compilation compilation_;                      ///< Replica 0's alone.
-  std::size_t compilations_ = 0;                 ///< Likewise.
-  Communicator* waiting_for_program_ = nullptr;  ///< Of replicas that wait; replica 0's alone.
-  std::optional<TlsIdentity> data_identity_;     ///< Without one: in plain text.
+  Compilation compilation_;                      ///< Used by replica 0 only.
+  std::size_t compilations_ = 0;                 ///< Used by replica 0 only.
+  Communicator* waiting_for_program_ = nullptr;  ///< Shared with waiting replicas; used by replica 0 only.
+  std::optional<TlsIdentity> data_identity_;     ///< None: plain text.
   double launched_at_;                           ///< On this process's steady clock.
   std::string host_;
 };
@@ -357,7 +357,7 @@ int run() {
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug : log::Level::kInfo);
   CoordinatorClient client(*environment, [] { leave_without_launcher(ErrorCode::kInfrastructure); });
 
-  // Joining waits for the launcher and MPI for the other instances: side by side.
+  // Join waits for the launcher, and MPI for the other instances, so both run in parallel.
   double joined_at = 0;
   std::promise<void> mpi_runs;
   auto joining = std::async(std::launch::async, [&, mpi = mpi_runs.get_future()] {
@@ -373,7 +373,7 @@ int run() {
       leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
              fmt::format("MPI_Init did not end within {} s after this instance joined the job; "
-                         "it waits for all others, over the network between the hosts "
+                         "it waits for all other instances, over the network between the hosts "
                          "(--host-subnet)",
                          limit.count())});
     }
@@ -396,7 +396,7 @@ int run() {
   return 0;
 }
 
-/// A question instead of a job.
+/// Answers a question instead of running a job.
 int answer(const std::vector<std::string>& arguments) {
   const Answer answer = answer_inquiry(arguments, std::cin);
   fmt::print("{}", answer.text);

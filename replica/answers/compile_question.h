@@ -12,10 +12,10 @@
 /// The files of the model that come with a CompileQuestion.
 namespace poprun {
 
-/// Null if the configuration has a built-in model. Errors: those of JobModel::parse.
+/// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
-/// How the file of initial weights, where the configuration names one, fits the Program. Errors: those of
+/// Matches the file of initial weights, if the configuration names one, with the Program. Errors: those of
 /// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 

@@ -17,7 +17,7 @@ namespace {
 
 struct Answered {
   Estimate estimate;
-  std::optional<Program> program;  ///< Where it is asked for.
+  std::optional<Program> program;  ///< If requested.
 };
 
 Result<Answered> answer_job(const proto::EstimateQuestion& question, const proto::EstimatedJob& job) {

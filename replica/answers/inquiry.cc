@@ -32,7 +32,7 @@ struct ModelFigures {
   std::int64_t forward_macs = 0;
 };
 
-/// The evaluation's forward pass of one sample.
+/// Returns the figures of a forward pass of one sample, as in evaluation.
 Result<ModelFigures> figures_of(const Model& model) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"evaluate", {{1, {}}}}};
@@ -60,7 +60,7 @@ Result<ModelFigures> figures_of(const Model& model) {
   return figures;
 }
 
-/// "images u8[3,224,224], 1000 classes"; labels of one element go without saying.
+/// Returns "images u8[3,224,224], 1000 classes", without labels of one element.
 std::string sample_text(const Sample& sample) {
   std::vector<std::string> parts;
   for (const SampleTensor& tensor : sample.tensors) {
@@ -105,13 +105,13 @@ void add_row(std::string& text, std::string_view name, const std::string& value)
   text += fmt::format("{:<14} {}\n", name, value);
 }
 
-/// The rows of a table of a replica's IPUs, with a line where some are left out.
+/// Adds the rows of a table of a replica's IPUs, with a line where some are left out.
 template <typename Range, typename Key, typename Row>
 void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row) {
   const std::vector<ListedRow> rows = all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key);
   for (const ListedRow& listed : rows) {
     if (listed.left_out > 0) {
-      add_row(text, "..", fmt::format("{}, which -vv lists", counted(listed.left_out, "IPU")));
+      add_row(text, "..", fmt::format("{}, listed with -vv", counted(listed.left_out, "IPU")));
     }
     row(static_cast<int>(listed.index), listed.stands_out);
   }
@@ -171,7 +171,7 @@ bool share_an_ipu(const Program& program) {
   });
 }
 
-/// Where it is asked for, and there are stages to be in an order.
+/// Appends the schedule, if it is requested and there are several stages.
 void describe_schedule(const Program& program, const proto::CompileQuestion& job, std::string& text) {
   const bool has_stages =
       std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; });
@@ -186,14 +186,14 @@ void describe_schedule(const Program& program, const proto::CompileQuestion& job
   }
 }
 
-/// What is kept where, and why, where it is asked for.
+/// Appends where tensors are kept, and why, if that is requested.
 void describe_locations(const Program& program, const proto::CompileQuestion& job, std::string& text) {
   if (job.show_all_ipus() && !program.locations().empty()) {
     text += fmt::format("# locations\n{}\n", fmt::join(program.locations(), "\n"));
   }
 }
 
-/// Time and schedule of a job whose length is known.
+/// Appends memory and locations, and, if the length of the job is known, time and schedule.
 void describe_device(const Program& program, const proto::CompileQuestion& job, const Result<JobLength>& length,
                      std::string& text) {
   describe_memory(program, job.show_all_ipus(), text);
@@ -204,7 +204,7 @@ void describe_device(const Program& program, const proto::CompileQuestion& job, 
   }
 }
 
-/// Appends the Program's figures to `text`; what came before an error stays.
+/// Appends the Program's figures to `text`; text before an error stays.
 Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();

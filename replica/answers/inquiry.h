@@ -6,8 +6,8 @@
 
 #include "replica/base/error.h"
 
-/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The launcher passes them on,
-/// since it knows no model.
+/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The launcher forwards them,
+/// since it does not know the models.
 namespace poprun {
 
 /// The text to print, and the status to end with. The text comes before the error.
@@ -20,13 +20,13 @@ struct Answer {
 ///                   one sample at its default sizes, these sizes, and the sample
 ///
 ///   --compile       figures of the Program of the job in `input`, a CompileQuestion of
-///                   proto/inquiry.proto: parameters and operators also where it does not fit an
+///                   proto/inquiry.proto: parameters and operators even if it does not fit an
 ///                   IPU
 ///
-///   --estimate      what the jobs in `input`, an EstimateQuestion, need by estimate: see
+///   --estimate      estimated needs of the jobs in `input`, an EstimateQuestion: see
 ///                   estimate_answer.h
 ///
-///   --profile       nothing, or where wall time went: the Profile of the job in `input`, a
+///   --profile       nothing, or wall time by activity: the Profile of the job in `input`, a
 ///                   ProfileQuestion, goes to a file; see profile_answer.h
 ///
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported

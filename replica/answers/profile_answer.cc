@@ -18,7 +18,7 @@
 namespace poprun {
 namespace {
 
-/// Wall time by what it went to.
+/// Wall time by activity.
 class Times {
  public:
   void end(std::string_view what) {
@@ -55,7 +55,7 @@ Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions&
   return {};
 }
 
-/// With every tile laid out.
+/// Returns the compiler's options, with every tile laid out.
 Result<CompileOptions> options_of(const proto::CompileQuestion& job,
                                   const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
@@ -67,7 +67,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function = name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
   for (const Category category : all_categories()) {
-    if (category != Category::kVariable) {  // The report says what tensors are.
+    if (category != Category::kVariable) {  // The report itself describes tensors.
       options.categories.emplace_back(to_text(category));
     }
   }
@@ -77,7 +77,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   return options;
 }
 
-/// Why a Program does not fit, or nothing.
+/// Returns why a Program does not fit, or nothing.
 std::string shortage_of(const Program& program) {
   const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run compiles remedies", ""}; });
   return fits ? "" : fits.error().message;
@@ -105,7 +105,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   proto::Report report = poprun::report(program, options.device, report_options(question));
   report.set_shortage(shortage_of(program));
   for (proto::IpuMemory& memory : *program.mutable_memory()) {
-    memory.clear_layout();  // The report has what people ask of it.
+    memory.clear_layout();  // The report has the requested parts of it.
   }
   proto::Profile profile = compiled_profile(program, config, length);
   profile.mutable_report()->Swap(&report);

@@ -9,12 +9,12 @@
 #include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 
-/// The file of initial weights, as the Program takes it.
+/// Converts the file of initial weights to what the Program reads.
 namespace poprun {
 
 struct WeightsPolicy {
-  bool model_has_weights = false;  ///< An ONNX model: what the file lacks has the model's values.
-  bool partial = false;            ///< What the file lacks keeps its initialisation.
+  bool model_has_weights = false;  ///< An ONNX model gives the weights that the file lacks.
+  bool partial = false;            ///< Weights that the file lacks keep their initialisation.
 };
 WeightsPolicy weights_policy(const proto::RunConfig& config);
 
@@ -22,12 +22,12 @@ WeightsPolicy weights_policy(const proto::RunConfig& config);
 /// Errors: those of match_weights.
 Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
 
-/// The matched weights as float32 bytes, by the model's names. Frees each tensor as it goes. Requires: the file's data,
-/// and a match of it.
+/// Returns the matched weights as float32 bytes, by the model's names. Frees each tensor after use. Requires: `file`
+/// has the data, and `match` belongs to it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
-/// The numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), as float32 bytes. The first three keep their
-/// values.
+/// Converts the numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), to float32 bytes. The first three keep
+/// their values.
 std::string as_f32(std::string_view type, std::string data);
 
 }  // namespace poprun

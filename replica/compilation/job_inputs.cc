@@ -34,7 +34,7 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
   return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean : AccumulationKind::kMean;
 }
 
-/// The defaults for a job that says nothing about it.
+/// Returns the defaults if the job has no pipeline options.
 PipelineOptions stage_options(const proto::RunConfig& job) {
   if (!job.has_pipeline()) {
     return {};
@@ -57,7 +57,7 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
   return options;
 }
 
-/// Dumps want tensors under their own names, which outlined layers do not keep.
+/// Dumps need tensors under their own names, which outlined layers do not keep.
 Outlining outlining_of(const proto::RunConfig& config) {
   const std::string& choice = config.memory().outlining();
   if (!config.report().dump_tensors().empty()) {
@@ -136,7 +136,7 @@ std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
 }
 
-/// Takes I/O tiles from those that compute. Errors: kUsage, it has too few, or they are no number that PopART accepts.
+/// Takes I/O tiles from the computing tiles. Errors: kUsage if there are too few, or PopART does not accept the number.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;
@@ -159,16 +159,16 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   return {};
 }
 
-/// The chip, with as many tiles as the job asks for.
+/// Returns the chip, with the number and size of tiles that the job asks for.
 Result<Device> device_of(const proto::DeviceConfig& config) {
   POPRUN_ASSIGN(Device device, find_device(config.ipu()));
   if (config.tiles() > device.tiles) {
-    return fail(ErrorCode::kUsage, fmt::format("device.tiles = {}: {} has {} tiles; use at most those", config.tiles(),
-                                               device.name, device.tiles));
+    return fail(ErrorCode::kUsage, fmt::format("device.tiles = {}: {} has {} tiles; use at most that many",
+                                               config.tiles(), device.name, device.tiles));
   }
   if (config.bytes_per_tile() % 8 != 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, what a tile loads at once",
+                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, the bytes that a tile loads at once",
                             config.bytes_per_tile()));
   }
   if (config.tiles() > 0) {
@@ -186,7 +186,7 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
 
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
-/// The built-in model of that name, with the sizes that it takes.
+/// Finds the built-in model of that name, and its sizes.
 Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, Build& build,
                     std::map<std::string, std::int64_t>& sizes) {
   POPRUN_ASSIGN(const Model model, find_model(config.name()));
@@ -221,7 +221,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   }
   if (dataset.no_train_label() && !config.inference()) {
     return fail(ErrorCode::kData, fmt::format("{}: every label is below 0, so none counts and nothing would be "
-                                              "learned; write class numbers from 0 where a label should count",
+                                              "learned; use class numbers from 0 on for labels that count",
                                               config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
@@ -281,7 +281,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
-  // Tests set it, and `check` is one.
+  // Tests set the variable, and `check` is a test.
   options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
@@ -290,7 +290,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   return options;
 }
 
-/// A schedule that the run does not live to see.
+/// Returns notes on a schedule that is longer than the run.
 std::vector<std::string> schedule_notes(const proto::TrainingConfig& training, std::uint64_t steps) {
   std::vector<std::string> notes;
   if (training.warmup_steps() > steps) {

@@ -9,21 +9,21 @@
 #include "replica/compiler/compile.h"
 #include "replica/models/onnx/job_model.h"
 
-/// From a job's configuration to what the rooms take. Pure functions; main.cc wires the rest.
+/// Converts a job's configuration to the options of the other rooms. Pure functions; main.cc wires the rest.
 namespace poprun {
 
-/// With `onnx`, that model in the place of a built-in one; its weights come from the host.
-/// Errors: kUsage if the model or device is unknown; kData, no label of the training data counts.
+/// Returns the options of the compiler. `onnx` replaces the built-in model; its weights come from the host. Errors:
+/// kUsage if the model or device is unknown; kData if no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds to the Program's notes what the data server found in the data, what building the ONNX model decided, if there
-/// is one, and what of the learning rate's schedule the run is too short for.
+/// Adds notes to the Program: findings of the data server, decisions of building the ONNX model, if there is one, and a
+/// schedule of the learning rate for which the run is too short.
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 
-/// Makes a Program that does not fit, by `out_of_memory` of check_fits, one to execute all the same, and notes it.
-/// Requires: the configuration allows it.
+/// Prepares a Program that does not fit (`out_of_memory` is from check_fits) for execution nevertheless, and adds a
+/// note. Requires: the configuration allows it.
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program);
 
 }  // namespace poprun

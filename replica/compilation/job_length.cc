@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-/// In each evaluation, or in inference; 0: there is none.
+/// Returns the items per evaluation, or in inference; 0 if there are none.
 std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
   if (config.inference()) {
     const std::uint64_t items = inference_items(dataset);
@@ -21,7 +21,7 @@ std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& d
   return config.training().evaluate() && !config.has_profile() ? dataset.test_items() : 0;
 }
 
-/// By how much the sum of a step's gradients over all that is computed at once is divided.
+/// Returns the divisor of the sum of a step's gradients over all its parts and replicas.
 double averaged_gradients(const proto::RunConfig& config) {
   const proto::TrainingConfig& training = config.training();
   const double parts = static_cast<double>(training.gradient_accumulation()) *

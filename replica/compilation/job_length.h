@@ -9,39 +9,39 @@
 #include "replica/loops/training_loop.h"
 #include "replica/program/host_contract.h"
 
-/// How much a job does, and what its loops take. Pure functions.
+/// The length of a job, and the options of its loops. Pure functions.
 namespace poprun {
 
-/// Samples that a replica computes at once: in training the compute batch, in inference the micro-batch. Divides the
-/// micro-batch: of a compute batch that does not, what both have in common.
+/// Returns the samples that a replica computes at once: in training the compute batch, in inference the micro-batch. If
+/// the compute batch does not divide the micro-batch, their greatest common divisor.
 std::uint32_t compute_batch_size(const proto::RunConfig& config);
 
-/// How much a job does.
+/// The length of a job.
 struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.
   std::uint64_t steps_per_epoch = 1;  ///< > 0.
-  std::uint64_t test_items = 0;       ///< In each evaluation, or in inference; all replicas'.
-  std::uint64_t test_batches = 0;     ///< Likewise, one replica's batches of them. 0: none.
+  std::uint64_t test_items = 0;       ///< Items of all replicas, per evaluation or in inference.
+  std::uint64_t test_batches = 0;     ///< Batches of one replica for these items; 0: none.
 };
 
-/// Errors: kUsage, the dataset does not fill one global batch.
+/// Errors: kUsage if the dataset does not fill one global batch.
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
-/// Options of the loop of such a job. Errors: those of `job_length`; kUsage if the schedule is unknown.
+/// Returns the options of the training loop. Errors: those of `job_length`; kUsage if the schedule is unknown.
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
-/// Items that inference runs over: the test part, or where there is none the training items.
+/// Returns the number of items in inference: those of the test part, or, if there is none, the training items.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
-/// The samples that replica `replica` reads from stream kTrain or kTest.
+/// Selects the samples that replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
 
-/// Whether each token's loss counts alike, wherever its micro-batch is.
+/// Whether each token's loss has the same weight, regardless of its micro-batch.
 bool weighs_labels(const proto::RunConfig& config);
 
-/// Each replica's batches in an evaluation, or in inference; 0: there are none.
+/// Returns each replica's batches per evaluation, or in inference; 0 if there are none.
 Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 }  // namespace poprun

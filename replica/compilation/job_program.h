@@ -20,13 +20,13 @@ struct JobInputs {
   std::shared_ptr<onnx_import::JobModel> onnx;  ///< Null for a built-in model.
 };
 
-/// Compiles the job, and notes what data, model and schedule have to say about it. `options`: those of compile_options
-/// for these inputs, or with changes. Errors: those of plan_program.
+/// Compiles the job, and adds the notes of data, model and schedule (add_notes). `options`: those of compile_options
+/// for these inputs, possibly changed. Errors: those of plan_program.
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Notes how the file of initial weights fits the Program. If weights that the file lacks have no values but those of
-/// their initialisers, compiles the job again with these (`options` change) and returns true. Errors: those of
+/// Adds notes on how the file of initial weights fits the Program. If weights that the file lacks have only the values
+/// of their initialisers, recompiles the job with these (changes `options`) and returns true. Errors: those of
 /// plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 

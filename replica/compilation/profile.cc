@@ -57,7 +57,7 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   return spread;
 }
 
-/// High-water marks by IPU: of its images or, where tensors live on tiles, of all tiles together.
+/// Returns high-water marks by IPU: of its images or, if tensors live on tiles, of all tiles together.
 std::vector<Bytes> used(const LoopResult& result) {
   if (result.tile_high_water.empty()) {
     return result.high_water;
@@ -69,7 +69,7 @@ std::vector<Bytes> used(const LoopResult& result) {
   return marks;
 }
 
-/// The largest over the replicas.
+/// Returns the maxima over the replicas.
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks, Communicator& communicator) {
   std::vector<std::int64_t> mine;
   for (const Bytes mark : marks) {
@@ -129,7 +129,7 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
 
 namespace {
 
-/// Means over the `steps` that one call of `function` takes, which is the host's only one.
+/// Returns means over the `steps` of one call of `function`, which is the host's only call.
 proto::HostTime host_time(const Program& program, const proto::Function& function, const CallTime& call,
                           std::uint64_t steps) {
   const auto mean = [steps](double sum) { return sum / static_cast<double>(steps); };
@@ -147,7 +147,7 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   return host;
 }
 
-/// The parts of stages that `steps` call, by name.
+/// Finds the parts of stages that `steps` call, by name.
 void find_parts(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                 std::map<std::string, const proto::Function*>& parts) {
   for (const proto::Step& step : steps) {
@@ -161,7 +161,7 @@ void find_parts(const Program& program, const google::protobuf::RepeatedPtrField
   }
 }
 
-/// None where `function` calls no parts.
+/// Returns the times of stages; none if `function` calls no parts.
 std::vector<proto::StageTime> stage_times(const Program& program, const proto::Function& function) {
   std::map<std::string, const proto::Function*> parts;
   find_parts(program, function.steps(), parts);
@@ -227,7 +227,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 
 namespace {
 
-/// The configuration with the default that depends on the stages which compiling made.
+/// Returns the configuration with the default of recomputation, which depends on the compiled stages.
 proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) {
   proto::PipelineConfig& pipeline = *config.mutable_pipeline();
   if (pipeline.recomputation().empty() && !config.inference()) {

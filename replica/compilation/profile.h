@@ -12,20 +12,20 @@
 /// The profile of a run, for the launcher.
 namespace poprun {
 
-/// The four batch sizes of Graphcore's glossary.
+/// Returns the four batch sizes of Graphcore's glossary.
 proto::BatchSizes batch_sizes(const proto::RunConfig& config);
 
-/// Device time of a step. `total_seconds` is left unset: it is for who ran the Program.
+/// Returns the device time of a step. Leaves `total_seconds` unset: it needs a run.
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// Before the first step.
+/// Returns the figures of a job that are known before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// The part that is known without a run, without a report.
+/// Returns the part of the profile that is known without a run, without a report.
 proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// After the last step. Collective: wall times are means and spreads over all replicas, memory marks maxima.
-/// `startup_seconds` is from the launcher's start to this replica's first step.
+/// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, memory
+/// marks are maxima. `startup_seconds` is from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator);
 

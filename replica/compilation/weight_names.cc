@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.w
                                                         "word_embeddings.weight", "predictions.decoder.weight"};
 constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
 
-/// What models compute themselves and Hugging Face's files may hold.
+/// Buffers that models compute themselves and Hugging Face's files may contain.
 constexpr std::array<std::string_view, 5> kBuffers = {"position_ids", "token_type_ids", "masked_bias", "inv_freq",
                                                       "num_batches_tracked"};
 
@@ -59,7 +59,7 @@ bool is_float(const FileTensor& tensor) {
   return std::ranges::find(kFloats, tensor.type) != kFloats.end();
 }
 
-/// `prefix` is what the model's names have more than the file's, or less.
+/// A prefix that is added to the file's names, or removed from them.
 struct PrefixRule {
   bool add = false;
   std::string prefix;
@@ -67,13 +67,13 @@ struct PrefixRule {
   friend auto operator<=>(const PrefixRule&, const PrefixRule&) = default;
 };
 
-/// What a rule would match: weights by name, with the file's modern name.
+/// The matches of a rule: weights by name, with the file's modern name.
 struct Matched {
   std::map<std::string, std::string> names;
-  std::size_t fitting = 0;  ///< Whose shapes are equal.
+  std::size_t fitting = 0;  ///< Matches with equal shapes.
 };
 
-/// Whether both give a tensor to one weight, or one tensor to a weight each.
+/// Whether both match the same weight, or the same tensor.
 bool share_a_name(const Matched& a, const Matched& b) {
   return std::ranges::any_of(a.names, [&](const auto& mine) {
     return std::ranges::any_of(
@@ -116,14 +116,14 @@ class Matcher {
  private:
   void note(const std::string& text) { result_.notes.push_back(fmt::format("{}: {}", kOption, text)); }
 
-  /// Whether a weight has the file's name, with or without a prefix: layer scale is a gamma, too.
+  /// Whether a weight has the file's name, with or without a prefix: layer scale is also called gamma.
   [[nodiscard]] bool wants(const std::string& name) const {
     return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
              return !file_.contains(weight.first) && (ends_in(weight.first, name) || ends_in(name, weight.first));
            });
   }
 
-  /// The weight has the file's tensor of that modern name.
+  /// Assigns the file's tensor of that modern name to the weight.
   void take(const std::string& weight, const std::string& now) {
     shapes_[weight] = missing_.at(weight);
     result_.sources[weight] = unused_.at(now);
@@ -154,7 +154,7 @@ class Matcher {
     }
   }
 
-  /// Every rule that matches something, with what it does.
+  /// Returns every rule that matches something, with its matches.
   [[nodiscard]] std::map<PrefixRule, Matched> rules() const {
     std::map<PrefixRule, Matched> rules;
     for (const auto& [weight, shape] : missing_) {
@@ -175,8 +175,8 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits most weights. False where none fits half of the model or of the file, which a prefix of
-  /// the whole would, or two claim the same name equally well.
+  /// Applies the rule that fits most weights. False if none fits half of the model or of the file, as a prefix of the
+  /// full model would, or if two claim the same name equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
@@ -204,7 +204,7 @@ class Matcher {
     return true;
   }
 
-  /// Weights that the file has under the name of a twin.
+  /// Matches weights that the file has under the name of a tied weight.
   void match_tied() {
     for (const auto& [weight, shape] : std::map(missing_)) {
       const auto twin = std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
@@ -227,7 +227,7 @@ class Matcher {
     }
   }
 
-  /// A new head may be of another size than the file's. Where most weights are, the file is of another model.
+  /// Leaves out weights of another size, such as a new head. If most differ, the file belongs to another model.
   void leave_other_sizes(const MatchOptions& options) {
     std::vector<std::string> others;
     for (const auto& [weight, shape] : shapes_) {
@@ -239,11 +239,9 @@ class Matcher {
       return;
     }
     const std::string& first = others.front();
-    note(
-        fmt::format("{} kept for {} of another size in the file, for example '{}' [{}], of which "
-                    "the file has [{}]",
-                    options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
-                    fmt::join(file_.at(result_.sources.at(first)).shape, ",")));
+    note(fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which has [{}] in the file",
+                     options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
+                     fmt::join(file_.at(result_.sources.at(first)).shape, ",")));
     for (const std::string& weight : others) {
       result_.absent.insert(weight);
       result_.sources.erase(weight);
@@ -251,10 +249,10 @@ class Matcher {
     }
   }
 
-  /// What to do about a weight of another size.
+  /// Returns the remedy for a weight of another size.
   [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
-    return options.may_lack ? "; most weights differ in size: is the file of another model?"
-                            : "; if it is a new head's, model.initial-weights-partial = true keeps "
+    return options.may_lack ? "; most weights differ in size: does the file belong to another model?"
+                            : "; if it belongs to a new head, model.initial-weights-partial = true keeps "
                               "its initialisation";
   }
 
@@ -277,7 +275,7 @@ class Matcher {
     return {};
   }
 
-  /// What the file has twice, and the model once.
+  /// Checks the file's second copies of tied weights.
   Status check_copies() {
     for (const auto& [now, name] : std::map(unused_)) {
       const FileTensor& copy = file_.at(name);
@@ -325,17 +323,18 @@ class Matcher {
       }
       return {};
     }
-    return fail(ErrorCode::kData,
-                fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
-                            "{} missing){}{}",
-                            kOption, name, fmt::join(shape, ","), grouped(missing_.size()), counted(count_, "weight"),
-                            near(name),
-                            result_.sources.empty() ? ""
-                                                    : "; model.initial-weights-partial = true keeps the initialisation "
-                                                      "of what is missing"));
+    return fail(
+        ErrorCode::kData,
+        fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
+                    "{} missing){}{}",
+                    kOption, name, fmt::join(shape, ","), grouped(missing_.size()), counted(count_, "weight"),
+                    near(name),
+                    result_.sources.empty()
+                        ? ""
+                        : "; model.initial-weights-partial = true keeps the initialisation of missing weights"));
   }
 
-  /// What may have been meant.
+  /// Suggests names that may have been meant.
   [[nodiscard]] std::string near(const std::string& weight) const {
     constexpr std::size_t kShown = 3;
     std::vector<std::string> names;
@@ -356,10 +355,10 @@ class Matcher {
 
   const FileTensors& file_;
   std::map<std::string, Shape> missing_;       ///< Weights without a tensor, with their shapes.
-  std::map<std::string, Shape> shapes_;        ///< Weights with one of their own, likewise.
-  std::map<std::string, std::string> unused_;  ///< Tensors that are no weight's, by modern name.
-  std::size_t count_ = 0;                      ///< Of the weights.
-  std::size_t tensors_ = 0;                    ///< Of the file that are no buffers.
+  std::map<std::string, Shape> shapes_;        ///< Weights with a tensor of their own, with their shapes.
+  std::map<std::string, std::string> unused_;  ///< Unmatched tensors, by modern name.
+  std::size_t count_ = 0;                      ///< Number of weights.
+  std::size_t tensors_ = 0;                    ///< Tensors in the file, without buffers.
   WeightMatch result_;
 };
 

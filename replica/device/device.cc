@@ -25,7 +25,7 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n; `halves` of the two.
+/// Models a ring of n participants: `halves` of reduce-scatter and all-gather, each n - 1 steps of bytes / n.
 DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, double bytes_per_second) {
   DeviceTime time;
   if (n < 2) {
@@ -38,7 +38,7 @@ DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t 
   return time;
 }
 
-/// IPU-Links to the partner of a pair, for each that leads to the next pair.
+/// IPU-Links within a pair, per link to the next pair.
 constexpr double kPairLinks = 2;
 
 }  // namespace
@@ -125,7 +125,7 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
-/// Within the domains, then between them.
+/// Models a ring within each domain, then one between the domains.
 DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
                              std::int64_t halves) {
   const std::int64_t replicas_per_domain =

@@ -17,9 +17,9 @@ namespace poprun {
 /// One kind of chip with its links. One file in chips/ each.
 struct Device {
   std::string name;
-  double clock_hz = 0;        ///< A tile's.
-  std::int64_t tiles = 0;     ///< That compute.
-  std::int64_t io_tiles = 0;  ///< Behind them, that do nothing but transfer. See through_io_tiles.
+  double clock_hz = 0;        ///< Clock of the tiles.
+  std::int64_t tiles = 0;     ///< Tiles that compute.
+  std::int64_t io_tiles = 0;  ///< Tiles after them that only transfer; see through_io_tiles.
   Bytes bytes_per_tile;
   std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
   std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
@@ -31,10 +31,10 @@ struct Device {
   Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
   Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
   double link_bytes_per_second = 0;           ///< IPU-Link rail, one direction, usable.
-  double gateway_bytes_per_second = 0;        ///< GW-Links of one IPU's share, one direction.
+  double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links, one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
-  double streaming_bytes_per_second = 0;      ///< To it or from it, one IPU's share of its machine's.
+  double streaming_bytes_per_second = 0;      ///< To or from it; one IPU's share of its machine.
   std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
 
   /// In-Processor Memory of one IPU, exactly.
@@ -44,10 +44,10 @@ struct Device {
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 
-/// The device of that name. Errors: kUsage, lists the names there are.
+/// Returns the device of that name. Errors: kUsage, listing the names.
 Result<Device> find_device(std::string_view name);
 
-/// Names of all devices, sorted.
+/// Returns the names of all devices, sorted.
 std::vector<std::string> device_names();
 
 /// The types in which the matrix and vector units compute.
@@ -67,7 +67,7 @@ struct Work {
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
-/// Device time by what the chip does.
+/// Device time by activity of the chip.
 struct DeviceTime {
   Cycles compute;
   Cycles exchange;
@@ -75,7 +75,7 @@ struct DeviceTime {
   Cycles host;
   Cycles streaming;  ///< To and from Streaming Memory.
   Cycles sync;
-  std::int64_t flops = 0;  ///< Multiply and add count two.
+  std::int64_t flops = 0;  ///< A multiply-add counts as two.
 
   [[nodiscard]] Cycles total() const { return compute + exchange + link + host + streaming + sync; }
 };
@@ -93,9 +93,9 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 /// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at once.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
-/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles do it: its host or
-/// streaming time, which includes synchronising with the host, is theirs. The other tiles synchronise with them and
-/// exchange the bytes, as fast as the fewer of both can send or receive [I].
+/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles make it: they take
+/// its host or streaming time, which includes synchronising with the host. The other tiles synchronise with them and
+/// exchange the bytes, as fast as the smaller group can send or receive [I].
 ///
 /// Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
@@ -107,20 +107,20 @@ struct LinkTransfer {
   Bytes bytes;
 };
 
-/// The IPUs that a transfer passes on its way through a replica of `ipus`, both ends included.
+/// Returns the IPUs that a transfer passes on its way through a replica of `ipus`, both ends included.
 ///
 ///     1 -- 3 -- 5      IPUs 2k and 2k + 1 are the pairs of a ladder. A transfer crosses its pair
 ///     |    |    |      first and then goes from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D].
 ///     0 -- 2 -- 4 -- 6
 ///
-/// The last of an odd number of IPUs has no partner: what comes from it crosses the next pair [I].
+/// The last of an odd number of IPUs has no partner: its transfers cross at the next pair [I].
 ///
 /// Requires: both ends are below `ipus`.
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
-/// Time of transfers that begin together in a replica of `ipus`: of the link that carries most. A pair's link carries
-/// twice as much as one from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied
-/// by its tiles.
+/// Time of transfers that begin together in a replica of `ipus`: that of the busiest link. A pair's link carries twice
+/// as much as one from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied by its
+/// tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
 /// Time of one half of an all-reduce: of its ring reduce-scatter, or its ring all-gather.

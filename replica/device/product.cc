@@ -59,8 +59,8 @@ std::string field_text(const FieldDimension& h, const FieldDimension& w) {
 }  // namespace
 
 std::int64_t FieldDimension::useful_pairs() const {
-  // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an input dilation only
-  // every so many places are elements.
+  // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an input dilation,
+  // only its multiples are elements.
   std::int64_t pairs = 0;
   const std::int64_t last_place = (input - 1) * input_dilation;
   for (std::int64_t k = 0; k < kernel; ++k) {

@@ -23,8 +23,8 @@ enum class ProductPass : std::uint8_t { kForward, kInputGradient, kWeightGradien
 ///
 ///     p(y, k) = y * stride + k * kernel_dilation - padding
 ///
-/// of the dilated input: input element p / input_dilation where that is a whole number in
-/// 0..input - 1, and zero elsewhere. A dimension that is not there has the values below.
+/// of the dilated input: input element p / input_dilation if that is a whole number in 0..input - 1, and zero
+/// elsewhere. A missing dimension has the values below.
 struct FieldDimension {
   std::int64_t input = 1;
   std::int64_t kernel = 1;
@@ -64,11 +64,11 @@ struct Product {
   std::int64_t output_channels = 1;  ///< In one group.
   std::array<FieldDimension, 2> field = {};
 
-  /// Multiply-accumulates as everybody counts them, equal in the three passes: each output of the forward pass times
-  /// each weight of its filter, those that meet padding included.
+  /// Returns the usual number of multiply-accumulates, equal in the three passes: each output of the forward pass times
+  /// each weight of its filter, including those on padding.
   [[nodiscard]] std::int64_t macs() const;
 
-  /// Multiply-accumulates whose operands both exist: macs() without those that meet padding.
+  /// Returns the multiply-accumulates whose operands both exist: macs() without those on padding.
   [[nodiscard]] std::int64_t useful_macs() const;
 
   [[nodiscard]] std::int64_t input_elements() const;
@@ -82,26 +82,26 @@ struct Product {
 /// input, the output or, for weights, of the kernel.
 enum class ProductAxis : std::uint8_t { kGroups, kBatch, kInputs, kOutputs, kRows, kColumns };
 
-/// How a product's operands lie in memory: their dimensions, outermost first. An operand that every group reads whole
-/// has no groups.
+/// The order of a product's operands in memory: their dimensions, outermost first. An operand that every group reads in
+/// full has no groups.
 struct OperandAxes {
   std::vector<ProductAxis> input;
   std::vector<ProductAxis> weights;
   std::vector<ProductAxis> output;
 };
 
-/// The gradients of a forward product, by the table above, for its input and its weights.
+/// Returns the gradients of a forward product, by the table above, for its input and its weights.
 Product input_gradient(Product forward);
 Product weight_gradient(Product forward);
 
-/// Bytes of an element of the input and the weights.
+/// Returns the bytes of an element of the input and the weights.
 Bytes element_bytes(Arithmetic arithmetic);
 
-/// Bytes of a partial sum.
+/// Returns the bytes of a partial sum.
 Bytes partial_bytes(Arithmetic arithmetic);
 
-/// `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Parts that say nothing (one
-/// group, stride 1, no dilation) are left out. Different products have different texts.
+/// Returns text like `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Usual values
+/// (one group, stride 1, no dilation) are left out. Different products have different texts.
 std::string to_text(const Product& product);
 
 /// For unordered containers, which never determine an order of results.

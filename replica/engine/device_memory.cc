@@ -43,9 +43,8 @@ Result<std::span<std::byte>> StreamingMemory::allocate(Bytes size) {
   bytes_.reset(static_cast<std::byte*>(std::calloc(count, 1)));
   if (!bytes_) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("no memory for {} B of emulated Streaming Memory; use a machine with "
-                            "more memory, fewer replicas on it, or keep less off the chip "
-                            "([memory])",
+                fmt::format("cannot allocate {} B for emulated Streaming Memory; use a machine with more memory, put "
+                            "fewer replicas on it, or keep less off-chip ([memory])",
                             size.count()));
   }
   return std::span<std::byte>(bytes_.get(), count);

@@ -13,8 +13,8 @@
 
 namespace poprun {
 
-/// One IPU's In-Processor Memory, exactly as many bytes as the device has, or its Streaming Memory, as many as the plan
-/// uses. Only touched pages cost this machine anything. The provider of the bytes (of In-Processor Memory a
+/// One IPU's In-Processor Memory, with as many bytes as the device has, or its Streaming Memory, with as many as the
+/// plan uses. Only touched pages use memory of this machine. The provider of the bytes (for In-Processor Memory a
 /// Communicator, so that peers can read them) keeps them alive.
 class Arena {
  public:
@@ -22,10 +22,10 @@ class Arena {
 
   [[nodiscard]] Bytes capacity() const { return Bytes{static_cast<std::int64_t>(bytes_.size())}; }
 
-  /// The bytes [offset, offset + size). Requires: they lie inside the memory.
+  /// Returns the bytes [offset, offset + size). Requires: they are inside the memory.
   [[nodiscard]] std::span<std::byte> at(Bytes offset, Bytes size) const;
 
-  /// Notes that bytes up to `end` are in use now. Requires: end <= capacity().
+  /// Records that bytes up to `end` are in use now. Requires: end <= capacity().
   void use(Bytes end);
 
   /// The largest `end` ever in use.
@@ -39,17 +39,17 @@ class Arena {
   Bytes high_water_;
 };
 
-/// The bytes of this machine that hold a tensor for kernels, host and peers: its image, with all elements in one piece.
-/// Where the tensor lies on the device is its Placement, which DeviceMemory handles.
+/// The bytes of this machine that hold a tensor for kernels, host and peers: its image, with all elements contiguous.
+/// The tensor's location on the device is its Placement, which DeviceMemory handles.
 ///
-/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just planned: tensors that
-/// share bytes in the plan really do overwrite each other.
+/// An image is the tensor's allocation in its IPU's arena, so that law 2 of ARCHITECTURE.md is executed and not just
+/// planned: tensors that share bytes in the plan really overwrite each other.
 class HostImages {
  public:
   /// Both must outlive this. `arenas[m]` is memory m (memory_of).
   HostImages(const Program& program, const std::vector<Arena>& arenas) : program_(program), arenas_(arenas) {}
 
-  /// The image of a tensor; it never moves. Requires: a step of the Program names the tensor.
+  /// Returns the image of a tensor, which never moves. Requires: a step of the Program names the tensor.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
 
  private:
@@ -57,11 +57,11 @@ class HostImages {
   const std::vector<Arena>& arenas_;
 };
 
-/// The bytes of one IPU's Streaming Memory, this process's own: peers never read them. Only touched pages cost this
-/// machine anything.
+/// The bytes of one IPU's Streaming Memory, private to this process: peers never read them. Only touched pages use
+/// memory of this machine.
 class StreamingMemory {
  public:
-  /// Zeroed bytes, valid for the life of this object. Errors: kHostResources, with the size.
+  /// Returns zeroed bytes, valid for the lifetime of this object. Errors: kHostResources, with the size.
   Result<std::span<std::byte>> allocate(Bytes size);
 
  private:
@@ -71,18 +71,18 @@ class StreamingMemory {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-/// The memories of one replica's IPUs: which bytes are in use when, according to the tensors' placements. To read or
-/// write a tensor, ask HostImages for its bytes.
+/// The memories of one replica's IPUs. Tracks which bytes are in use, according to the tensors' placements. To read or
+/// write a tensor, get its bytes from HostImages.
 class DeviceMemory {
  public:
   /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
   DeviceMemory(const Program& program, std::vector<Arena> arenas) : program_(program), arenas_(std::move(arenas)) {}
 
-  /// By memory: the end of the highest of a set of tensors.
+  /// By memory: the highest end of a set of tensors.
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
-  /// Notes that memory is in use up to there.
+  /// Records that memory is in use up to `reach`.
   void use(const Reach& reach);
 
   /// Fills a tensor's bytes with NaN.

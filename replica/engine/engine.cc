@@ -13,9 +13,9 @@ namespace poprun {
 namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
-constexpr std::string_view kComputing = "computing";  // From one wait to the next.
+constexpr std::string_view kComputing = "computing";  // Activity between two waits.
 
-/// What a step names, what it only writes first: an operand's image may lie in a result's.
+/// Returns the tensors that a step names, first those that it only writes: an operand may share a result's bytes.
 std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
   std::vector<std::uint32_t> named;
   std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {
@@ -124,7 +124,7 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     Prepared prepared;
     prepared.step = &step;
     if (tiles_ && step.all_reduce().in_background()) {
-      return fail(ErrorCode::kBug, "an exchange in the background while tensors live on tiles");
+      return fail(ErrorCode::kBug, "the Program has a background exchange, but its tensors live on tiles");
     }
     const StepTensors tensors = tensors_of(step);
     prepared.named = named_by(tensors);
@@ -169,7 +169,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   }
   find_overwritten(execute, prepared);
   // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over them. Steps that
-  // only move numbers cannot make any that are not finite.
+  // only move numbers cannot produce one that is not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
     if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
       prepared.checked.push_back(tensor);

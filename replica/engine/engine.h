@@ -29,7 +29,7 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called around each step; for steps that are repeated or called, only the last time unless `sees_every_round`.
+  /// Called around each step. Shows repeated or called steps only the last time, unless `sees_every_round`.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
@@ -42,11 +42,11 @@ class StepObserver {
 
 struct EngineOptions {
   std::uint64_t seed = 0;
-  bool poison_dead = false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
+  bool poison_dead = false;  ///< Fill bytes with NaN before and after the lifetime of their tensor.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
-  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and `stray_index` reports
-  /// it.
+  /// Stop at the first index that is out of range. Otherwise operators handle it as documented, and `stray_index`
+  /// reports it.
   bool check_indices = true;
 };
 
@@ -68,10 +68,10 @@ class Engine final : private Machine {
   /// `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is about
   /// to wait for.
   ///
-  /// `memory[i]`, with room for the images of IPU i (images_capacity), is from `communicator`. What an earlier engine
-  /// left in it does not matter.
+  /// `memory[i]`, with room for the images of IPU i (images_capacity), comes from `communicator`; its content does not
+  /// matter.
   ///
-  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does not exist.
+  /// Errors: kHostResources if memory for the arenas is lacking; kBug if the Program names something that is missing.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator, HostIo& host,
                                                 const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity,
@@ -83,16 +83,15 @@ class Engine final : private Machine {
   /// Turns the check on or off; off while a loss scale handles overflowing gradients.
   void set_check_finite(bool check) { options_.check_finite = check; }
 
-  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a result that is not finite
-  /// (EngineOptions::check_finite) or an index that is out of range (EngineOptions::check_indices), naming operator,
-  /// tensor, step and replica.
-  /// Requires: the Program has it.
+  /// Runs one function to its end. Errors: those of the communicator and the host; kData for a result that is not
+  /// finite (EngineOptions::check_finite) or an index that is out of range (EngineOptions::check_indices), naming
+  /// operator, tensor, step and replica. Requires: the Program has the function.
   Status run(const std::string& function);
 
-  /// Device clock since the engine was made, or since `reset_clocks`.
+  /// Returns the device time since the engine was created, or since `reset_clocks`.
   [[nodiscard]] Cycles device_time() const { return device_time_; }
   [[nodiscard]] const WallSeconds& wall() const { return wall_; }
-  /// The device clock goes on from `device_time`, and wall times from zero.
+  /// Sets the device clock to `device_time` and wall times to zero.
   void reset_clocks(Cycles device_time = {});
 
   /// The first index that was out of range without stopping the engine, as a phrase; or "".
@@ -105,23 +104,23 @@ class Engine final : private Machine {
   /// High-water mark of each tile, by IPU; empty unless the Program has a layout of tiles.
   [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
 
-  /// Sets who watches the steps from now on, or null. Must live until it is replaced.
+  /// Sets the observer of all further steps, or null. It must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
   /// The value of a variable between two functions: its own bytes, or those of the tensor in which it resides.
   struct Resident {
     std::span<const std::byte> bytes;
-    bool is_shard = false;  ///< They are this replica's part, filled up with zeros.
+    bool is_shard = false;  ///< The bytes are this replica's shard, padded with zeros.
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
-  /// Gives a variable another value between two functions. Requires: as many bytes as `resident` has.
+  /// Sets the value of a variable between two functions. Requires: as many bytes as `resident` has.
   void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
 
-  /// A tensor's bytes, for inspection. Requires: the Program has it.
+  /// Returns a tensor's bytes, for inspection. Requires: the Program has the tensor.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;
 
-  /// Index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
+  /// Returns the index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
   [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
 
  private:
@@ -129,21 +128,21 @@ class Engine final : private Machine {
   struct Prepared {
     const proto::Step* step = nullptr;
     DeviceMemory::Reach reach;
-    std::vector<std::uint32_t> named;  ///< Tensors, in the order in which images are put together.
+    std::vector<std::uint32_t> named;  ///< Tensors, in the order in which images are gathered.
     std::vector<std::uint32_t> writes;
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
-    std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output takes.
+    std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
-    std::string activity;                 ///< What it waits for, if it may wait.
-    double WallSeconds::*time = nullptr;  ///< Where an action's wall time goes; null: nowhere.
+    std::string activity;                 ///< Describes what it waits for, if it may wait.
+    double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time; null: none.
     std::vector<Prepared> repeated;
   };
   struct PreparedFunction {
     std::vector<Prepared> steps;
     Cycles device_time;
-    std::uint32_t last_micro_batch = 0;  ///< The highest index that it is called with.
+    std::uint32_t last_micro_batch = 0;  ///< Highest index with which it is called.
   };
 
   Engine(const Program& program, Communicator& communicator, HostIo& host, EngineOptions options,
@@ -180,7 +179,7 @@ class Engine final : private Machine {
 
   const Program& program_;
   Communicator& communicator_;
-  std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< By size, of some.
+  std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< By size; those requested so far.
   HostIo& host_;
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
@@ -194,12 +193,12 @@ class Engine final : private Machine {
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
-  std::optional<StrayIndex> stray_;  ///< The last operator's.
+  std::optional<StrayIndex> stray_;  ///< Found by the last operator.
   std::string stray_index_;
   StepObserver* observer_ = nullptr;
-  std::uint32_t round_ = 0;  ///< The running repeat's.
-  std::uint32_t entry_ = 0;  ///< Where entries of remote buffers begin.
-  bool last_ = true;         ///< Whether the running steps do not run again in this function.
+  std::uint32_t round_ = 0;  ///< Round of the running repeat.
+  std::uint32_t entry_ = 0;  ///< Offset of the entries of remote buffers.
+  bool last_ = true;         ///< Whether the running steps run for the last time in this function.
   Cycles device_time_;
   WallSeconds wall_;
 };

@@ -10,7 +10,7 @@ namespace poprun {
 namespace {
 
 constexpr std::byte kPoison{0xFF};  // NaN in every float format.
-constexpr Bytes kWord{8};           // What a tile loads at once.
+constexpr Bytes kWord{8};           // Bytes that a tile loads at once.
 
 std::uint32_t steps_of(const Program& program) {
   std::uint32_t steps = 0;
@@ -56,7 +56,7 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
         if (block.bytes == 0) {
           continue;
         }
-        if (whole_run) {  // Code: it is there before the first step.
+        if (whole_run) {  // Code is present before the first step.
           mark(ipu, block);
           continue;
         }

@@ -16,8 +16,8 @@
 
 namespace poprun {
 
-/// Judges the values that operators read and write: whether a number that is not finite is a fault, and whose.
-/// Infinities that an operator was given and passes on are none, such as attention masks.
+/// Decides whether a number that an operator reads or writes and that is not finite is a fault, and where it began.
+/// Infinities that an operator was given and passes on, such as attention masks, are not faults.
 class ValueJudge {
  public:
   /// All must outlive this. `types`: by tensor.
@@ -27,31 +27,31 @@ class ValueJudge {
 
   /// Findings about the input that an operator overwrites, taken before it runs.
   struct Overwritten {
-    std::optional<std::uint32_t> tensor;  ///< Nothing: it overwrites none.
+    std::optional<std::uint32_t> tensor;  ///< None: it overwrites no input.
     bool has_extreme = false;
     std::optional<NotFinite> not_finite = {};
   };
 
-  /// Notes that a step only moves numbers from `sources` to `result`.
+  /// Records that a step only moves numbers from `sources` to `result`.
   void note_move(std::uint32_t result, const google::protobuf::RepeatedField<std::uint32_t>& sources) {
     moved_from_[result] = {sources.begin(), sources.end()};
   }
 
-  /// Cost: a read of that input.
+  /// Examines the input that an operator is about to overwrite. Cost: one read of that input.
   [[nodiscard]] Overwritten look_at(std::optional<std::uint32_t> overwritten) const;
 
-  /// A number in an operator's result that is a fault. Cost: a read of the result.
+  /// Returns a faulty number in an operator's result. Cost: one read of the result.
   [[nodiscard]] std::optional<NotFinite> fault_of_result(std::uint32_t result, const proto::Execute& step,
                                                          const Overwritten& before) const;
 
-  /// The error of a faulty result: kData, naming the input that had it first, or the result.
+  /// Returns the error for a faulty result: kData, naming the first faulty input, or else the result.
   [[nodiscard]] Status blame(std::uint32_t result, const NotFinite& fault, const proto::Execute& step,
                              const Overwritten& before) const;
 
-  /// Checks tensors that are used as `use` says. Errors: kData.
+  /// Checks that tensors are finite; `use` says how they are used. Errors: kData.
   [[nodiscard]] Status check(std::span<const std::uint32_t> tensors, std::string_view use) const;
 
-  /// Says which index of an operator's input 1 is out of range for its input 0.
+  /// Describes the index of an operator's input 1 that is out of range for its input 0.
   [[nodiscard]] std::string text_of(const StrayIndex& stray, const proto::Execute& step) const;
 
  private:
@@ -63,11 +63,11 @@ class ValueJudge {
   /// results, false for tensors streamed in or updated in place.
   [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
 
-  /// Whether an operator with a result of that type has infinities to pass on, or numbers as good as infinite.
+  /// Whether an operator with a result of that type may pass on infinities, or numbers as extreme, from its inputs.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
-  /// Whether a number that is not finite was in the data: the tensor is a host stream's, or moved out of one by steps
-  /// like reshape, with nothing else in it that is not finite.
+  /// Whether a number that is not finite comes from the data: the tensor is part of a host stream, or was moved out of
+  /// one by steps such as reshape whose other sources are finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
   [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
@@ -76,7 +76,7 @@ class ValueJudge {
   const std::vector<TensorType>& types_;
   const HostImages& images_;
   const Moment& moment_;
-  /// By result of a step that only moves numbers, the tensors that it moves them from.
+  /// For the result of each step that only moves numbers, the tensors from which it moves them.
   std::map<std::uint32_t, std::vector<std::uint32_t>> moved_from_;
 };
 

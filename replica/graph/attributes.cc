@@ -76,7 +76,7 @@ std::optional<Attribute> parse_value(std::string_view text) {
   return std::nullopt;
 }
 
-/// The value that comes next, up to a blank outside of quotes.
+/// Reads the next value, up to a blank outside of quotes.
 std::optional<Attribute> read_value(std::istringstream& words) {
   std::string text;
   if (words.peek() != '"') {

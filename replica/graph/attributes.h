@@ -15,8 +15,8 @@ using Attribute = std::variant<std::int64_t, double, std::string, std::vector<st
 
 /// An operation's parameters by name, in name order.
 ///
-/// The getters require that the attribute exists and has that type. The operators' shape faces check what comes from
-/// outside; everything later may rely on them.
+/// The getters require that the attribute exists and has that type. The operators' shape inference checks attributes
+/// from outside; all later code may rely on them.
 class Attributes {
  public:
   Attributes() = default;
@@ -38,12 +38,12 @@ class Attributes {
   std::map<std::string, Attribute> values_;
 };
 
-/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an exponent, and all their
-/// digits, so that parsing returns the same value and type. In texts, a backslash stands before a quote and another
-/// backslash. An empty list is always one of integers.
+/// Returns text like `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an
+/// exponent, and all their digits, so that parsing returns the same value and type. In strings, a backslash escapes
+/// quotes and backslashes. An empty list is always a list of integers.
 std::string to_text(const Attributes& attributes);
 
-/// The inverse. Errors: kUsage, quotes the faulty text.
+/// Parses the text of `to_text`. Errors: kUsage, quoting the faulty text.
 Result<Attributes> parse_attributes(std::string_view text);
 
 }  // namespace poprun

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// In the place of a tensor that may come.
+/// Stands for a tensor that may be added later.
 constexpr TensorId kReserved{~std::uint32_t{0}};
 
 std::string salt_name(std::size_t number) {

@@ -33,19 +33,19 @@ enum class Role : std::uint8_t {
   kConstant,  ///< Written before the first step, by the model or the host, and never changed.
 };
 
-/// The memory of an IPU in which a tensor lies.
+/// The memory of an IPU that holds a tensor.
 enum class Memory : std::uint8_t {
   kInProcessor,
   kStreaming,  ///< Off the chip. A tensor there is a remote buffer, `[entries, ...]`, whose entries
                ///< are copied to the chip and back (copy, stash, restore); nothing computes on it.
 };
 
-/// Where the value of a variable is while no function of the host runs.
+/// Location of a variable's value while the host runs no function.
 struct Residence {
   static constexpr std::int64_t kWhole = -1;
 
   TensorId tensor;
-  std::int64_t entry = kWhole;  ///< Which one, if that is a remote buffer.
+  std::int64_t entry = kWhole;  ///< Entry, if the tensor is a remote buffer.
 
   friend bool operator==(const Residence&, const Residence&) = default;
 };
@@ -54,15 +54,15 @@ struct Tensor {
   std::string name;  ///< Unique in the graph.
   TensorType type;
   Role role = Role::kActivation;
-  bool keeps_f32 = false;  ///< Stays float32 in a half precision job.
-  std::uint32_t ipu = 0;   ///< Its home: the IPU of the replica in whose memory it lies.
-  /// The tensor whose values it holds once more: on another IPU, for another stage, in a stash, or computed again on
-  /// the way back.
+  bool keeps_f32 = false;  ///< Stays float32 in a half-precision job.
+  std::uint32_t ipu = 0;   ///< IPU of the replica whose memory holds it.
+  /// The tensor whose values it duplicates: on another IPU, for another stage, in a stash, or recomputed in the
+  /// backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
-  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one dimension.
+  /// The type of the full tensor, if this is a shard: each replica's part of it. A shard has one dimension.
   std::optional<TensorType> shard_of = std::nullopt;
-  /// If it is a variable that functions load when they need it; nothing: it stays where it is.
+  /// Set for a variable that functions load when they need it; otherwise it stays in this tensor.
   std::optional<Residence> residence = std::nullopt;
 
   [[nodiscard]] bool is_remote() const { return memory == Memory::kStreaming; }
@@ -71,7 +71,7 @@ struct Tensor {
 /// The direction to which an operation of a micro-batch belongs.
 enum class Direction : std::uint8_t {
   kForward,
-  kRecomputed,  ///< A clone of a forward operation, on the way back.
+  kRecomputed,  ///< A clone of a forward operation, in the backward pass.
   kBackward,
 };
 
@@ -94,10 +94,10 @@ struct Operation {
   Origin origin = {};
 };
 
-/// A layer of the model, a place where it can be cut.
+/// A layer of the model, which can be cut between layers.
 struct Layer {
   std::string name;  ///< Unique in the graph.
-  /// True for the blocks that people count when they spread a model ("24 layers"); false for what is before and behind
+  /// True for the blocks that people count when they split a model ("24 layers"); false for the parts before and after
   /// them, such as embeddings and heads.
   bool counted = true;
 
@@ -116,30 +116,30 @@ struct Function {
   std::vector<Region> regions;
 };
 
-/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations that ask for the
-/// micro-batch index get `micro_batch` plus that of the caller, which a function of the host does not have, plus the
-/// round of the region that repeats the call. With `entry=5`, the entries of remote buffers that its copies name count
-/// from 5 on, plus those of the caller. It reads and writes what the function does.
+/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, the micro-batch index is
+/// `micro_batch` plus that of the caller (0 for a function of the host) plus the round of the region that repeats the
+/// call. `entry=5` adds 5, and the caller's entry, to the entries of remote buffers that its copies name. The call
+/// reads and writes what the function does.
 struct Call {
   static constexpr std::string_view kKind = "call";
 
   std::string function;
   std::int64_t micro_batch = 0;
   std::int64_t entry = 0;
-  /// Names of the random numbers that the function's operations draw, by the numbers with which these ask for them:
-  /// `salt0="encoder.7.dropout"`.
+  /// Names of the random numbers that the function's operations draw (keys to fold in), by their numbers in the
+  /// operations: `salt0="encoder.7.dropout"`.
   std::vector<std::string> salts = {};
 
   [[nodiscard]] Operation operation() const;
 
-  /// The operation as a Call, if it is one and has these attributes.
+  /// Returns the operation as a Call, if it is one and has these attributes.
   static std::optional<Call> from(const Operation& operation);
 };
 
 /// Prefix of the names of outlined functions.
 inline constexpr std::string_view kOutlinedPrefix = "outlined.";
 
-/// A region of a function. Stays valid, since functions and regions are only ever appended.
+/// Indices of a region of a function. They stay valid, since functions and regions are only appended.
 struct Place {
   std::size_t function = 0;
   std::size_t region = 0;
@@ -153,25 +153,25 @@ class Graph {
   [[nodiscard]] Region& at(Place place);
   [[nodiscard]] const Region& at(Place place) const;
 
-  /// Where variables are initialised: the single region of function "load". Requires: it exists.
+  /// Returns the single region of function "load", where variables are initialised. Requires: it exists.
   [[nodiscard]] Place load() const;
 
-  /// Keeps these names for the tensors that a model's file calls so.
+  /// Reserves these names for tensors of a model's file.
   void reserve(const std::set<std::string>& names);
   void release(const std::string& name);
   [[nodiscard]] bool is_reserved(std::string_view name) const;
 
-  /// `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
+  /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Its name gives way to those that are given: it becomes `free_name`. So whatever the compiler adds, and calls what
-  /// it likes, leaves the names of the model alone.
+  /// Adds a tensor under `free_name` of its name, so that tensors of the compiler, whatever their names, never take
+  /// those of the model.
   TensorId add_tensor(Tensor tensor);
 
-  /// A tensor whose name was given and stays. Requires: no other tensor has that name.
+  /// Adds a tensor that keeps its name. Requires: no other tensor has that name.
   TensorId add_given(Tensor tensor);
 
-  /// The tensor with that name. Requires: `has(name)`.
+  /// Returns the tensor with that name. Requires: `has(name)`.
   [[nodiscard]] TensorId find(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 
@@ -188,7 +188,7 @@ class Graph {
   void set_residence(TensorId id, Residence where) { tensors_.at(index_of(id)).residence = where; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
-  /// The total size of the tensors.
+  /// Returns the total size of the tensors.
   [[nodiscard]] Bytes bytes(const std::vector<TensorId>& ids) const;
 
   std::vector<Function> functions;
@@ -196,22 +196,22 @@ class Graph {
 
  private:
   std::vector<Tensor> tensors_;
-  std::map<std::string, TensorId, std::less<>> by_name_;  ///< kReserved: one that no tensor has.
+  std::map<std::string, TensorId, std::less<>> by_name_;  ///< kReserved: a name without a tensor.
 };
 
-/// The function with that name, or null.
+/// Returns the function with that name, or null.
 const Function* find_function(const Graph& graph, std::string_view name);
 
-/// The names of the functions that others call; the host runs the rest.
+/// Returns the names of the functions that others call; the host runs the rest.
 std::set<std::string> called_functions(const Graph& graph);
 
-/// Checks what every pass may rely on: names and ids in range, every tensor written before it is read (in its function,
-/// in one that is called before, or in an earlier one), written by one operation only, unless others update it in
-/// place, or are copies of copies of it, all are copies, or it is a remote buffer, a shard or what resides in one, or
-/// belongs to an outlined function. Errors: kBug, names function, operation and tensor.
+/// Checks what every pass may rely on: names and ids are in range, and every tensor is written before it is read (in
+/// its function, in one called before, or in an earlier one) and by one operation only. Exceptions to the latter:
+/// in-place updates, copies of copies of the tensor, tensors written only by copies, remote buffers, shards, tensors
+/// with a residence, and those of outlined functions. Errors: kBug, naming function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
-/// One line per tensor and operation:
+/// Prints one line per tensor and operation:
 ///
 ///   layer conv1                            one that is not counted: `layer embeddings uncounted`
 ///   tensor w : f32[4,3] parameter ipu=1    with keeps_f32: `parameter keeps-f32`
@@ -223,17 +223,17 @@ Status verify_graph(const Graph& graph);
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0
 ///
-/// An operation's origin (layer, which may be empty, stage, direction) is left out where it is `{}`, and a tensor's IPU
-/// where it is 0.
+/// An operation's origin (layer, which may be empty, stage, direction) is left out if it is `{}`, and a tensor's IPU if
+/// it is 0.
 std::string to_text(const Graph& graph);
 
-/// The inverse. Allows comments from # to the end of a line; checks syntax and names, not operators.
+/// Parses the text of `to_text`. Allows comments from # to the end of a line; checks syntax and names, not operators.
 /// Errors: kUsage, with the line.
 Result<Graph> parse_graph(std::string_view text);
 
 std::string_view to_text(Role role);
 
-/// Whether `tensors` names that one.
+/// Whether `tensors` contains `id`.
 bool names(const std::vector<TensorId>& tensors, TensorId id);
 
 }  // namespace poprun

@@ -28,7 +28,7 @@ class Verifier {
   }
 
  private:
-  /// Whether a tensor belongs to a function that equal runs share, which writes it in each call.
+  /// Whether a tensor belongs to an outlined function, which writes it in each call.
   [[nodiscard]] bool is_of_outlined(TensorId id) const {
     return graph_.tensor(id).copy_of && graph_.tensor(id).name.starts_with(kOutlinedPrefix);
   }
@@ -67,13 +67,13 @@ class Verifier {
     return called ? call(function, called->function) : Status{};
   }
 
-  /// What a copy writes a tensor from.
+  /// Returns the source from which a copy writes a tensor.
   static TensorId source_of(const Operation& copy, TensorId id) {
     const auto at = std::ranges::find(copy.outputs, id) - copy.outputs.begin();
     return at < std::ssize(copy.inputs) ? copy.inputs[static_cast<std::size_t>(at)] : id;
   }
 
-  /// A function's operations stay as they are when they run again, so once is enough.
+  /// Checks each called function once, since its operations are the same in every call.
   Status call(const Function& caller, const std::string& name) {
     const Function* callee = find_function(graph_, name);
     if (callee == nullptr || callee == &caller) {
@@ -85,7 +85,7 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<const Operation*> writers_;           ///< By tensor: the first one, or null.
-  std::set<std::pair<TensorId, TensorId>> copied_;  ///< From and to which copies went.
+  std::set<std::pair<TensorId, TensorId>> copied_;  ///< Sources and destinations of copies.
   std::set<const Function*> called_;
 };
 

@@ -20,10 +20,10 @@ Bytes size_of(DataType type);
 /// "f32", "f16", "i32", "u8".
 std::string_view element_name(DataType type);
 
-/// How a tensor's elements lie in memory. Shapes are always logical: images are [N, C, H, W] in either layout.
+/// Order of a tensor's elements in memory. Shapes are always logical: images are [N, C, H, W] in either layout.
 enum class Layout : std::uint8_t {
   kRowMajor,      ///< Last dimension fastest.
-  kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. Convolutions compute in it.
+  kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. Convolutions use it.
 };
 
 using Shape = std::vector<std::int64_t>;
@@ -38,13 +38,13 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-/// `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, scalars are `f32[]`.
+/// Returns text like `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, scalars are `f32[]`.
 std::string to_text(const TensorType& type);
 
-/// The inverse. Errors: kUsage, quotes the text.
+/// Parses the text of `to_text`. Errors: kUsage, quoting the text.
 Result<TensorType> parse_type(std::string_view text);
 
-/// A tensor's elements in row-major order: `bytes` itself, or a copy in `storage`.
+/// Returns a tensor's elements in row-major order: `bytes` itself, or a copy in `storage`.
 std::span<const std::byte> row_major(const TensorType& type, std::span<const std::byte> bytes,
                                      std::vector<std::byte>& storage);
 

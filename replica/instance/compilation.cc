@@ -29,7 +29,7 @@ Result<Program> Compilation::job() {
   return program;
 }
 
-/// Refuses a Program that does not fit, with advice, unless it may run all the same.
+/// Refuses a Program that does not fit, with advice, unless the job may run nevertheless.
 Status Compilation::admit(Program& program) {
   const proto::RunConfig& config = reply_.config();
   const bool allowed = config.memory().allow_out_of_memory();
@@ -64,7 +64,7 @@ Result<Program> Compilation::variant(const Variant& variant) {
   return plan_program(options);
 }
 
-/// Sets `onnx_` where the configuration names such a file.
+/// Sets `onnx_` if the configuration names an ONNX file.
 Status Compilation::receive_model() {
   const proto::ModelConfig& model = reply_.config().model();
   if (model.onnx().empty()) {
@@ -75,7 +75,7 @@ Status Compilation::receive_model() {
   return {};
 }
 
-/// Sets `initial_weights_`, and `initialised_here_` where a file lacks some.
+/// Sets `initial_weights_`, and `initialised_here_` if the file lacks some.
 Result<WeightMatch> Compilation::take_weights(const Program& program) {
   if (onnx_ != nullptr) {
     POPRUN_ASSIGN(initial_weights_, onnx_->weights());
@@ -96,7 +96,7 @@ Result<WeightMatch> Compilation::take_weights(const Program& program) {
   return match;
 }
 
-/// The file of initial weights, as it is stored.
+/// Returns the file of initial weights, as it is stored.
 Result<FileTensors> Compilation::receive_weights() {
   FileTensors file;
   POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {

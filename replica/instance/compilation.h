@@ -17,22 +17,22 @@
 
 namespace poprun {
 
-/// How replica 0 compiles the Programs of its job: with the model and the weights that it gets from the launcher, each
-/// asked for once.
+/// Compiles the Programs of a job on replica 0, with the model and the weights that the launcher sends, each requested
+/// once.
 class Compilation {
  public:
-  /// Client and reply must outlive this. `before_compilation`: called before each, of which `job` may take many.
+  /// Client and reply must outlive this. `before_compilation`: called before each compilation; `job` may need many.
   Compilation(CoordinatorClient& client, const proto::JoinReply& reply, std::function<void()> before_compilation)
       : client_(client), reply_(reply), before_compilation_(std::move(before_compilation)) {}
 
-  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs all the same.
+  /// Returns the job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job may run anyway.
   Result<Program> job();
 
-  /// The variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
+  /// Return the variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
   Result<CheckedVariants> variants();
   Result<Program> variant(const Variant& variant);
 
-  /// All that the Programs read from the host, from `job` or `variants` on.
+  /// Returns all weights that the Programs read from the host, after `job` or `variants`.
   [[nodiscard]] const HostWeights& initial_weights() const { return initial_weights_; }
 
  private:
@@ -46,7 +46,7 @@ class Compilation {
   std::function<void()> before_compilation_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   HostWeights initial_weights_;
-  std::set<std::string, std::less<>> initialised_here_;  ///< As CompileOptions'.
+  std::set<std::string, std::less<>> initialised_here_;  ///< As in CompileOptions.
 };
 
 }  // namespace poprun

@@ -14,10 +14,10 @@
 namespace poprun {
 namespace {
 
-/// Where the program that starts anew finds what it dropped; a line each.
+/// Variable in which the restarted program finds the dropped ones, one per line.
 constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 
-/// `OMP_NUM_THREADS=1` is what the launcher sets and nothing to drop.
+/// Whether a variable changes bits. `OMP_NUM_THREADS=1`, which the launcher sets, does not.
 bool moves_bits(std::string_view variable) {
   constexpr std::array<std::string_view, 3> kFamilies = {"OMP_", "GOMP_", "KMP_"};
   constexpr std::array<std::string_view, 4> kNames = {
@@ -30,7 +30,7 @@ bool moves_bits(std::string_view variable) {
 }  // namespace
 
 void pin_environment(char** arguments) {
-  // Where it starts anew it would be called `exe`.
+  // After the restart the process would be called `exe`.
   prctl(PR_SET_NAME, std::filesystem::path(arguments[0]).filename().c_str());
   std::string dropped;
   std::vector<char*> kept;
@@ -52,7 +52,7 @@ void pin_environment(char** arguments) {
                 [&](std::string_view variable) { return variable == one_thread || variable.starts_with(told_before); });
   kept.insert(kept.end(), {one_thread.data(), told.data(), nullptr});
   execve("/proc/self/exe", arguments, kept.data());
-  // Without /proc: as good as it can be.
+  // Reached if the restart fails, for example without /proc: continues unchanged.
 }
 
 std::vector<std::string> dropped_variables() {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Empty if it is none of the internet.
+/// Returns the address as text; empty if it is neither IPv4 nor IPv6.
 std::string text_of(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address.ss_family == AF_INET) {
@@ -29,7 +29,7 @@ std::string text_of(const sockaddr_storage& address) {
     const auto* const in = reinterpret_cast<const sockaddr_in6*>(&address);
     inet_ntop(AF_INET6, &in->sin6_addr, text.data(), text.size());
   }
-  // gRPC speaks version 4 over sockets of version 6.
+  // gRPC uses IPv6 sockets for IPv4 addresses.
   constexpr std::string_view kMapped = "::ffff:";
   const std::string_view name = text.data();
   return std::string(name.starts_with(kMapped) ? name.substr(kMapped.size()) : name);
@@ -43,7 +43,7 @@ std::string address(int file, const Ask& ask) {
 }
 
 constexpr std::chrono::seconds kLeaveMax{2};
-constexpr std::chrono::seconds kDataWait{1};  // Others must hear of it before they lose patience.
+constexpr std::chrono::seconds kDataWait{1};  // Other replicas must hear of the wait before they time out.
 
 }  // namespace
 
@@ -62,7 +62,7 @@ std::vector<proto::TcpLink> tcp_links() {
     const std::string local = address(file, getsockname);
     const std::string peer = address(file, getpeername);
     if (peer.empty() || peer == local) {
-      continue;  // Listens, or stays on this machine.
+      continue;  // A listening socket, or one within this machine.
     }
     proto::TcpLink& link = links[{local, peer}];
     link.set_local(local);

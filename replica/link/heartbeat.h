@@ -14,34 +14,34 @@
 
 namespace poprun {
 
-/// This process's TCP connections to other machines, summed up for each pair of addresses, in their order: what MPI,
-/// the launcher and the data server are spoken to by. The kernel counts; whoever compares two looks sees which link
-/// loses packets. Costs about a microsecond an open file. Nothing if /proc is not mounted.
+/// Returns the counters of this process's TCP connections to other machines (of MPI, the launcher and the data server),
+/// summed per pair of addresses and sorted by it. The kernel counts; comparing two results shows which link loses
+/// packets. Cost: about a microsecond per open file. Empty if /proc is not mounted.
 std::vector<proto::TcpLink> tcp_links();
 
-/// The heartbeat of one instance: a beat now and every interval up, and every second where a replica waits for its data
-/// server; the launcher's wishes down. Two threads that sleep; a replica that hangs in a collective keeps beating and
-/// shows where it hangs.
+/// The heartbeat of one instance. Sends a beat at once, then one per interval, and one per second while a replica waits
+/// for its data server; receives the launcher's directives. Its two threads mostly sleep. If a replica hangs in a
+/// collective, the beats continue and show where it hangs.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `connection`, `board` and `gate`, which takes the launcher's wishes, must outlive this. `on_lost` is called once,
-  /// from the reading thread, when the stream ends without `leave`.
+  /// `connection`, `board` and `gate`, which takes the launcher's directives, must outlive this. `on_lost` is called
+  /// once, from the reading thread, when the stream ends without `leave`.
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
             std::uint32_t instance, std::chrono::milliseconds interval, std::function<void()> on_lost);
 
-  /// Without `leave` before it, the launcher sees a death.
+  /// Unless `leave` was called before, the launcher takes this for a death.
   ~Heartbeat();
 
-  /// When the launcher last said that a replica of the job waits for its data server; the clock's beginning where it
-  /// never did.
+  /// Returns when the launcher last said that a replica of the job waits for its data server; the clock's epoch if
+  /// never.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
-  /// As Directive's, the last one.
+  /// The value in the last Directive.
   [[nodiscard]] std::uint64_t checkpoint_after() const { return checkpoint_after_; }
 
-  /// Closes the stream so that the launcher knows it as an orderly end. Waits 2 s at most. Once.
+  /// Closes the stream in a way that the launcher recognises as orderly. Waits at most 2 s. Call only once.
   void leave();
 
  private:
@@ -54,8 +54,8 @@ class Heartbeat {
   std::uint32_t instance_;
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
-  std::atomic<bool> excused_ = false;                                 ///< Now,
-  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or at last then.
+  std::atomic<bool> excused_ = false;                                 ///< Some replica waits for data now,
+  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or last did then.
   std::atomic<std::uint64_t> checkpoint_after_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;

@@ -19,7 +19,7 @@ namespace poprun {
 namespace {
 
 constexpr double kConnectSecondsMax = 30;
-constexpr double kFailSecondsMax = 600;  // The launcher may be taking a dump; a dead one ends it.
+constexpr double kFailSecondsMax = 600;  // The launcher may be taking a dump; a dead one ends the call.
 constexpr double kWeightsSecondsMax = 600;
 
 Result<std::uint32_t> integer_variable(const char* name) {
@@ -95,7 +95,7 @@ CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnL
 CoordinatorClient::~CoordinatorClient() = default;
 
 Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds, proto::JoinRequest request) {
-  // The launcher listens before it starts anybody, so a connection takes no time; its answer may.
+  // The launcher listens before it starts instances, so connecting takes no time; its answer may.
   const double connect_seconds = std::min(timeout_seconds, kConnectSecondsMax);
   const std::chrono::duration<double> patience(connect_seconds);
   if (!connection_->channel->WaitForConnected(
@@ -178,7 +178,7 @@ Error stopped_sending(std::string_view what, const std::string& why) {
   return {ErrorCode::kInfrastructure, fmt::format("the launcher stopped sending {}: {}", what, why)};
 }
 
-/// Reads a stream to its end. `what` is being sent.
+/// Reads a stream to its end. `what` names its content in errors.
 template <typename Piece>
 Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context, std::string_view what,
                    const std::function<Status(const Piece&)>& on_piece) {
@@ -256,7 +256,7 @@ void CoordinatorClient::fail(ReplicaId replica, const Error& error, const std::v
   grpc::ClientContext context;
   connection_->prepare(context, kFailSecondsMax);
   proto::FailReply reply;
-  // A launcher that can't be told is gone, and then on_lost ends this process.
+  // If the call fails, the launcher is gone, and on_lost ends this process.
   const grpc::Status status = connection_->stub->Fail(&context, failure, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     log::write(log::Level::kError, log::replica_source(index_of(replica), failure.host()),

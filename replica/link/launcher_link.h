@@ -16,10 +16,10 @@
 #include "replica/base/units.h"
 #include "replica/ports/reporter.h"
 
-/// An instance's line to the launcher.
+/// An instance's connection to the launcher.
 ///
 ///   connect -> join -> [heartbeat begins] -> receive_weights? -> report ... -> finish -> leave
-///                                                  \-> fail, wherever something goes wrong
+///                                                  \-> fail, from anywhere, on an error
 namespace poprun {
 
 class DrainGate;
@@ -28,45 +28,46 @@ class Heartbeat;
 class ProgressBoard;
 class ReportStream;
 
-/// Where this instance stands, from the variables that poprun-emu and poprun set.
+/// The place of this instance in the job, from the environment variables that poprun-emu and poprun set.
 struct InstanceEnvironment {
   std::string coordinator;           ///< POPRUN_EMU_COORDINATOR, host:port.
   std::string token;                 ///< POPRUN_EMU_TOKEN; empty if the job has none.
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
-  /// POPRUN_EMU_TLS: "off", "token" or that of the user (to_line). Without one: plain text.
+  /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). None: plain text.
   std::optional<TlsIdentity> identity{};
 };
 
-/// Returns the kernel's name of this host.
+/// Returns the host name of this machine.
 std::string machine_name();
 
-/// An ONNX model as its file has it.
+/// The name and content of an ONNX file.
 struct OnnxFile {
   std::string name;
   std::string bytes;
 };
 
 /// Errors
-///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
+///   kUsage  a variable is missing or not a number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
-/// `join`, `receive_...`, `finish` and `leave` belong to one thread; the rest is thread-safe once `join` returned.
-/// Progress costs about 50 ns and takes no lock that another replica takes.
+/// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; the rest is
+/// thread-safe after `join`. A call of `progress` costs about 50 ns and takes no lock that another replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
   using OnChunk = std::function<Status(const proto::TensorChunk&)>;
 
-  /// Does not connect yet. `on_lost` is called once, from another thread, when heartbeats can't reach the launcher any
-  /// more (it died, or the link is cut), or by `join` when the job ended before it; the process should then leave with
-  /// code 75, for nobody else will end it. Not called after `leave`.
+  /// Does not connect yet. `on_lost` is called once, from another thread, when heartbeats no longer reach the launcher
+  /// (it died, or the link is cut), or by `join` if the job has already ended. The process should then exit with code
+  /// 75, since nothing else will end it. Not called after `leave`.
   CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost);
   ~CoordinatorClient() override;
 
-  /// Says where this instance runs and gets the job. Waits for the launcher's answer, which comes when the dataset is
-  /// known. The heartbeat begins with it. `request` has what the instance computes with; the rest of it is filled in.
+  /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which comes when the dataset
+  /// is known, and then starts the heartbeat. `request` has the fields that determine the bits of results; `join` fills
+  /// in the others.
   ///
   /// Errors
   ///   kUnreachable     no connection within 30 s, or no answer in `timeout_seconds`; names the
@@ -81,54 +82,53 @@ class CoordinatorClient final : public ProgressSink {
   /// Whether the launcher said that the job stops before the replica's next part.
   [[nodiscard]] bool stops(ReplicaId replica) const;
 
-  /// The replica begins to wait for its data server, or has what it waited for. The others learn of it through the
-  /// launcher, within two heartbeats once it has waited for a second.
+  /// Records that the replica begins or ends a wait for its data server. The other replicas learn of a wait of more
+  /// than a second through the launcher, within two heartbeats.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// The data server has made progress with the dataset that the replica waits for.
+  /// Records progress of the data server with the dataset that the replica waits for.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// When a replica of the job last waited for its data server, as far as that is known here: who waits for it in turn
-  /// has to be patient. The clock's beginning where none ever did.
+  /// Returns when a replica of the job last waited for its data server, as far as known here: replicas that wait for it
+  /// must be patient. The clock's epoch if none ever did.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// The step after which the launcher asked for a checkpoint last; 0 if it has not asked.
+  /// Returns the step after which the launcher last asked for a checkpoint; 0 if it has not asked.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
-  /// For calls of their own.
+  /// The connection, for other calls to the launcher.
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }
 
-  /// The initial weights, chunk by chunk, tensors in the launcher's order. No call where the job has none. Stops at the
-  /// first error of `on_chunk` and returns it.
+  /// Passes the initial weights to `on_chunk`, chunk by chunk, with tensors in the launcher's order. Stops at the first
+  /// error of `on_chunk` and returns it.
   ///
   /// Errors
   ///   kInfrastructure  the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// The job's ONNX model. Requires: the job has one.
+  /// Returns the job's ONNX model. Requires: the job has one.
   ///
   /// Errors
   ///   kInfrastructure  the launcher went away before it was complete.
   Result<OnnxFile> receive_model();
 
-  /// Queues one item for the launcher, in order: outputs from every instance, all else from that of replica 0. Returns
-  /// at once while less than 16 MiB wait, otherwise when there is room again, at the latest after 60 s.
+  /// Queues one item for the launcher, in order: outputs from every instance, all other items from that of replica 0.
+  /// Returns at once if less than 16 MiB are queued, otherwise when there is room, after at most 60 s.
   ///
   /// Errors
   ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its
   ///   message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has everything that was reported; its disk is its own affair. Nothing if nothing was
-  /// reported. Errors as `report`.
+  /// Waits until the launcher has received all reports, if any, written or not. Errors: as for `report`.
   Status finish();
 
-  /// Why this instance is about to exit, and the last collectives of the replica that failed. Returns when the launcher
-  /// lets the instance go, having decided how the job ends: the exit makes mpirun end all others, and until then these
-  /// may have something to tell. Never fails, for there would be nobody left to tell: returns at once where the
-  /// launcher is gone, and after 600 s, with a line in the log, where it does not answer.
+  /// Reports why this instance is about to exit, and the last collectives of the failed replica. Returns when the
+  /// launcher has decided how the job ends and releases the instance: the exit makes mpirun end all others, which may
+  /// first have errors of their own to report. Never fails: returns at once if the launcher is gone, and after 600 s,
+  /// with a line in the log, if it does not answer.
   void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
-  /// Ends the heartbeat so that the launcher knows it as an orderly end. Waits 2 s at most.
+  /// Ends the heartbeat in a way that the launcher recognises as orderly. Waits at most 2 s.
   void leave();
 
  private:

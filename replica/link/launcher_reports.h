@@ -16,8 +16,8 @@ namespace poprun {
 
 class CoordinatorClient;
 
-/// Tells the launcher replica 0's results, in order. The first report that fails sticks, and later ones are dropped:
-/// `status` tells. Belongs to one thread.
+/// Sends replica 0's results to the launcher, in order. After the first failure, which `status` returns, later reports
+/// are dropped. Use from one thread.
 class LauncherReporter final : public Reporter {
  public:
   /// `client` must outlive this.
@@ -47,10 +47,10 @@ class CoordinatorClient;
 /// Sends one replica's outputs to the launcher, each item to its place among all items.
 class LauncherOutfeed final : public Outfeed {
  public:
-  /// Writes the items of a batch and returns how many are not padding, the first ones.
+  /// Writes the items of a batch and returns how many of them, from the first on, are not padding.
   using ItemsOf = std::function<std::size_t(std::uint64_t batch, std::span<std::uint64_t> items)>;
 
-  /// `client` must outlive this; `items` is the number of all replicas' together.
+  /// `client` must outlive this; `items` is the total of all replicas.
   LauncherOutfeed(CoordinatorClient& client, ItemsOf items_of, std::uint64_t items)
       : client_(client), items_of_(std::move(items_of)), items_(items) {}
 

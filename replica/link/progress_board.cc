@@ -115,7 +115,7 @@ bool DrainGate::stops(std::uint32_t local) const {
   return is_stopped(local);
 }
 
-/// Nobody reaches the exchange after a last part that the job does not reach.
+/// A replica also stops before parts whose exchange the job does not reach.
 bool DrainGate::is_stopped(std::uint32_t local) const {
   return last_part_ && (parts_.at(local) >= *last_part_ || ends_.at(local) > *last_part_);
 }

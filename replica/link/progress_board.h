@@ -21,24 +21,24 @@ class ProgressBoard {
  public:
   ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
 
-  /// Requires: the replica is one of this instance.
+  /// Requires: the replica belongs to this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
-  /// The same in the step that it is in.
+  /// The same, for the replica's current step.
   void write(ReplicaId replica, std::string_view activity);
-  /// Wall seconds in operators, over the replica's `steps` training steps so far.
+  /// Records the wall seconds in operators over the replica's `steps` training steps so far.
   void operators(ReplicaId replica, std::uint64_t steps, double seconds);
 
-  /// The replica begins to wait for its data server, or has what it waited for.
+  /// Records that the replica begins or ends a wait for its data server.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// The data server has made progress with the dataset and has read so much of it.
+  /// Records how much of the dataset the data server has read.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// Whether one of them has waited for its data server for so long.
+  /// Whether a replica has waited for its data server for at least that long.
   [[nodiscard]] bool waits_for_data(std::chrono::seconds least) const;
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
 
-  /// The current activity of one of them.
+  /// Returns the current activity of one replica.
   [[nodiscard]] proto::ReplicaProgress progress(ReplicaId replica) const;
 
  private:
@@ -51,7 +51,7 @@ class ProgressBoard {
     Clock::time_point since = Clock::now();
     proto::StepTimes times;
     std::optional<Clock::time_point> waits_for_data_since;
-    std::optional<Clock::time_point> data_news;  ///< The last, in this wait.
+    std::optional<Clock::time_point> data_news;  ///< Last progress in this wait.
     unsigned data_percent = 0;
   };
 
@@ -62,9 +62,9 @@ class ProgressBoard {
   std::unique_ptr<Slot[]> slots_;  ///< [replicas_]
 };
 
-/// Where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all replicas
-/// of a job, so their numbers agree: the launcher hears how many each replica has begun, and names the highest of these
-/// numbers as the last part of all.
+/// Decides where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all
+/// replicas of a job, so their numbers agree: the launcher learns how many each replica has begun, and makes the
+/// highest of these numbers the last part of all.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10
@@ -74,24 +74,24 @@ class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
 
-  /// The next `parts` of the replica have one exchange, after the last of them.
+  /// Announces that the replica's next `parts` parts have one exchange, after the last of them.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
-  /// Whether the replica, by its place in the instance, shall begin its next part. Costs an uncontended lock; once the
-  /// instance holds it waits for the last part, which comes as soon as the launcher has heard from every instance.
-  /// Should it not come, the launcher names who is silent and ends this process.
+  /// Whether the replica, by its index in the instance, may begin its next part. Costs an uncontended lock. While the
+  /// instance holds, waits for the number of the last part, which comes when the launcher has heard from every
+  /// instance. If it does not come, the launcher names the silent instances and ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
-  /// Whether the replica needs no more data: the job stops before its next part, or before the last that this one
-  /// counts with.
+  /// Whether the replica needs no more data: the job stops before its next part, or before the exchange that follows
+  /// it.
   [[nodiscard]] bool stops(std::uint32_t local) const;
 
-  /// The launcher's latest directive.
+  /// Takes the launcher's latest directive.
   void take(const proto::Directive& directive);
 
   [[nodiscard]] bool holds() const;
 
-  /// Fills in what the launcher decides by. Requires: a ReplicaProgress for each replica.
+  /// Fills in the data by which the launcher decides. Requires: a ReplicaProgress for each replica.
   void tell(proto::Beat& beat) const;
 
  private:
@@ -99,7 +99,7 @@ class DrainGate {
 
   mutable std::mutex mutex_;
   std::condition_variable decided_;
-  std::vector<std::uint64_t> parts_;  ///< Begun, by replica.
+  std::vector<std::uint64_t> parts_;  ///< Parts begun, by replica.
   std::vector<std::uint64_t> ends_;   ///< The last part before its next exchange.
   bool holds_ = false;
   std::optional<std::uint64_t> last_part_;

@@ -14,14 +14,14 @@ namespace poprun {
 namespace {
 
 constexpr std::chrono::milliseconds kLastPatience{600'000};
-constexpr std::chrono::seconds kFailedPatience{5};  // A replica that failed has something to tell.
+constexpr std::chrono::seconds kFailedPatience{5};  // A failed replica has an error to report.
 constexpr std::chrono::seconds kBetweenTries{2};
-// A part may take so long, and as much longer as its bytes take to be sent, synced and read again.
+// Time limit of a part, plus the time to send, sync and read back its bytes at the slowest rate.
 constexpr double kSendSecondsMax = 600;
 constexpr double kSlowestBytesPerSecond = 8e6;
 constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
 
-/// What came of a try.
+/// Whether a failed try may be repeated.
 bool may_be_sent_again(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE;
 }
@@ -52,7 +52,7 @@ bool LauncherCheckpoints::is_due(std::uint64_t step) const {
   return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
 }
 
-/// Whether the part on its way is tried once more after the disk did not take it.
+/// Sets whether to give up the part under way if the launcher's disk does not take it, instead of retrying.
 void LauncherCheckpoints::give_up(bool given_up) {
   {
     const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps, std:
   if (!sending_.valid()) {
     return;
   }
-  // Asked for late, some of those that have a part may have been done.
+  // If the checkpoint was requested late, some replicas may have finished without sending their parts.
   if (std::ranges::count(last_steps, last_step()) < part_.parts()) {
     abandon();
   }
@@ -97,7 +97,7 @@ void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps, std:
   sending_.get();
 }
 
-/// Breaks the last part off, unless the launcher has it.
+/// Aborts the last part unless the launcher has it.
 void LauncherCheckpoints::abandon() {
   const std::lock_guard lock(mutex_);
   abandoned_ = true;
@@ -170,10 +170,11 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
     const bool fits = chunk.name() == variable.name() && chunk.type() == variable.type() &&
                       std::ranges::equal(chunk.shape(), variable.shape()) && chunk.data().size() <= into.size();
     if (!fits) {
-      return fail(ErrorCode::kData, fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
-                                                "is another job's",
-                                                chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
-                                                variable.name(), variable.type(), fmt::join(variable.shape(), ", ")));
+      return fail(
+          ErrorCode::kData,
+          fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it belongs to another job",
+                      chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "), variable.name(), variable.type(),
+                      fmt::join(variable.shape(), ", ")));
     }
     std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
     into = into.subspan(chunk.data().size());

@@ -22,27 +22,26 @@ namespace poprun {
 class CoordinatorClient;
 class StateStream;
 
-/// Sends one replica's parts of checkpoints to the launcher, from a thread of its own, and keeps the memory of its one
-/// copy from checkpoint to checkpoint.
+/// Sends one replica's parts of checkpoints to the launcher from a thread of its own. Keeps one copy of the state, in
+/// memory that is reused for all checkpoints.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
-  /// `every`: steps between two; 0: only those that the launcher asks for. `patience`: for the part before, where the
-  /// others wait meanwhile. `client` must outlive this.
+  /// `every`: steps between checkpoints; 0: only those that the launcher asks for. `patience`: how long to wait for the
+  /// previous part, while the other replicas wait. `client` must outlive this.
   LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every, std::chrono::milliseconds patience)
       : client_(client), every_(every), patience_(patience) {}
 
-  /// Breaks off what is not with the launcher within some seconds.
+  /// Aborts the transfer if it does not finish within a few seconds.
   ~LauncherCheckpoints() override;
 
   [[nodiscard]] bool is_due(std::uint64_t step) const override;
   std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) override;
   void send() override;
 
-  /// The step of the last part; 0: there was none.
+  /// Returns the step of the last part; 0 if there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
-  /// Waits until the last part is with the launcher; it is sent again for as long as `patience`. Breaks it off if not
-  /// all of its peers come: `last_steps` are what `last_step` returns on all replicas, in any order, once they have
-  /// done their last step.
+  /// Waits until the launcher has the last part; retries for up to `patience`. Aborts if other replicas do not send
+  /// their parts: `last_steps` are the results of `last_step` on all replicas, in any order, after their last step.
   void settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience);
 
  private:
@@ -54,13 +53,13 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::uint64_t every_;
   std::chrono::milliseconds patience_;
   proto::StatePart part_;
-  std::vector<std::byte> bytes_;  ///< The part's.
+  std::vector<std::byte> bytes_;  ///< Bytes of the part.
   std::future<void> sending_;     ///< Reads the two above.
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  bool given_up_ = false;                ///< No further try,
-  bool abandoned_ = false;               ///< nor this one.
+  bool given_up_ = false;                ///< Make no further try,
+  bool abandoned_ = false;               ///< and abort this one.
   grpc::ClientContext* call_ = nullptr;  ///< The try under way.
 };
 

@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-// A cut link is noticed after 40 s at most; a launcher that is only slow is left alone.
+// A cut link is noticed after at most 40 s; a launcher that is merely slow is not dropped.
 constexpr int kKeepaliveMs = 20000;
 
 grpc::ChannelArguments arguments_of_channel() {
@@ -19,7 +19,7 @@ grpc::ChannelArguments arguments_of_channel() {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // The launcher is on this machine or its own network: a proxy of the environment is never meant.
+  // The launcher is on this machine or its own network, so a proxy in the environment does not apply.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return arguments;
 }

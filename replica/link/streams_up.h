@@ -17,10 +17,10 @@
 
 namespace poprun {
 
-/// Most bytes of a tensor in one message.
+/// Maximum bytes of a tensor per message.
 inline constexpr std::size_t kPieceBytes = 1 << 20;
 
-/// The channel to the launcher, and what every call on it carries.
+/// The channel to the launcher, and the token that every call on it carries.
 struct CoordinatorConnection {
   std::string address;  ///< host:port.
   std::string token;    ///< Empty if the job has none.
@@ -30,7 +30,7 @@ struct CoordinatorConnection {
   CoordinatorConnection(const std::string& host_port, const std::string& job_token,
                         const std::optional<TlsIdentity>& identity);
 
-  /// Adds the token and, where `seconds` > 0, a deadline.
+  /// Adds the token and, if `seconds` > 0, a deadline.
   void prepare(grpc::ClientContext& context, double seconds) const;
 };
 
@@ -44,13 +44,13 @@ class ReportStream {
   /// Drops what is still queued.
   ~ReportStream();
 
-  /// Queues `item`. Blocks, 60 s at most, only while more than 16 MiB wait.
+  /// Queues `item`. Blocks, for at most 60 s, while 16 MiB or more are queued.
   ///
   /// Errors
   ///   kInfrastructure  the launcher ended the stream (its message), or takes nothing.
   Status send(proto::ReportItem item);
 
-  /// Sends what is queued and waits, 60 s at most, for the launcher's answer. Once.
+  /// Sends all queued items and waits, for at most 60 s, for the launcher's answer. Call only once.
   ///
   /// Errors
   ///   kInfrastructure  as `send`.

@@ -8,29 +8,27 @@
 namespace poprun {
 
 struct ScheduleOptions {
-  std::string schedule;            ///< A name of the list below.
+  std::string schedule;            ///< A name from the list at LearningRate.
   double base = 0;                 ///< The learning rate itself.
-  std::uint64_t total_steps = 1;   ///< Of the run; > 0.
-  std::uint64_t warmup_steps = 0;  ///< W.
-  std::uint64_t decay_every = 0;   ///< Of "step".
-  double decay = 1;                ///< Of "step".
+  std::uint64_t total_steps = 1;   ///< Steps of the run; > 0.
+  std::uint64_t warmup_steps = 0;  ///< W in the list at LearningRate.
+  std::uint64_t decay_every = 0;   ///< For "step".
+  double decay = 1;                ///< For "step".
 };
 
-/// The learning rate of each step. The first W steps rise evenly to base, step s of them (from 0) to base * (s + 1) /
-/// W; a run that ends before, as one that is cut short to try a job, only rises. After them, with t = s - W of T =
-/// total_steps - W steps:
+/// The learning rate of each step. During the first W steps it rises linearly to base: step s, from 0, uses base * (s +
+/// 1) / W. A run that is shorter than W steps only rises. After warm-up, with t = s - W and T = total_steps - W:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
-///   cosine     base * (1 + cos(pi * t / T)) / 2      likewise (Loshchilov and Hutter,
+///   cosine     base * (1 + cos(pi * t / T)) / 2      also falls to zero (Loshchilov and Hutter,
 ///              arXiv:1608.03983, without restarts)
 ///   step       base * decay ^ floor(t / decay_every)
 class LearningRate {
  public:
   LearningRate() = default;
 
-  /// Errors: kUsage, no such schedule (lists those there are), or a "step" without
-  /// decay_every.
+  /// Errors: kUsage if the schedule is unknown (lists the known ones), or if "step" lacks decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
   /// Returns the value for the step after `step` completed ones.
@@ -38,13 +36,13 @@ class LearningRate {
 
  private:
   ScheduleOptions options_;
-  double (*shape_)(const ScheduleOptions&, double t) = nullptr;  ///< Of base, after warm-up.
+  double (*shape_)(const ScheduleOptions&, double t) = nullptr;  ///< Factor of base after warm-up.
 };
 
-/// The factor by which a half precision loss is multiplied so that small gradients do not vanish, found as training
-/// goes: halved after a step in which a gradient was not finite, doubled after kGrowthInterval steps in a row without
-/// one. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, except for the first scale, which
-/// fits float16 gradients of a mean loss.
+/// The factor by which a half-precision loss is multiplied so that small gradients do not vanish (dynamic loss
+/// scaling). It is halved after a step with a gradient that is not finite, and doubled after kGrowthInterval finite
+/// steps in a row. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, except for the first
+/// scale, which fits float16 gradients of a mean loss.
 class LossScale {
  public:
   static constexpr double kFirst = 4096;
@@ -53,7 +51,7 @@ class LossScale {
   static constexpr std::uint64_t kGrowthInterval = 2000;
 
   LossScale() = default;
-  /// As it was when another one told these figures.
+  /// Continues with the figures of an earlier LossScale.
   LossScale(double value, std::uint64_t good_steps, std::uint64_t skipped)
       : value_(value), good_steps_(good_steps), skipped_(skipped) {}
 
@@ -61,15 +59,15 @@ class LossScale {
   [[nodiscard]] std::uint64_t good_steps() const { return good_steps_; }
   [[nodiscard]] std::uint64_t skipped() const { return skipped_; }
 
-  /// False where the scale cannot fall any further: then what is not finite is no matter of scale.
+  /// Whether the scale can fall further. If not, a value that is not finite has another cause.
   [[nodiscard]] bool can_fall() const { return value_ > kLeast; }
 
-  /// Tells of a step's end; `finite` is false if it was skipped.
+  /// Records the end of a step; `finite` is false if the step was skipped.
   void after_step(bool finite);
 
  private:
   double value_ = kFirst;
-  std::uint64_t good_steps_ = 0;  ///< In a row.
+  std::uint64_t good_steps_ = 0;  ///< Finite steps in a row.
   std::uint64_t skipped_ = 0;
 };
 

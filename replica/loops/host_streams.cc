@@ -20,7 +20,7 @@ void copy_bytes(std::span<const char> from, std::span<std::byte> to) {
   std::memcpy(to.data(), from.data(), to.size());
 }
 
-/// Row-major float32 bytes into a tensor, rounded where it is float16.
+/// Stores row-major float32 bytes in a tensor, rounded if it is float16.
 void store(std::span<const char> from, const HostTensor& to) {
   if (to.type.data != DataType::kF16) {
     copy_bytes(from, to.bytes);
@@ -34,7 +34,7 @@ void store(std::span<const char> from, const HostTensor& to) {
 
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
-/// Steps that take a part of each batch.
+/// Returns the steps that take a part of each batch.
 std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_view stream) {
   std::vector<const proto::StreamIn*> readers;
   for (const proto::Step& step : steps) {
@@ -47,7 +47,7 @@ std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_v
   return readers;
 }
 
-/// Tensors of a whole batch: together, the readers take all of them.
+/// Returns the tensors that a batch must have for this reader; the maximum over all readers is the full batch.
 std::size_t tensors_of_batch(const proto::StreamIn& reader) {
   const auto& fields = reader.fields();
   return fields.empty() ? static_cast<std::size_t>(reader.tensors_size())
@@ -88,7 +88,7 @@ Status write_weights(const HostWeights& weights, Communicator& communicator, std
 
 Status refuse_stream(const std::string& stream) {
   return fail(ErrorCode::kBug,
-              fmt::format("the Program uses host stream '{}', which its loop does not serve there", stream));
+              fmt::format("the Program uses host stream '{}', which its loop does not serve at this point", stream));
 }
 
 BatchWindow::BatchWindow(const Program& program, JobStream stream, HostStream& source)

@@ -18,50 +18,50 @@
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"
 
-/// The host's side of streams, as every loop plays it.
+/// The host's side of streams, shared by all loops.
 namespace poprun {
 
-/// Replaces `bytes`, of any size, by those of replica `root` on every replica. Collective. `name` is for messages.
-/// Errors: those of the communicator.
+/// Broadcasts `bytes`, of any size, from replica `root` to all replicas. Collective. `name` is for messages. Errors:
+/// those of the communicator.
 Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicator, std::string_view name);
 
-/// Weights by name, row-major little-endian float32 bytes, whatever the model stores.
+/// Weights by name, as row-major little-endian float32 bytes, whatever type the model stores.
 using HostWeights = std::map<std::string, std::string, std::less<>>;
 
-/// The tensors of a stream for `pack` and `unpack`.
+/// Returns the tensors of a stream as `pack` and `unpack` take them.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 
-/// Replica 0's weights on every replica, rounded where a tensor is float16. Collective.
-/// Requires: on replica 0, `weights` has every tensor.
+/// Writes replica 0's weights into the tensors of every replica, rounded for float16 tensors. Collective. Requires: on
+/// replica 0, `weights` has every tensor.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
-/// The error of a Program that uses a stream which the loop does not serve there.
+/// Returns the error for a Program that uses a stream which its loop does not serve at that point.
 Status refuse_stream(const std::string& stream);
 
-/// Batches of a host stream between their arrival and the last step that takes a tensor of them.
+/// Batches of a host stream, from their arrival until the last step that takes one of their tensors.
 ///
-/// Pipeline stages take their tensors of a batch in different cycles: the first stage is some batches ahead of the last
-/// one. Where the Program computes a batch in pieces, equally many rows of each tensor one after the other, each piece
-/// is what it calls a micro-batch.
+/// Pipeline stages take their tensors of a batch in different cycles: the first stage is several batches ahead of the
+/// last. If the Program computes a batch in pieces with equally many rows of each tensor, each piece is one of its
+/// micro-batches.
 class BatchWindow {
  public:
   /// `source` must outlive this.
   BatchWindow(const Program& program, JobStream stream, HostStream& source);
 
-  /// The host begins to run a function: the next batch has index 0.
+  /// Call when the host starts a function: the next batch has index 0.
   void begin();
 
-  /// Takes batches from the stream ahead of their readers, until there are `count`. Errors: as `write`'s.
+  /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: as for `write`.
   Status fetch(std::uint64_t count);
 
-  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData, its batch has other tensors or other sizes; those
-  /// of HostStream::next. Requires: the batch has not been taken entirely.
+  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if its batch has other tensors or sizes; those of
+  /// HostStream::next. Requires: some steps have yet to read the batch.
   Status write(const StreamPart& part);
 
  private:
   struct Entry {
     HostBatch batch;
-    std::size_t readers;  ///< Steps that have yet to take their part, for each piece.
+    std::size_t readers;  ///< Reads still to come, one per step and piece.
   };
 
   HostStream& source_;

@@ -17,24 +17,24 @@
 
 namespace poprun {
 
-/// One pass over a test set: functions "evaluate_begin", "evaluate", which runs all of its batches, and "evaluate_end".
-/// Its loop hands it the streams of these functions.
+/// One pass over a test set: functions "evaluate_begin", "evaluate", which runs all batches, and "evaluate_end". The
+/// loop passes it the streams of these functions.
 class EvaluationPass {
  public:
-  /// The batches of `test`, from its first one. `program` must outlive this.
+  /// Evaluates the batches of `test`, from the first one on. `program` must outlive this.
   EvaluationPass(const Program& program, std::unique_ptr<HostStream> test)
       : test_(std::move(test)), window_(program, JobStream::kTest, *test_) {}
 
   /// Errors: those of the engine. Collective.
   Status run(Engine& engine);
 
-  /// Stream "test".
+  /// Serves stream "test".
   Status write_batch(const StreamPart& part) { return window_.write(part); }
 
-  /// Stream "evaluation".
+  /// Reads stream "evaluation".
   Status read_outcome(std::span<const HostTensor> tensors);
 
-  /// Loss, accuracy and items over all replicas, once `run` is over; the rest is the loop's to say.
+  /// Returns loss, accuracy and items over all replicas; the loop adds the rest. Requires: `run` has returned.
   [[nodiscard]] EvaluationReport report() const;
 
  private:
@@ -43,8 +43,8 @@ class EvaluationPass {
   EvaluationOutcome outcome_;
 };
 
-/// One replica's run of an inference job: loads, runs the model once over its batches of stream kTest, in lock-step
-/// with the others, and pushes what comes out.
+/// One replica's run of an inference job: loads, runs the model once over its batches of stream kTest in lock-step with
+/// the other replicas, and pushes the outputs.
 class InferenceLoop final : private HostIo {
  public:
   /// All references must outlive the loop.

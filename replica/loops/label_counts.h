@@ -11,25 +11,25 @@ namespace poprun {
 
 /// A tensor of labels in the batches of a host stream.
 struct LabelTensor {
-  std::string name;        ///< The dataset's.
-  std::size_t field = 0;   ///< Its place among a batch's tensors.
-  bool is_integer = true;  ///< i32: those from 0 on count. Otherwise f32: samples without a NaN do.
+  std::string name;        ///< Name in the dataset.
+  std::size_t field = 0;   ///< Index among a batch's tensors.
+  bool is_integer = true;  ///< i32: labels >= 0 count. Otherwise f32: samples without a NaN count.
 };
 
-/// Counts the labels that count in one replica's batches: those of which the models' losses are the mean
-/// (softmax_cross_entropy, and onnx/job_model.cc for numbers).
+/// Counts the labels in one replica's batches over which the models' losses are means (see softmax_cross_entropy, and
+/// onnx/job_model.cc for numeric labels).
 class LabelCounts {
  public:
-  /// Batches have `samples` samples and are computed in `pieces`.
+  /// Batches have `samples` samples and are computed in `pieces` pieces.
   LabelCounts(std::vector<LabelTensor> tensors, std::size_t samples, std::size_t pieces);
 
-  /// Forgets the sums.
+  /// Resets the sums.
   void begin_step();
 
-  /// A batch whose tensors have other sizes than they should counts as if it were cut off.
+  /// Counts the labels of a batch. Does not check the sizes of its tensors.
   void add(const HostBatch& batch);
 
-  /// By tensor, in the step so far.
+  /// Labels per tensor in the step so far.
   [[nodiscard]] const std::vector<std::uint64_t>& sums() const { return sums_; }
 
   /// The fewest and the most labels of a piece since the beginning.

@@ -19,13 +19,13 @@
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"
 
-/// Inputs and results of the loops in this room, and how each of them begins.
+/// Inputs and results of the loops, and their common start.
 namespace poprun {
 
-/// This replica's stream kTrain or kTest, from batch `first` on.
+/// Opens this replica's stream kTrain or kTest at batch `first`.
 using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream stream, std::uint64_t first)>;
 
-/// Looks on while a training loop runs.
+/// Observes the steps of a training loop.
 class StepWatcher {
  public:
   StepWatcher() = default;
@@ -33,7 +33,7 @@ class StepWatcher {
   StepWatcher& operator=(const StepWatcher&) = delete;
   virtual ~StepWatcher() = default;
 
-  /// Around each training step `step`, from 1. May set the engine's observer for it.
+  /// Called before and after each training step; `step` counts from 1. May set the engine's observer for the step.
   virtual void begin(std::uint64_t step, Engine& engine) = 0;
   virtual void end(const StepReport& report, Engine& engine) = 0;
 };
@@ -42,45 +42,44 @@ class StepWatcher {
 struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
-  Reporter* reporter;  ///< Null on every replica but the first.
-  /// Needed on the first replica only, where the Program loads weights from the host; has all that it reads.
+  Reporter* reporter;  ///< Null except on the first replica.
+  /// Needed only on the first replica, if the Program loads weights from the host; contains all that it reads.
   const HostWeights& initial_weights;
-  /// A loop asks for the first stream that it needs in its constructor, so that batches travel while the engine is
-  /// prepared.
+  /// A loop opens its first stream in its constructor, so that batches arrive while the engine is prepared.
   StreamFactory streams;
-  std::span<const std::span<std::byte>> memory = {};  ///< As Engine::create's.
+  std::span<const std::span<std::byte>> memory = {};  ///< As for Engine::create.
   StepWatcher* watcher = nullptr;                     ///< Null for none.
   CheckpointStore* checkpoints = nullptr;             ///< Null: none are taken.
-  CheckpointSource* state = nullptr;                  ///< On the first replica of a job that goes on from one.
+  CheckpointSource* state = nullptr;                  ///< Checkpoint to resume from, on the first replica.
 };
 
 /// The work of one replica, and the time that it took.
 struct LoopResult {
   std::uint64_t steps = 0;          ///< Training steps.
-  bool drained = false;             ///< Stopped before its end, as it was asked to.
-  std::uint64_t resumed_after = 0;  ///< The step of the checkpoint that it went on from; 0: none.
-  double earlier_seconds = 0;       ///< Wall, from the first step to that checkpoint.
-  std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
-  double loss_scale = 0;            ///< The last one; 0 if the host does not scale the loss.
+  bool drained = false;             ///< Stopped early on request.
+  std::uint64_t resumed_after = 0;  ///< Step of the checkpoint from which it resumed; 0: none.
+  double earlier_seconds = 0;       ///< Wall time from the first step to that checkpoint.
+  std::uint64_t skipped_steps = 0;  ///< Steps without effect because a gradient was not finite.
+  double loss_scale = 0;            ///< Last loss scale; 0 if the host does not scale the loss.
   StepReport last_step;
   EvaluationReport last_evaluation;  ///< items is 0 if none ran.
-  double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
+  double training_seconds = 0;       ///< Wall time in training steps; 0 in inference.
   double evaluation_seconds = 0;
-  WallSeconds wall;                                 ///< In training steps; in inference in all batches.
-  Cycles device_time;                               ///< Everything after function "load", except for "save".
+  WallSeconds wall;                                 ///< In training steps; for inference, in all batches.
+  Cycles device_time;                               ///< Device time after function "load" and before "save".
   std::vector<Bytes> high_water;                    ///< By IPU: of the images of its tensors.
   std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
-  std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.
-  std::string stray_index;                          ///< As the engine's.
-  std::vector<std::string> notes;                   ///< Found while running, for the user.
+  std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty without a tile layout.
+  std::string stray_index;                          ///< As in the engine.
+  std::vector<std::string> notes;                   ///< Diagnostics of the run, for the user.
   double first_step_began = 0;                      ///< Seconds of the steady clock.
 };
 
 /// Seconds of the steady clock.
 double now_seconds();
 
-/// An engine after function "load", its clocks at zero. As long as it lives it tells `ports.progress` what it waits
-/// for, in step `step`. `host` and `step` must outlive it.
+/// Creates an engine, runs function "load" and sets its clocks to zero. The engine reports to `ports.progress` what it
+/// waits for, and in which step. `host` and `step` must outlive it.
 Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports, HostIo& host,
                                             const EngineOptions& options, const std::uint64_t& step);
 

@@ -22,9 +22,9 @@ constexpr std::size_t kNearestNames = 5;
 /// Where a function reads and writes one tensor.
 struct Uses {
   bool written = false;
-  std::uint32_t last_write = 0;           ///< By an operation or the host. Step.number.
-  std::optional<std::uint32_t> exchange;  ///< Step.number where it begins,
-  std::uint32_t exchanged = 0;            ///< and where it is done.
+  std::uint32_t last_write = 0;           ///< Step.number of the last write, by an operation or the host.
+  std::optional<std::uint32_t> exchange;  ///< Step.number at which the exchange begins,
+  std::uint32_t exchanged = 0;            ///< and at which it ends.
 };
 
 using UsesByTensor = std::map<std::uint32_t, Uses>;
@@ -55,7 +55,7 @@ void find_uses(const Program& program, const google::protobuf::RepeatedPtrField<
   }
 }
 
-/// Length of the longest text that both have.
+/// Returns the length of the longest common substring.
 std::size_t common_part(std::string_view a, std::string_view b) {
   std::size_t longest = 0;
   std::vector<std::size_t> row(b.size() + 1, 0);
@@ -71,7 +71,7 @@ std::size_t common_part(std::string_view a, std::string_view b) {
   return longest;
 }
 
-/// Names that have most in common with the pattern, the nearest first.
+/// Returns the names that have most in common with the pattern, nearest first.
 std::vector<std::string> nearest_names(const Program& program, const UsesByTensor& uses, const std::string& pattern) {
   std::vector<std::string> names;
   for (const auto& [tensor, use] : uses) {
@@ -86,7 +86,7 @@ std::vector<std::string> nearest_names(const Program& program, const UsesByTenso
   return names;
 }
 
-/// Tensors of `uses` that the request names.
+/// Returns the tensors of `uses` whose names match the request.
 Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTensor& uses, const DumpRequest& request) {
   std::set<std::uint32_t> found;
   try {
@@ -97,7 +97,7 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
       }
     }
   } catch (const std::regex_error& error) {
-    return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: '{}' is not a regular expression: {}",
+    return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: '{}' is not a valid regular expression: {}",
                                                request.pattern, error.what()));
   }
   if (found.empty()) {
@@ -109,7 +109,7 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
   return found;
 }
 
-/// `name` with what happened to the tensor, as no tensor of the Program is called.
+/// Returns `name` with the suffix `what`, repeated until no tensor of the Program has that name.
 std::string after(const Program& program, std::string name, std::string_view what) {
   name += what;
   while (std::ranges::any_of(program.tensors(), [&](const proto::Tensor& tensor) { return tensor.name() == name; })) {
@@ -197,7 +197,7 @@ void TensorDump::after(const proto::Step& step) {
 }
 
 void TensorDump::broken_off(const proto::Step& step) {
-  // What the step itself has written may lie in the bytes of an input that died there.
+  // The result of the step may have overwritten an input that died there.
   const auto is_overwritten = [&](const DumpEntry& entry) {
     const std::vector<std::uint32_t> written = tensors_of(step).writes;
     return std::ranges::none_of(written, [&](auto id) { return id == entry.tensor; }) &&

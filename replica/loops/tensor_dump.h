@@ -11,31 +11,31 @@
 #include "replica/ports/reporter.h"
 #include "replica/program/program.h"
 
-/// Tensors of a training step for people to look at, and to compute again elsewhere.
+/// Dumps tensors of a training step, for inspection and for recomputing them elsewhere.
 namespace poprun {
 
-/// Tensors whose name has a match of `pattern` (ECMAScript), in training step `step`, from 1.
+/// Requests the tensors whose names contain a match of `pattern` (ECMAScript) in training step `step`, from 1.
 struct DumpRequest {
   std::string pattern;
   std::uint64_t step = 0;
 };
 
-/// One tensor's value and what it is called.
+/// A tensor and the name under which it is dumped.
 struct DumpEntry {
   std::uint32_t tensor;
   std::string name;
 };
 
-/// When which value of a step is there to be read:
+/// When each value of a step can be read:
 ///
-///   what lives on from step to step      NAME before the step, NAME.updated after it, if changed
-///   what replicas exchange               NAME before the exchange, NAME.exchanged after it
-///   all else                             NAME after the last operation that writes it
+///   tensors that outlive the step        NAME before the step, NAME.updated after it, if changed
+///   tensors that replicas exchange       NAME before the exchange, NAME.exchanged after it
+///   all others                           NAME after the last operation that writes it
 ///
 /// Copies that the compiler adds (Tensor.copy_of) are not shown.
 ///
-/// With gradient accumulation, values of a micro-batch are those of the last one. Of a step that a number that is not
-/// finite ends, what was there by then: of the micro-batch that it came up in, whatever was still live.
+/// With gradient accumulation, values of a micro-batch are those of the last one. If a number that is not finite ends
+/// the step, the dump has what was computed by then; from that micro-batch, only tensors that were still live.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -43,21 +43,21 @@ struct DumpPlan {
   std::vector<DumpEntry> at_end;
 };
 
-/// Plans by step, for all requests together. A pure function.
+/// Returns the plans by step, for all requests together. A pure function.
 ///
-/// Errors: kUsage, a pattern that is none or that nothing in "train" matches, with the nearest names; a step that the
-/// job does not reach.
+/// Errors: kUsage if a pattern is invalid or matches nothing in "train" (suggests the nearest names), or if the job
+/// does not reach a step.
 Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 
-/// Reports what the plans ask for while the engine runs "train".
+/// Reports the planned tensors while the engine runs "train".
 class TensorDump final : private StepObserver {
  public:
   /// All references must outlive this.
   TensorDump(const Program& program, std::map<std::uint64_t, DumpPlan> plans, Reporter& reporter)
       : program_(program), plans_(std::move(plans)), reporter_(reporter) {}
 
-  /// Around the engine's run of training step `step`. Cost: a look-up where nothing is asked for.
+  /// Call before and after the engine runs training step `step`. Cost: one look-up if the step has no plan.
   void begin(std::uint64_t step, Engine& engine);
   void end(Engine& engine);
 

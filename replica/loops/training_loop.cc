@@ -13,11 +13,11 @@
 namespace poprun {
 namespace {
 
-/// Replicas without a reporter wait for the one that saves no longer than these take.
+/// Bytes of weights saved between barriers; bounds how long the other replicas wait for the one that saves.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
-/// A stream whose batches are the parts of a job. A part begins once its batch is here: nobody is kept from draining by
-/// one that never comes.
+/// A stream whose batches are the parts of a job. A part begins when its batch has arrived, so that a batch that never
+/// arrives does not prevent draining.
 class Parts final : public HostStream {
  public:
   using Begin = std::function<Status()>;
@@ -41,7 +41,7 @@ class Parts final : public HostStream {
   Arrived arrived_;
 };
 
-/// Counts above this are two numbers of an exchange, so that neither overflows.
+/// Label counts are exchanged as two digits of this base, so that the sums do not overflow.
 constexpr std::uint64_t kDigit = 1 << 16;
 
 }  // namespace
@@ -100,7 +100,7 @@ Status TrainingLoop::plan_dump() {
   return {};
 }
 
-/// Everything as it was when the checkpoint was taken.
+/// Restores the state of the checkpoint.
 Status TrainingLoop::resume(Engine& engine) {
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "restoring a checkpoint");
   POPRUN_TRY(state_.restore(ports_.state, engine, ports_.communicator));
@@ -128,7 +128,7 @@ Status TrainingLoop::resume(Engine& engine) {
 }
 
 Status TrainingLoop::train(Engine& engine) {
-  // A job that was longer may not have evaluated at what is the end now.
+  // If the job was longer when the checkpoint was taken, it may not have evaluated at its present end.
   const bool at_end = result_.steps >= options_.total_steps;
   bool due = options_.resume && (options_.resume->evaluation_due() ||
                                  (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
@@ -183,8 +183,7 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
     ports_.checkpoints->send();
   } else if (result_.drained) {
     return fail(ErrorCode::kInfrastructure,
-                fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing "
-                            "the one before",
+                fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing the previous one",
                             index_of(ports_.communicator.self()), result_.steps));
   }
   return {};
@@ -222,7 +221,7 @@ Status TrainingLoop::train_step(Engine& engine) {
     engine.set_check_finite(options_.engine.check_finite);
   }
   end_step(engine, before, begin);
-  // What begins like this goes on like this, as a rule, and the last word is said at the end.
+  // The first step usually shows whether label counts differ; run() checks again at the end.
   return result_.steps == result_.resumed_after + 1 ? note_unequal_labels() : Status{};
 }
 
@@ -234,7 +233,7 @@ Status TrainingLoop::run_step(Engine& engine) {
   return engine.run(name_of(JobFunction::kTrain));
 }
 
-/// Finds out what a mean micro-batch of the step is, from the labels of all.
+/// Computes the mean number of labels per micro-batch of the step, over all replicas. Collective.
 Status TrainingLoop::share_labels() {
   POPRUN_TRY(batches_.fetch(options_.micro_batches));
   std::vector<std::int32_t> digits;
@@ -253,19 +252,19 @@ Status TrainingLoop::share_labels() {
   return {};
 }
 
-/// The loss counts the labels that were counted here.
+/// Checks that the model's loss counts the same labels as this loop.
 Status TrainingLoop::check_labels() const {
   const double counted = outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
   if (options_.weighted_mean_of > 0 && std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
     return fail(ErrorCode::kData, fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
-                                              "but the model's loss counts {:.0f}; labels are class numbers from 0, "
-                                              "and below 0 where none counts",
+                                              "but the model's loss counts {:.0f}; use class numbers from 0 on as "
+                                              "labels, and negative numbers for positions that do not count",
                                               labels_of_step_, result_.steps + 1, counted));
   }
   return {};
 }
 
-/// Says once that labels of some micro-batches count more than those of others. Collective.
+/// Notes once if labels of some micro-batches count for more than those of others. Collective.
 Status TrainingLoop::note_unequal_labels() {
   const std::uint64_t parts =
       options_.micro_batches * ports_.communicator.size() * std::max(program_.compute_batches(), 1U);
@@ -284,9 +283,9 @@ Status TrainingLoop::note_unequal_labels() {
       continue;
     }
     result_.notes.push_back(
-        fmt::format("the parts of a step that are computed at once have {} to {} labels each, and their mean "
-                    "losses are averaged, so that a label among few counts for more; training.loss-mean = "
-                    "tokens weights all labels of a step alike",
+        fmt::format("the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
+                    "are averaged, so that a label counts for more in a batch with few labels; training.loss-mean = "
+                    "tokens weights all labels of a step equally",
                     -extremes[t], extremes[t + 1]));
     if (ports_.reporter != nullptr) {
       ports_.reporter->note(result_.notes.back());
@@ -382,7 +381,7 @@ std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
       ports_.streams(stream, 0), [this] { return begin_part(); }, [](const HostBatch& /*batch*/) {});
 }
 
-/// Ends the function under way where the job stops: `drained` says that this is no failure.
+/// Ends the function under way if the job has to stop; `drained` marks this as not a failure.
 Status TrainingLoop::begin_part() {
   if (!ports_.progress.begin_part(ports_.communicator.self())) {
     result_.drained = true;

@@ -25,34 +25,33 @@ namespace poprun {
 struct TrainingOptions {
   std::uint64_t total_steps = 0;
   std::uint64_t steps_per_epoch = 0;        ///< > 0.
-  std::uint64_t micro_batches = 1;          ///< In a step; > 0.
-  std::uint64_t evaluation_batches = 0;     ///< This replica's, a whole test set; 0: none.
+  std::uint64_t micro_batches = 1;          ///< Micro-batches per step; > 0.
+  std::uint64_t evaluation_batches = 0;     ///< Batches of this replica per evaluation; 0: none.
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
   LearningRate learning_rate;
-  std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
+  std::vector<DumpRequest> dumps;  ///< Tensors of replica 0 to dump.
   EngineOptions engine;
   bool scale_loss = false;               ///< The Program takes its loss scale from the host (compile.h).
-  std::vector<LabelTensor> labels = {};  ///< Of batches, in their order.
-  std::size_t batch_samples = 1;         ///< In a batch.
+  std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in order.
+  std::size_t batch_samples = 1;         ///< Samples per batch.
   /// > 0: the Program weights its micro-batches by their labels, and divides the sum of their gradients over all
   /// replicas by this.
   double weighted_mean_of = 0;
-  std::size_t sharding_group = 0;               ///< Replicas that divide variables among them; 0: all.
-  std::optional<proto::HostState> resume = {};  ///< Where the job goes on from a checkpoint.
+  std::size_t sharding_group = 0;               ///< Replicas that share sharded variables; 0: all.
+  std::optional<proto::HostState> resume = {};  ///< State of the checkpoint to resume from.
 };
 
-/// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the others.
+/// One replica's run of a training job: loads, trains, evaluates and saves, in lock-step with the others.
 ///
-/// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or batch of an evaluation,
-/// and save the weights of the last step that all have completed: what a step or an evaluation did by then is dropped.
-/// This state is also the last checkpoint, if any are taken; the others lie between steps, after the evaluation that
-/// is due there.
+/// If the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
+/// batch, drop the step or evaluation under way, and save the weights of the last step that all completed. That state
+/// is also the last checkpoint, if any are taken; the others are taken between steps, after the evaluation due there.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
 
-  /// Runs the job. Errors: those of engine, communicator, host streams; kBug, the Program does not keep to
+  /// Runs the job. Errors: those of engine, communicator, host streams; kBug if the Program violates
   /// program/host_contract.h.
   Result<LoopResult> run();
 
@@ -83,21 +82,21 @@ class TrainingLoop final : private HostIo {
   const Program& program_;
   TrainingOptions options_;
   LoopPorts ports_;
-  LabelCounts labels_;                                ///< Of this replica.
-  std::vector<StepControl::MeanLabels> mean_labels_;  ///< Of the step, where the Program asks for them.
-  double labels_of_step_ = 0;                         ///< Of all replicas, of the first tensor.
+  LabelCounts labels_;                                ///< Labels in this replica's batches.
+  std::vector<StepControl::MeanLabels> mean_labels_;  ///< For the step under way, if the Program asks for them.
+  double labels_of_step_ = 0;                         ///< Labels of the first tensor, over all replicas.
   std::unique_ptr<HostStream> train_;
-  BatchWindow batches_;                       ///< Those of `train_`.
-  std::optional<EvaluationPass> evaluation_;  ///< The one under way.
-  StepOutcome outcome_;                       ///< The last step's.
-  StatisticsBackup statistics_;               ///< As the last whole step left them.
+  BatchWindow batches_;                       ///< Batches of `train_`.
+  std::optional<EvaluationPass> evaluation_;  ///< The evaluation under way.
+  StepOutcome outcome_;                       ///< Outcome of the last step.
+  StatisticsBackup statistics_;               ///< Statistics after the last complete step.
   TrainingState state_;
   LossScale loss_scale_;
-  std::optional<TensorDump> dump_;  ///< Where one was asked for.
+  std::optional<TensorDump> dump_;  ///< Empty if no dump was requested.
   LoopResult result_;
-  std::uint64_t reported_ = 0;      ///< Steps and evaluations.
-  Cycles step_end_;                 ///< The device clock after the last whole step or evaluation.
-  std::size_t saved_together_ = 0;  ///< Bytes of weights since all replicas waited for each other.
+  std::uint64_t reported_ = 0;      ///< Steps and evaluations so far.
+  Cycles step_end_;                 ///< The device clock after the last complete step or evaluation.
+  std::size_t saved_together_ = 0;  ///< Bytes of weights saved since the last barrier.
 };
 
 }  // namespace poprun

@@ -9,15 +9,15 @@
 namespace poprun {
 namespace {
 
-/// Whether its value matters after the function of the host that wrote it. Remote buffers and shards are where
-/// variables reside, and are stored as these.
+/// Whether the tensor keeps its value after the function that wrote it. Remote buffers and shards are where variables
+/// reside, and are stored as those variables.
 bool is_state(const proto::Tensor& tensor) {
   const bool is_hosts = tensor.role() == proto::ROLE_STREAM || tensor.role() == proto::ROLE_METRIC;
   return (tensor.always_live() || tensor.has_residence()) && !is_hosts && tensor.role() != proto::ROLE_CONSTANT &&
          !is_remote(tensor) && tensor.shard_of().empty();
 }
 
-/// Bytes of the shard that a variable resides in; 0: it is whole.
+/// Returns the bytes of the shard in which a variable resides; 0 if it is not sharded.
 std::size_t shard_bytes(const Program& program, const proto::Tensor& tensor) {
   if (!tensor.shard_of().empty()) {
     return tensor.bytes();
@@ -104,7 +104,7 @@ void TrainingState::copy(const Engine& engine, const StatisticsBackup& statistic
 Status TrainingState::restore(CheckpointSource* source, Engine& engine, Communicator& communicator) const {
   std::vector<std::byte> whole;
   for (const Variable& variable : variables_) {
-    // Shards are equally large: the last ones are filled up with zeros.
+    // All shards have the same size; the last ones are padded with zeros.
     whole.assign(std::max(variable.bytes, variable.shard_bytes * shards_), std::byte{});
     const std::span<std::byte> value = std::span(whole).first(variable.bytes);
     if (source != nullptr) {

@@ -17,19 +17,19 @@
 
 namespace poprun {
 
-/// Running statistics are all that a micro-batch changes of what is saved. Kept from the beginning of each step, they
-/// make a step that was dropped half way leave nothing behind.
+/// A copy of the running statistics from the beginning of each step. They are the only saved state that a micro-batch
+/// changes, so with the copy a step that is dropped half-way leaves no trace.
 class StatisticsBackup {
  public:
   /// `program` must outlive this.
   explicit StatisticsBackup(const Program& program);
 
-  /// A step begins: takes the statistics as they are. Costs a copy of them, some KiB a normalisation.
+  /// Copies the statistics at the beginning of a step. Cost: a few KiB per normalisation.
   void take(const Engine& engine);
-  /// The step is whole: what the tensors hold now counts.
+  /// Discards the copy when the step is complete.
   void forget() { taken_ = false; }
 
-  /// The bytes of a tensor as the last whole step left them; `bytes` are what it holds now.
+  /// Returns the bytes of a tensor after the last complete step; `bytes` are its present ones.
   [[nodiscard]] std::span<const std::byte> of(std::string_view tensor, std::span<const std::byte> bytes) const;
 
  private:
@@ -41,29 +41,28 @@ class StatisticsBackup {
   bool taken_ = false;
 };
 
-/// The variables that a Program keeps from one training step to the next, and which replica stores what of them:
-/// replica 0 all that replicas have in common, and the replicas of the first group their shards of what is divided
-/// among them.
+/// The variables that a Program keeps from one training step to the next, and the replicas that store them: replica 0
+/// stores the replicated variables, and the replicas of the first group store their shards of the sharded ones.
 class TrainingState {
  public:
-  /// `group`: how many replicas divide variables among them, as memory.sharding-group; 0: all of `replicas`. `program`
-  /// must outlive this.
+  /// `group`: number of replicas that share sharded variables, as memory.sharding-group; 0: all of `replicas`.
+  /// `program` must outlive this.
   TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group);
 
   /// Whether this replica has a part in each checkpoint.
   [[nodiscard]] bool has_part() const { return self_ < parts_; }
 
-  /// This replica's part of a checkpoint, without `host`. Requires: `has_part`.
+  /// Returns this replica's part of a checkpoint, without `host`. Requires: `has_part`.
   [[nodiscard]] proto::StatePart part() const;
-  /// Bytes of its slices.
+  /// Returns the bytes of this replica's slices.
   [[nodiscard]] std::size_t bytes() const;
 
-  /// Copies the slices, one after the other, to `into`, of `bytes()`: as they are now, except for statistics that a
-  /// step was dropped from.
+  /// Copies the slices, one after the other, to `into`, which has `bytes()` bytes. Takes statistics as of the last
+  /// complete step.
   void copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const;
 
-  /// Gives every variable the value that replica 0 reads from `source`; others pass null. Collective. Errors: those of
-  /// `source` and of the communicator.
+  /// Sets every variable to the value that replica 0 reads from `source`; other replicas pass null. Collective. Errors:
+  /// those of `source` and of the communicator.
   Status restore(CheckpointSource* source, Engine& engine, Communicator& communicator) const;
 
  private:
@@ -71,7 +70,7 @@ class TrainingState {
     std::uint32_t tensor = 0;
     std::string name;
     std::size_t bytes = 0;
-    std::size_t shard_bytes = 0;  ///< 0: every replica has all of it.
+    std::size_t shard_bytes = 0;  ///< 0: not sharded.
   };
   /// The slice of a variable that this replica stores.
   struct Slice {
@@ -84,7 +83,7 @@ class TrainingState {
 
   const Program& program_;
   std::size_t self_;
-  std::size_t shards_;     ///< How many a variable is divided into, if it is.
+  std::size_t shards_;     ///< Shards per sharded variable.
   std::size_t parts_ = 1;  ///< Replicas that store anything: the first ones.
   std::vector<Variable> variables_;
   std::vector<Slice> slices_;

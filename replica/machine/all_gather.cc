@@ -29,13 +29,12 @@ class AllGatherAction final : public Action {
  private:
   std::vector<ShardPair> pairs_;
   Communicator& group_;
-  std::vector<std::byte> filled_;  ///< A tensor, filled up to whole shards.
+  std::vector<std::byte> filled_;  ///< A tensor, padded to full shards.
 };
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("all_gather takes group=SIZE; it has: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("all_gather takes group=SIZE; had: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kKind, operation.outputs, operation.inputs);
 }

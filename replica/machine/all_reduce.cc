@@ -54,7 +54,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   }
   if (!are_spelt_right(operation)) {
     return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
-                                               "and group=SIZE; it has: {}",
+                                               "and group=SIZE; had: {}",
                                                to_text(operation.attributes)));
   }
   return verify_summable(graph, kKind, operation.inputs);
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     const std::optional<ElementType> type = element_type_of(tensor.type.data);
     if (!type) {
       return fail(ErrorCode::kBug,
-                  fmt::format("the Program reduces '{}' over replicas, which cannot be summed", tensor.name));
+                  fmt::format("the Program reduces '{}' over replicas, but its type cannot be summed", tensor.name));
     }
     buffers.push_back({*type, tensor.bytes, tensor.name});
   }

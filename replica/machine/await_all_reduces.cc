@@ -28,13 +28,12 @@ class AwaitAction final : public Action {
 Status verify(const Graph& /*graph*/, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs || !operation.attributes.values().empty()) {
     return fail(ErrorCode::kUsage,
-                "await_all_reduces waits for at least one tensor, each in place, and takes no "
-                "attribute");
+                "await_all_reduces waits for at least one tensor, each in place, and takes no attributes");
   }
   return {};
 }
 
-/// No time of its own: the timeline works out how much of the reductions is left.
+/// Takes no time of its own: the timeline computes how much of the reductions is left.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

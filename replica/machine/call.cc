@@ -25,15 +25,15 @@ Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Call> call = Call::from(operation);
   if (!call || !operation.inputs.empty() || !operation.outputs.empty() || call->micro_batch < 0 || call->entry < 0 ||
       operation.attributes != call->operation().attributes || find_function(graph, call->function) == nullptr) {
-    return fail(ErrorCode::kUsage, fmt::format("call takes function=\"NAME\", one of the graph, micro_batch=NUMBER "
-                                               "and perhaps entry=NUMBER, from 0 on, and salt0=\"NAME\", "
-                                               "salt1=\"NAME\" ... as needed; it has: {}",
-                                               to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("call takes function=\"NAME\" (a function of the graph), micro_batch=NUMBER, optionally "
+                            "entry=NUMBER (both >= 0), and salt0=\"NAME\", salt1=\"NAME\" ... as needed; had: {}",
+                            to_text(operation.attributes)));
   }
   return {};
 }
 
-/// No time of its own: the timeline follows it.
+/// Takes no time of its own: the timeline follows the call.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

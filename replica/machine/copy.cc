@@ -20,8 +20,8 @@ constexpr const char* kToEntries = "to_entries";
 
 /// One end of a copy.
 struct End {
-  std::span<std::byte> bytes;  ///< The whole tensor's.
-  std::int32_t entry = -1;     ///< Of a remote buffer; -1: all of it.
+  std::span<std::byte> bytes;  ///< The full tensor.
+  std::int32_t entry = -1;     ///< Entry of a remote buffer; -1: the full tensor.
 };
 
 struct Pair {
@@ -53,12 +53,12 @@ class CopyAction final : public Action {
   const Machine& machine_;
 };
 
-/// Entries as an attribute has them: absent if all tensors are whole.
+/// Returns the entries of an attribute, which is absent if all tensors are copied in full.
 std::vector<std::int64_t> entries_of(const Operation& operation, const std::string& attribute) {
   return operation.attributes.has(attribute) ? operation.attributes.integers(attribute) : std::vector<std::int64_t>{};
 }
 
-/// What a copy reads or writes of a tensor. Errors: kUsage if it lacks the entry.
+/// Returns the type of the part of a tensor that a copy reads or writes. Errors: kUsage if the tensor lacks the entry.
 Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
   if (tensor.is_remote() != (entry != Copy::kWhole)) {
     return fail(ErrorCode::kUsage, fmt::format("copy of '{}': {}", tensor.name,
@@ -84,9 +84,9 @@ Status verify_attributes(const Operation& operation) {
     const auto* entries = std::get_if<std::vector<std::int64_t>>(&value);
     if ((name != kFromEntries && name != kToEntries) || entries == nullptr ||
         entries->size() != operation.inputs.size()) {
-      return fail(ErrorCode::kUsage, fmt::format("copy takes from_entries and to_entries, one for each tensor; it "
-                                                 "has: {}",
-                                                 to_text(operation.attributes)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy takes from_entries and to_entries, with one number per tensor; had: {}",
+                              to_text(operation.attributes)));
     }
   }
   return {};
@@ -94,7 +94,7 @@ Status verify_attributes(const Operation& operation) {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs.size() != operation.outputs.size()) {
-    return fail(ErrorCode::kUsage, "copy takes at least one tensor and makes as many");
+    return fail(ErrorCode::kUsage, "copy takes at least one tensor and writes as many");
   }
   POPRUN_TRY(verify_attributes(operation));
   const Copy copy = *Copy::from(operation);
@@ -109,9 +109,10 @@ Status verify(const Graph& graph, const Operation& operation) {
                   fmt::format("copy of '{}' {} to '{}' {}", from.name, to_text(from.type), to.name, to_text(to.type)));
     }
     if (entry && from.ipu != to.ipu) {
-      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' on IPU {} to '{}' on IPU {}: Streaming Memory is its "
-                                                 "own IPU's",
-                                                 from.name, from.ipu, to.name, to.ipu));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("copy of '{}' on IPU {} to '{}' on IPU {}: an IPU can access only its own Streaming Memory",
+                      from.name, from.ipu, to.name, to.ipu));
     }
     const auto overwritten = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
     if (std::find(operation.outputs.begin(), overwritten, operation.inputs[k]) != overwritten) {
@@ -121,7 +122,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Between IPUs and to Streaming Memory one after the other.
+/// Copies between IPUs and copies to or from Streaming Memory take place one after the other.
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   std::vector<LinkTransfer> transfers;
   std::map<std::uint32_t, Bytes> streamed;  // By IPU.
@@ -175,7 +176,8 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     const std::int32_t from_entry = copy.from_entries().empty() ? -1 : copy.from_entries(k);
     const std::int32_t to_entry = copy.to_entries().empty() ? -1 : copy.to_entries(k);
     if ((from_entry < 0 && from.bytes.size() != size) || (to_entry < 0 && to.bytes.size() != size)) {
-      return fail(ErrorCode::kBug, fmt::format("the Program copies '{}' to '{}' of another size", from.name, to.name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("the Program copies '{}' to '{}', which has another size", from.name, to.name));
     }
     pairs.push_back({{from.bytes, from_entry}, {to.bytes, to_entry}, size});
   }

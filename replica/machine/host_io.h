@@ -18,11 +18,11 @@ struct HostTensor {
   std::span<std::byte> bytes;
 };
 
-/// The host's side of stream operations.
+/// The tensors that one stream operation transfers.
 struct StreamPart {
-  std::uint64_t micro_batch = 0;  ///< Index since the host began to run the function.
+  std::uint64_t micro_batch = 0;  ///< Counted from the start of the host's function.
   std::span<const HostTensor> tensors;
-  /// In streams that come in: which tensor of the batch each of them is. Empty: all, in order.
+  /// For streams into the replica: the index of each tensor in the batch. Empty: all, in order.
   std::span<const std::uint32_t> fields = {};
 };
 

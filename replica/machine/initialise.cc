@@ -25,7 +25,7 @@ struct Spelling {
 constexpr std::array<Spelling, 3> kSpellings = {
     {{Distribution::kConstant, "constant"}, {Distribution::kUniform, "uniform"}, {Distribution::kNormal, "normal"}}};
 
-/// The distribution named by the operation's single attribute, with its real value.
+/// Returns the distribution named by the operation's single attribute, with its real value.
 std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   for (const auto& [distribution, name] : kSpellings) {
     const auto found = attributes.values().find(name);
@@ -37,8 +37,8 @@ std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   return std::nullopt;
 }
 
-/// Four normal numbers with deviation 1 from four uniform words (Box and Muller, "A note on the generation of random
-/// normal deviates", 1958), in double.
+/// Returns four normal numbers with deviation 1 from four uniform words (Box and Muller, "A note on the generation of
+/// random normal deviates", 1958), computed in double.
 std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> values{};
   for (std::size_t k = 0; k < 4; k += 2) {
@@ -51,7 +51,7 @@ std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
   return values;
 }
 
-/// Four numbers in [-1, 1).
+/// Returns four numbers in [-1, 1).
 std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> values{};
   std::ranges::transform(words, values.begin(), [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
@@ -121,7 +121,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("initialise of '{}' takes one of constant, uniform or normal, with a real "
-                            "number, and only constant for integers; it has: {}",
+                            "number, and only constant for integers; had: {}",
                             tensor.name, to_text(operation.attributes)));
   }
   return {};

@@ -15,8 +15,8 @@
 #include "replica/ports/communicator.h"
 
 /// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
-/// initialisation of variables. Each file of this folder is one machine operation with all its faces. To add one, add a
-/// file, its value in operations.h and its message in proto/program.proto.
+/// initialisation of variables. Each file of this folder is one machine operation with all its faces (interface
+/// methods). To add one, add a file, its value in operations.h and its message in proto/program.proto.
 ///
 /// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an operation of a graph
 /// (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
@@ -29,7 +29,7 @@ struct ReplicaSystem {
 };
 
 /// The tensors that a step names, as indices into the Program's tensors. Exchanged tensors are both read and written;
-/// they hold the exchanged value from the step that ends the exchange on.
+/// they hold the exchanged value from the step that ends the exchange onwards.
 struct StepTensors {
   std::vector<std::uint32_t> reads = {};
   std::vector<std::uint32_t> writes = {};
@@ -45,24 +45,23 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
   virtual ~Machine() = default;
 
-  /// A tensor's name, type and bytes. The bytes do not move during the life of the machine.
+  /// Returns a tensor's name, type and bytes. The bytes do not move while the machine exists.
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
 
-  /// The communicator of the replica's group; groups are `size` consecutive replicas; 0 means all. All replicas ask for
-  /// the same ones in the same order. Errors: those of Communicator::group.
+  /// Returns the communicator of the replica's group of `size` consecutive replicas; 0 means all. All replicas must ask
+  /// for the same groups in the same order. Errors: those of Communicator::group.
   virtual Result<Communicator*> group(std::size_t size) = 0;
 
   [[nodiscard]] virtual HostIo& host() = 0;
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
   [[nodiscard]] virtual std::uint32_t micro_batch() const = 0;
 
-  /// Where the entries of remote buffers begin that the running function names.
+  /// Offset of the entries of remote buffers that the running function names.
   [[nodiscard]] virtual std::uint32_t entry() const = 0;
 
-  /// Runs a function of the Program with a micro-batch index, to which that of the caller and the round of the running
-  /// repeat are added; with entries of remote buffers that begin `entry` further on; and with salts, which must outlive
-  /// the call.
+  /// Runs a function of the Program. Adds `micro_batch` to the caller's index and the round of the running repeat, and
+  /// `entry` to the caller's offset of entries. `salts` must outlive the call.
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 
@@ -75,7 +74,7 @@ enum class Spends : std::uint8_t {
   kWaitingForReplicas,
   kWaitingForHost,
   kComputing,
-  kNothing,  ///< The steps that it runs spend theirs.
+  kNothing,  ///< The steps that it runs account for the time.
 };
 
 /// A machine operation's step, prepared once and run many times.
@@ -88,7 +87,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if it waits for nobody.
+  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if it waits for no one.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
@@ -114,17 +113,17 @@ struct MachineOperation {
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// The tensors that a step itself names, including one that executes an operator. For a repeat, none: its inner steps
-/// name theirs.
+/// Returns the tensors that a step itself names, also for a step that executes an operator. None for a repeat, whose
+/// inner steps name their own.
 StepTensors tensors_of(const proto::Step& step);
 
-/// Every machine operation, sorted by kind.
+/// Returns every machine operation, sorted by kind.
 const std::vector<MachineOperation>& all_machine_operations();
 
-/// The machine operation of that kind, or null, in which case it may be an operator of replica/ops.
+/// Returns the machine operation of that kind, or null; the kind may then be an operator of replica/ops.
 const MachineOperation* find_machine_operation(std::string_view kind);
 
-/// The machine operation of a Program's step, or null if the step executes an operator or repeats.
+/// Returns the machine operation of a Program's step, or null if the step executes an operator or repeats.
 const MachineOperation* find_machine_operation(const proto::Step& step);
 
 }  // namespace poprun

@@ -8,8 +8,7 @@
 #include "replica/graph/graph.h"
 #include "replica/ports/communicator.h"
 
-/// The machine's operations as values, which code that builds and rewrites graphs creates and looks for. `operation()`
-/// returns the graph form.
+/// Machine operations as values, for code that builds or rewrites graphs. `operation()` returns the graph form.
 namespace poprun {
 
 enum class Distribution : std::uint8_t {
@@ -34,13 +33,12 @@ struct Initialise {
   static bool is(const Operation& operation);
 };
 
-/// `a, b = stream_in() stream="train"`: the host writes a batch of a stream: of its batches since the host began to run
-/// the function, the one whose number is the micro-batch index. With `fields=[2,0]`, the tensors are these of the
-/// batch.
+/// `a, b = stream_in() stream="train"`: the host writes the batch whose number is the micro-batch index, counted from
+/// the start of the host's function. With `fields=[2,0]`, the tensors are numbers 2 and 0 of the batch.
 struct StreamIn {
   std::string stream;
   std::vector<TensorId> tensors;
-  std::vector<std::int64_t> fields = {};  ///< By tensor; empty: all of the batch, in its order.
+  std::vector<std::int64_t> fields = {};  ///< By tensor, its index in the batch; empty: all, in order.
 
   [[nodiscard]] Operation operation() const;
   static std::optional<StreamIn> from(const Operation& operation);
@@ -57,13 +55,13 @@ struct StreamOut {
 };
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all replicas, in place, in one
-/// exchange. With `background=1` it only begins; an AwaitAllReduces then names the same tensors before anything else
-/// does. With `group=4`, over groups of four consecutive replicas.
+/// exchange. With `background=1` it only begins; an AwaitAllReduces must then name the same tensors before any other
+/// operation does. With `group=4`, it reduces over groups of four consecutive replicas.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
   std::vector<TensorId> tensors;
-  std::int64_t group = 0;  ///< Over this many consecutive replicas; 0: over all.
+  std::int64_t group = 0;  ///< Consecutive replicas to reduce over; 0: all.
 
   [[nodiscard]] Operation operation() const;
 
@@ -80,15 +78,15 @@ struct AwaitAllReduces {
   static bool is(const Operation& operation);
 };
 
-/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that is also an input
-/// comes after the copy of what it held. The only operation that moves bytes between IPUs.
+/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. A tensor that is both input
+/// and output must be copied before it is overwritten. This is the only operation that moves bytes between IPUs.
 ///
 /// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W = copy(w) to_entries=[3]`:
-/// entry 3 becomes w, and W keeps its others. In a function that is called with an entry, that is added.
+/// entry 3 becomes w, and W keeps its others. If the function is called with an entry, that is added.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
-  /// By tensor, an entry of the remote buffer, or kWhole. Empty: all are whole.
+  /// By tensor, an entry of the remote buffer, or kWhole. Empty: kWhole for all.
   std::vector<std::int64_t> from_entries = {};
   std::vector<std::int64_t> to_entries = {};
 
@@ -104,8 +102,8 @@ struct Copy {
   static bool is(const Operation& operation);
 };
 
-/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its others and holds `length`
-/// tensors like x: s is `[length, ...]` of x's shape, row-major, its entries in x's own layout. A stash may lie in
+/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its other entries. s holds `length`
+/// tensors like x: its type is row-major `[length, ...]` of x's shape, and each entry has x's layout. A stash may be in
 /// Streaming Memory.
 struct Stash {
   TensorId stash;
@@ -127,8 +125,8 @@ struct Restore {
 /// Whether an operation writes one entry of a tensor and keeps its others.
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
-/// `a.shard, b.shard = shard(a, b)`: the replica's part of tensors that it has whole. With `group=4`, here and in the
-/// next two, four consecutive replicas have a tensor together; otherwise all have.
+/// `a.shard, b.shard = shard(a, b)`: takes the replica's shards of full tensors. With `group=4`, here and in the next
+/// two operations, four consecutive replicas share a tensor; otherwise all do.
 struct Shard {
   std::vector<TensorId> tensors;
   std::vector<TensorId> shards;
@@ -138,8 +136,8 @@ struct Shard {
   static bool is(const Operation& operation);
 };
 
-/// `g.shard = reduce_scatter(g) reduction="mean"`: the replica's part of what an all_reduce over all replicas would
-/// make of g. Equal to it to the last bit.
+/// `g.shard = reduce_scatter(g) reduction="mean"`: computes the replica's shard of the all_reduce of g over all
+/// replicas, bit-identical to it.
 struct ReduceScatter {
   Reduction reduction = Reduction::kSum;
   std::vector<TensorId> tensors;
@@ -150,7 +148,7 @@ struct ReduceScatter {
   static bool is(const Operation& operation);
 };
 
-/// `a, b = all_gather(a.shard, b.shard)`: tensors from the parts that the replicas have.
+/// `a, b = all_gather(a.shard, b.shard)`: assembles full tensors from the replicas' shards.
 struct AllGather {
   std::vector<TensorId> shards;
   std::vector<TensorId> tensors;
@@ -160,14 +158,13 @@ struct AllGather {
   static bool is(const Operation& operation);
 };
 
-/// The type of a shard, one of `count`: one row of equally many elements on each replica, those of the tensor by
-/// `count`, rounded up.
+/// Returns the type of one of `count` shards: one row, with the tensor's elements divided by `count` and rounded up.
 TensorType shard_type(const TensorType& whole, std::int64_t count);
 
-/// The type of a stash or remote buffer of `length` tensors of that type.
+/// Returns the type of a stash or remote buffer of `length` tensors of that type.
 TensorType stash_type(const TensorType& type, std::int64_t length);
 
-/// The type of one of its entries, row-major. Requires: it has a dimension.
+/// Returns the type of one entry of a stash, row-major. Requires: the stash has a dimension.
 TensorType entry_type(const TensorType& stash);
 
 }  // namespace poprun

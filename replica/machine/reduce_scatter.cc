@@ -8,8 +8,8 @@ namespace {
 constexpr std::string_view kKind = "reduce_scatter";
 constexpr const char* kReduction = "reduction";
 
-/// All replicas' sums, of which this replica keeps its part. Where groups have the shards, every group needs the sum
-/// over all replicas, so each replica computes it whole: half precision rounds a sum once, at its end.
+/// Reduces over all replicas and keeps this replica's shard. If the shards belong to groups, every group needs the sum
+/// over all replicas, so each replica computes all of it: half precision rounds a sum once, at its end.
 class ReduceScatterAction final : public Action {
  public:
   ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)
@@ -52,7 +52,7 @@ class ReduceScatterAction final : public Action {
   std::vector<ShardPair> pairs_;
   bool in_groups_;
   Communicator& all_;
-  std::vector<std::byte> filled_;  ///< A tensor, filled up to whole shards.
+  std::vector<std::byte> filled_;  ///< A tensor, padded to full shards.
 };
 
 Attributes attributes_of(Reduction reduction, std::int64_t group) {
@@ -66,14 +66,14 @@ Status verify(const Graph& graph, const Operation& operation) {
   if (operation.attributes != attributes_of(Reduction::kSum, group) &&
       operation.attributes != attributes_of(Reduction::kMean, group)) {
     return fail(ErrorCode::kUsage, fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; "
-                                               "it has: {}",
+                                               "had: {}",
                                                to_text(operation.attributes)));
   }
   POPRUN_TRY(verify_shards(graph, kKind, operation.inputs, operation.outputs));
   return verify_summable(graph, kKind, operation.inputs);
 }
 
-/// Within a group; then shards are summed over the groups.
+/// Models a reduce-scatter within each group, then a sum of shards over the groups.
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   const std::int64_t group = sharing_replicas(operation, system);
   DeviceTime time = time_of_scatter(device, graph.bytes(operation.inputs), group, system.ipus_per_replica);
@@ -106,7 +106,8 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
   POPRUN_ASSIGN(std::vector<ShardPair> pairs,
                 shard_pairs(scatter.tensors(), scatter.shards(), scatter.group(), machine));
   if (!reduction) {
-    return fail(ErrorCode::kBug, fmt::format("the Program scatters a '{}', which does not exist", scatter.reduction()));
+    return fail(ErrorCode::kBug,
+                fmt::format("the Program names the reduction '{}', which does not exist", scatter.reduction()));
   }
   const bool in_groups = scatter.group() > 0 && scatter.group() != machine.communicator().size();
   return std::make_unique<ReduceScatterAction>(*reduction, std::move(pairs), in_groups, machine.communicator());

@@ -23,12 +23,12 @@ class ShardAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; it has: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; had: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kKind, operation.inputs, operation.outputs);
 }
 
-/// A copy within the tiles.
+/// Models a copy within the tiles.
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   Work work;
   work.memory_traffic = graph.bytes(operation.outputs) * 2;

@@ -6,7 +6,7 @@
 #include "replica/machine/operations.h"
 
 /// "stash" copies a tensor into the entry of this micro-batch, "restore" copies the entry back. The two differ only in
-/// direction, which is the parameter of everything here.
+/// direction, which is the template parameter here.
 namespace poprun {
 namespace machine::stash {
 namespace {
@@ -74,8 +74,9 @@ class EntryAction final : public Action {
 template <typename Kind>
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.size() != 1 || operation.outputs.size() != 1 || !operation.attributes.values().empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("{} takes a {}, and no attribute", kKind<Kind>,
-                                               kStashes<Kind> ? "tensor, writes a stash" : "stash, makes a tensor"));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} {}, and takes no attributes", kKind<Kind>,
+                            kStashes<Kind> ? "reads a tensor, writes a stash" : "reads a stash, writes a tensor"));
   }
   const Tensor& stash = graph.tensor(stash_of<Kind>(operation));
   const Tensor& tensor = graph.tensor(tensor_of<Kind>(operation));

@@ -12,18 +12,18 @@
 namespace poprun {
 
 struct OffChipTransfer {
-  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< That: none of I/O tiles.
+  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER: not by I/O tiles.
   std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
 
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
   [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;
 
-  /// On the IPU that has most.
+  /// Bytes on the IPU that has most.
   [[nodiscard]] Bytes most() const;
 };
 
-/// The transfer of an operation. A copy that loads and stores, or copies between IPUs as well, is none of I/O tiles;
-/// the compiler makes no such copies.
+/// Returns the transfer of an operation. I/O tiles do not make copies that both load and store, or also copy between
+/// IPUs; the compiler generates no copies of this kind.
 OffChipTransfer off_chip_transfer(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

@@ -27,7 +27,7 @@ class CheckpointStore {
   /// job that stops, waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
-  /// Sends the part while training goes on, retrying if the disk rejects it, until the next `begin`.
+  /// Sends the part while training continues, retrying if the disk rejects it, until the next `begin`.
   virtual void send() = 0;
 };
 

@@ -14,7 +14,7 @@
 
 /// The contract between a job's Program and its host: the functions that the host runs, the streams that it serves, and
 /// the records that pass through a step's streams. The compiler builds them and replica/loops plays the host, both with
-/// the names of this file and fields in its order; compiler/compile.h says what each function does.
+/// the names and the field order of this file; compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -36,7 +36,7 @@ enum class JobStream : std::uint8_t {
   kWeights,     ///< In: initial weights, if the host has any. Out: weights.
 };
 
-/// Its name in the Program.
+/// Returns its name in the Program.
 const char* name_of(JobFunction function);
 const char* name_of(JobStream stream);
 
@@ -46,7 +46,7 @@ struct NamedBytes {
   std::span<std::byte> bytes;
 };
 
-/// Whether a dataset's tensor of this name is labels. (hostio/streams pads it with none.)
+/// Whether a dataset's tensor of this name has labels. (hostio/streams pads it with "no label".)
 bool is_labels(std::string_view name);
 
 /// Values that the host sends before a training step. Each field is a tensor f32[].
@@ -56,17 +56,17 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24, by when bias corrections have
-  /// long converged.
+  /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24; bias corrections converge long
+  /// before.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
-  /// Labels that count in a mean micro-batch of the step.
+  /// Mean number of labels that count per micro-batch of the step.
   struct MeanLabels {
     explicit MeanLabels(std::string of) : labels(std::move(of)), name("mean-" + labels) {}
 
-    std::string labels;  ///< The dataset's tensor.
-    std::string name;    ///< The field's.
+    std::string labels;  ///< Name of the dataset's tensor.
+    std::string name;    ///< Name of the field.
     float count = 1;
   };
   /// For each tensor of labels, in the dataset's order, if the job weights by labels.
@@ -76,7 +76,7 @@ struct StepControl {
   std::vector<NamedBytes> fields();
 };
 
-/// A number as the sum of parts (`accumulate_metrics` in replica/ops says which).
+/// A number as the sum of parts (see `accumulate_metrics` in replica/ops).
 struct PartedSum {
   std::array<float, 3> parts = {};
 
@@ -116,10 +116,10 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields into the tensors of its stream, which are as many in the same order, and back. (Not by
-/// name: a weight of the model may be called `step`.)
+/// Copies a record's fields to the tensors of its stream, and back. Both have the same number and order. (Tensors are
+/// not found by name: a weight of the model may be called `step`.)
 ///
-/// Errors: kBug, a field without a tensor of its size in its place, or a tensor without a field.
+/// Errors: kBug if the numbers or the sizes of fields and tensors differ.
 Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 Status unpack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 

@@ -44,7 +44,7 @@ Cycles IoLane::begin_of_in(Cycles length, const Entries& loads) const {
 }
 
 void IoLane::take(Cycles now) {
-  // Whatever goes out now began before: this came in in front of it.
+  // All outgoing transfers so far were given before; the next incoming one waits for them.
   in_ready_ = std::max(now, out_end_);
   first_out_.reset();
   stored_.clear();

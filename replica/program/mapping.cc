@@ -12,7 +12,7 @@ struct Box {
   std::vector<std::int64_t> begin;
   std::vector<std::int64_t> size;
   std::int64_t elements = 1;
-  std::int64_t tile = 0;  ///< Before `first` and shares.
+  std::int64_t tile = 0;  ///< Without `first` and shares.
 };
 
 /// Calls call(box) for all boxes, the innermost dimension fastest.
@@ -44,7 +44,7 @@ void visit_boxes(const Mapping& mapping, Call call) {
   }
 }
 
-/// The tiles of a box's pieces, counted from that of the box.
+/// Returns the tiles of a box's pieces, relative to the tile of the box.
 std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   std::vector<std::int64_t> tiles = {0};
   for (const Share& share : mapping.shares) {
@@ -59,7 +59,7 @@ std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   return tiles;
 }
 
-/// A box, cut into pieces. The first ones have a grain more than the others; the last grain may be short.
+/// A box, cut into pieces. The first ones have one grain more than the others; the last grain may be short.
 class Pieces {
  public:
   Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces) : elements_(elements), grain_(grain) {
@@ -76,13 +76,13 @@ class Pieces {
   std::int64_t elements_;
   std::int64_t grain_;
   std::int64_t each_ = 0;    ///< Grains of every piece.
-  std::int64_t longer_ = 0;  ///< Pieces with one more.
+  std::int64_t longer_ = 0;  ///< Pieces with one grain more.
 };
 
 /// Calls call(range) for elements [begin, end) of a box, counted in the order of memory.
 template <typename Call>
 void visit_rows(const Mapping& mapping, const Box& box, std::int64_t begin, std::int64_t end, Call call) {
-  // Dimensions from `inner` on are whole, so that they form rows without gaps.
+  // Dimensions after `inner` are not cut, so that they form rows without gaps.
   std::size_t inner = mapping.axes.size();
   std::int64_t row = 1;
   while (inner > 0) {

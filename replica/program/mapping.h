@@ -14,7 +14,7 @@ namespace poprun {
 /// A dimension of a tensor, cut into parts.
 struct GridAxis {
   std::int64_t extent = 1;  ///< Elements along it.
-  std::int64_t part = 1;    ///< Elements in each part but perhaps the last; 1 to extent.
+  std::int64_t part = 1;    ///< Elements per part, except perhaps the last; 1 to extent.
   std::int64_t stride = 0;  ///< Tiles from one part to the next; 0: all parts are on one tile.
 
   [[nodiscard]] std::int64_t parts() const { return ceil_div(extent, part); }
@@ -29,9 +29,9 @@ struct Share {
   friend bool operator==(const Share&, const Share&) = default;
 };
 
-/// A grid with strides: the tensor's dimensions in the order of its elements in memory, each cut into parts; what is in
-/// one part of every dimension is a box. A box is spread over the tiles that share it: its elements, in their order, in
-/// pieces of equal size.
+/// A grid with strides. Each of the tensor's dimensions, in the order of its elements in memory, is cut into parts; one
+/// part of every dimension makes a box. The elements of a box, in order, are spread in pieces of equal size over the
+/// tiles that share it.
 ///
 ///   f32[4,6] cut {4, 2, stride 2} {6, 3, stride 1}       f32[6] shared by 4 tiles, grain 2
 ///
@@ -41,11 +41,11 @@ struct Share {
 ///       2 2 2 | 3 3 3
 ///       2 2 2 | 3 3 3
 ///
-/// Tiles are counted from `first` and go round: after the last one comes tile 0.
+/// Tiles are counted from `first` and wrap around: tile 0 follows the last one.
 struct Mapping {
   std::vector<GridAxis> axes;  ///< Outermost first; their extents multiply to the elements.
   std::vector<Share> shares;   ///< Outermost first.
-  std::int64_t grain = 1;      ///< Elements of a box that are never separated, to share it.
+  std::int64_t grain = 1;      ///< Elements that stay together when a box is shared.
   std::int64_t first = 0;      ///< Tile of the first part.
 
   [[nodiscard]] std::int64_t elements() const;
@@ -53,30 +53,30 @@ struct Mapping {
   friend bool operator==(const Mapping&, const Mapping&) = default;
 };
 
-/// All elements in one row, in pieces of multiples of `grain`, one for each of `tiles` tiles, as even as grains allow.
+/// Maps all elements in one row, cut into one piece per tile: multiples of `grain`, as even as grains allow.
 Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
 
-/// Elements that each of `tiles` tiles holds.
+/// Returns the number of elements on each of `tiles` tiles.
 ///
 /// Requires: grain and all extents, parts and counts are positive; part <= extent. Cost: boxes times sharing tiles.
 std::vector<std::int64_t> elements_by_tile(const Mapping& mapping, std::int64_t tiles);
 
-/// Elements [begin, begin + count) of a tensor, in the order in which it lies in memory.
+/// Elements [begin, begin + count) of a tensor, in memory order.
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
 
-/// Visits every element once, in ranges, tile by tile of each box: what a tile holds lies in its memory in the order of
-/// the visits. Requires: as elements_by_tile.
+/// Visits every element once, in ranges, box by box and tile by tile. A tile stores its elements in the order of the
+/// visits. Requires: as elements_by_tile.
 void visit_elements(const Mapping& mapping, std::int64_t tiles,
                     const std::function<void(std::int64_t tile, ElementRange)>& visit);
 
-/// As in a Program, and back.
+/// Converts to the form in a Program, and back.
 proto::Mapping to_proto(const Mapping& mapping);
 Mapping from_proto(const proto::Mapping& mapping);
 
-/// "4/2 x 6/3", parts of each dimension over its extent, then "shared by 4" and "from tile 7".
+/// Returns "4/2 x 6/3", each dimension's extent and number of parts, then "shared by 4" and "from tile 7".
 std::string to_text(const Mapping& mapping);
 
 }  // namespace poprun

@@ -39,8 +39,8 @@ const proto::Part* part_called(const Program& program, const proto::Step& step) 
   return step.has_call() && callee != nullptr && callee->has_part() ? &callee->part() : nullptr;
 }
 
-/// A column ends where the IPUs exchange what the next one needs. Within one, an IPU runs forward parts before backward
-/// ones.
+/// Adds the columns of `steps`. A column ends where the IPUs exchange the data for the next one. Within a column, an
+/// IPU runs forward parts before backward ones.
 void add_columns(const Program& program, const Steps& steps, std::vector<Columns>& all) {
   Columns columns;
   bool begins = true;
@@ -94,8 +94,8 @@ void for_each_step(const Program& program, const proto::Step& step, const Visit&
   }
 }
 
-/// The column of each IPU's update, given those of the IPUs' last parts: after its own, and after those of the IPUs for
-/// which it waits, directly or through others.
+/// Returns the column of each IPU's update, given those of the IPUs' last parts. It follows its own last part and those
+/// of the IPUs for which it waits, directly or through others.
 std::map<std::uint32_t, std::int64_t> columns_of_updates(const Program& program, const Steps& steps,
                                                          const std::map<std::uint32_t, std::int64_t>& last) {
   const auto parts_end = std::find_if(steps.rbegin(), steps.rend(), [&](const proto::Step& step) {
@@ -181,7 +181,7 @@ class Picture {
     std::int64_t tail = 0;
   };
 
-  /// The columns at both ends, evenly, that fit beside the gap between them, at least one at each; or all.
+  /// Returns how many columns at either end fit beside the gap, evenly and at least one each; or all columns.
   [[nodiscard]] Ends ends_within(std::size_t width) const {
     Ends ends;
     std::size_t used = 0;
@@ -207,7 +207,7 @@ class Picture {
     return ends;
   }
 
-  /// What an IPU does in a column.
+  /// Returns the text of an IPU's work in a column.
   [[nodiscard]] std::string cell(std::int64_t column, std::uint32_t ipu) const {
     const auto update = updates_.find(ipu);
     std::string text = update != updates_.end() && update->second == column ? "U" : "";
@@ -224,7 +224,7 @@ class Picture {
     return text;
   }
 
-  /// With the blank before it.
+  /// Includes the blank before the column.
   [[nodiscard]] std::size_t width_of(std::int64_t column) const {
     std::size_t width = 0;
     for (const ListedRow& row : listed_) {
@@ -240,7 +240,7 @@ class Picture {
     }
   }
 
-  /// One below the other, with a mark where IPUs are left out.
+  /// Joins the rows, with a mark where IPUs are left out.
   [[nodiscard]] std::string joined(const std::vector<std::string>& rows) const {
     std::string text;
     for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -253,7 +253,7 @@ class Picture {
   std::size_t width_;
   std::vector<Columns> runs_;
   std::int64_t count_ = 0;                         ///< Columns.
-  std::vector<std::uint32_t> ipus_;                ///< Those that work.
+  std::vector<std::uint32_t> ipus_;                ///< IPUs that work.
   std::vector<ListedRow> listed_;                  ///< Rows; their IPUs are indices of ipus_.
   std::map<std::uint32_t, std::int64_t> updates_;  ///< Column by IPU.
 };

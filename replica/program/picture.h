@@ -11,12 +11,12 @@ namespace poprun {
 /// The screen that a picture is for.
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
-  bool all_ipus = true;  ///< Else only those of `listed_rows`, where they are many.
+  bool all_ipus = true;  ///< If false, only those of `listed_rows` if there are many.
 };
 
-/// Draws the work of each IPU in one call of a function that runs the stages of a pipeline: a row for each IPU, a
-/// column for each cycle. A is a forward part, G a backward part, R the recomputation before it, each with the number
-/// of its micro-batch, from 1; U is the update, in the cycle after the last part that it waits for. For 2 IPUs and 3
+/// Draws the work of each IPU in one call of a function that runs the stages of a pipeline: one row per IPU, one column
+/// per cycle. A is a forward part, G a backward part, R the recomputation before it, each with the number of its
+/// micro-batch, from 1; U is the update, in the cycle after the last part that it waits for. For 2 IPUs and 3
 /// micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U

@@ -13,8 +13,8 @@ namespace poprun {
 
 using Program = proto::Program;
 
-/// A replica's memories, numbered: the In-Processor Memory of each IPU, in their order, then the Streaming Memory of
-/// each.
+/// Returns the number of a replica's memories. They are numbered: the In-Processor Memory of each IPU, in order, then
+/// the Streaming Memory of each.
 std::size_t memory_count(const Program& program);
 
 /// Returns the number of the memory that holds a tensor. Requires: it is on an IPU of the replica.
@@ -22,37 +22,37 @@ std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 
 bool is_remote(const proto::Tensor& tensor);
 
-/// The function with that name, or null.
+/// Returns the function with that name, or null.
 const proto::Function* find_function(const Program& program, const std::string& name);
 
 /// Whether a tensor lives at the step with that number.
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 
-/// Bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more where the Program does not
-/// fit and is executed nevertheless.
+/// Returns the bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more if the Program
+/// does not fit and is executed nevertheless.
 Bytes images_capacity(const proto::IpuMemory& memory);
 
-/// Bytes that each tile of the IPU needs on this machine: those of the tile, or more where the Program does not fit and
-/// is executed nevertheless.
+/// Returns the bytes that each tile of the IPU needs on this machine: those of the tile, or more if the Program does
+/// not fit and is executed nevertheless.
 Bytes tile_capacity(const proto::IpuMemory& memory);
 
-/// Bytes of this machine's memory that one replica touches for an IPU: its images, its Streaming Memory, and its tiles
-/// where they are executed on, which are written whole.
+/// Returns the bytes of this machine's memory that one replica touches for an IPU: its images, its Streaming Memory
+/// and, if the Program runs on tiles, all bytes of the tiles.
 Bytes bytes_touched(const proto::IpuMemory& memory);
 
-/// Memory that the IPU would need for its fullest tile to fit, if all tiles grew equally.
+/// Returns the memory that the IPU would need for its fullest tile to fit, if all tiles grew equally.
 Bytes needed(const proto::IpuMemory& memory);
 
-/// Whether the memory is at least that, and Streaming Memory has room for all that lies there.
+/// Whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
-/// The IPU that needs most.
+/// Returns the memory of the IPU that needs most.
 const proto::IpuMemory& fullest(const Program& program);
 
 /// Whether two tensors have a byte in common, at the same time or at different ones.
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b);
 
-/// Bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
+/// Formats bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
 std::string bytes_text(std::int64_t bytes);
 
 }  // namespace poprun

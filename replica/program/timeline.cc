@@ -39,12 +39,12 @@ bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
 
 struct Clock {
   Cycles tiles;
-  Cycles links;  ///< When they will have finished what was begun.
+  Cycles links;  ///< When the links finish what was begun.
   IoLane io;
   proto::Cost busy;
   bool took_part = false;  ///< In the round that is being walked.
 
-  /// When the links can begin something.
+  /// Returns when the links can begin the next exchange.
   [[nodiscard]] Cycles links_ready() const { return std::max(tiles, links); }
 };
 
@@ -91,8 +91,8 @@ class Walk {
     entry_ -= call.entry();
   }
 
-  /// What a round does depends on the distances between the clocks only. So, once a round has moved the clocks of all
-  /// its IPUs by the same time, all later ones do.
+  /// A round depends only on the distances between the clocks. So after a round that moved the clocks of all its IPUs
+  /// by the same time, all later rounds do the same.
   void repeat(const proto::Repeat& repeat) {
     const std::uint64_t first = micro_batch_;
     const Round one{repeat.steps(), call_parts_of_one_micro_batch(program_, repeat.steps())};
@@ -109,7 +109,7 @@ class Walk {
 
   struct Round {
     const Steps& steps;
-    bool alone;  ///< Overlaps with no other.
+    bool alone;  ///< Does not overlap with others.
   };
 
   void run(const Round& round) {
@@ -123,7 +123,7 @@ class Walk {
     steps(round.steps);
   }
 
-  /// Returns by how much the round moved the clocks of its IPUs, where that is the same for all.
+  /// Returns by how much the round moved the clocks of its IPUs, if that is the same for all.
   std::optional<Cycles> one_round(const Round& round) {
     const std::vector<Clock> before = clocks_;
     for (Clock& clock : clocks_) {
@@ -202,8 +202,8 @@ class Walk {
     add_cost(clock.busy, spent, count_);
   }
 
-  /// What I/O tiles do before the other tiles exchange something with them: bring it in, or empty the buffer that it
-  /// goes to.
+  /// Models what the I/O tiles do before the other tiles exchange data with them: load the data, or empty the buffer
+  /// for it.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);
@@ -241,7 +241,7 @@ class Walk {
     return length;
   }
 
-  /// What a transfer loads or stores.
+  /// Returns the entries that a transfer loads or stores.
   [[nodiscard]] IoLane::Entries remote_entries(const proto::Step& step) const {
     IoLane::Entries all;
     const auto add = [&](const std::vector<std::uint32_t>& tensors, const Entries& entries) {
@@ -276,7 +276,7 @@ class Walk {
   std::vector<Clock> clocks_;  ///< By IPU.
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
-  std::uint32_t entry_ = 0;  ///< Where the entries begin that the function names.
+  std::uint32_t entry_ = 0;  ///< Offset of the entries that the function names.
   std::uint32_t count_ = 1;  ///< Rounds that are being walked as one,
   Cycles distance_;          ///< and how long each takes.
 };

@@ -18,12 +18,12 @@
 ///
 /// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts follow one another on
 /// their tiles, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
-/// another, begins when the last of them is ready. Only exchanges begun in the background run besides the steps, on the
-/// links, and transfers by I/O tiles, on a lane of their own (io_lane.h).
+/// another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
+/// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h).
 ///
-/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as schedule `sequential` has them, do
-/// not overlap: each begins when the last IPU has finished the one before. Those of a phase are one IPU's, and others
-/// go on beside them.
+/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not
+/// overlap: each begins when the last IPU has finished the previous one. Rounds of a phase run on one IPU, and the
+/// other IPUs work in parallel.
 namespace poprun {
 
 /// The part of an IPU that is busy during a stretch: its tiles except I/O tiles, its links, or its I/O tiles.
@@ -32,9 +32,9 @@ enum class Lane : std::uint8_t { kTiles, kLinks, kIo };
 /// The activity of that part.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
-/// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal time are one stretch.
+/// One bar (slice) of the timeline, or several at equal distances, for rounds of a repeat that take equal time.
 struct Stretch {
-  const proto::Function& function;  ///< What contains the step: that which is walked, or a callee.
+  const proto::Function& function;  ///< Contains the step: the walked function or a callee.
   const proto::Step& step;
   std::uint32_t ipu = 0;
   Lane lane = Lane::kTiles;
@@ -42,7 +42,7 @@ struct Stretch {
   Cycles begin;                   ///< Since the walked function was called.
   Cycles length;                  ///< > 0.
   std::uint64_t micro_batch = 0;  ///< Round of the repeat, plus the index of the call.
-  std::uint64_t count = 1;        ///< Bars; each has a micro-batch higher by one,
+  std::uint64_t count = 1;        ///< Bars; each next one has a micro-batch higher by one,
   Cycles distance;                ///< and begins that much later.
 };
 
@@ -51,34 +51,34 @@ using StretchVisitor = std::function<void(const Stretch&)>;
 /// The device time of one call of a function.
 struct CallTime {
   Cycles length;                  ///< Until the last IPU has finished, with its I/O tiles.
-  std::vector<proto::Cost> busy;  ///< By IPU: all that it does, except for waiting for other IPUs.
+  std::vector<proto::Cost> busy;  ///< By IPU: all its work, without waiting for other IPUs.
 
   [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;
   [[nodiscard]] Cycles idle_cycles(std::size_t ipu) const;
 
-  /// Busy proportion of all IPUs' cycles, from 0 to 1.
+  /// Busy fraction of all IPUs' cycles, from 0 to 1.
   [[nodiscard]] double utilisation() const;
 };
 
 /// Walks one call of a function of the Program, with everything that it calls, and passes each stretch to `visit` in
-/// the order of the steps. Work of the tiles is counted by activity, waiting for links as link cycles, and work of the
-/// links beside the tiles as background cycles. In the same way, waiting for I/O tiles is host or streaming cycles, and
-/// their work I/O cycles.
+/// the order of the steps. Work of the tiles counts by activity, waiting for links as link cycles, and work of the
+/// links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as host or
+/// streaming cycles, and their work as I/O cycles.
 ///
-/// Cost: one visit per step and round, until a round takes every IPU as far as the one before: since all rounds from
-/// there on are equal, the rest is one visit per step.
+/// Cost: one visit per step and round, until a round advances all its IPUs by the same time. All later rounds are equal
+/// and together cost one visit per step.
 CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
 
-/// The IPUs that a step runs on: those of its tensors, rising.
+/// Returns the IPUs that a step runs on, which are those of its tensors, in ascending order.
 std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step);
 
 /// total += cost * times, field by field.
 void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times = 1);
 
-/// The tile cycles of a cost.
+/// Returns the tile cycles of a cost.
 Cycles total_cycles(const proto::Cost& cost);
 
-/// Cycles as seconds on the Program's device.
+/// Converts cycles to seconds on the Program's device.
 double device_seconds(const Program& program, Cycles cycles);
 
 }  // namespace poprun

@@ -11,7 +11,7 @@
 ///
 ///   out of memory: model gpt2 needs 812,344 B on tile 952 of IPU 3, 173,368 B more than the
 ///   638,976 B of a tile, at step 1234 of the Program (train: matmul 'h.3.mlp'); it fits with
-///   model.precision half (-24 % device time a sample)
+///   model.precision half (-24 % device time per sample)
 ///
 ///   tile 952 of IPU 3 at that step, with the largest tensors:
 ///     always live               512,344 B   63 %

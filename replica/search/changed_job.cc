@@ -35,7 +35,7 @@ std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::str
     if (change == kNoMapping) {
       return std::nullopt;
     }
-    if (change == kNoSplit) {  // Layers by IPU on the command line replace those of the file alone.
+    if (change == kNoSplit) {  // Layers per IPU on the command line replace only a split in the file.
       erase_option("--pipeline.split", words);
       continue;
     }

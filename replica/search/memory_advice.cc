@@ -26,11 +26,11 @@
 namespace poprun {
 namespace {
 
-constexpr double kEachCosts = 1.1;                // Each further remedy weighs like 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
-constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
+constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;       // Combinations compiled because of what their parts do alone.
+constexpr std::uint64_t kWorthwhilePercent = 98;  // Parts must need less of the job's memory than this.
 
-/// The mildest setting of `remedy` with which the job and `others` fit.
+/// Returns the mildest setting of `remedy` with which the job and `others` fit.
 std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
   const std::size_t settings = trials.table()[remedy].settings.size();
   const auto with = [&](std::size_t setting) {
@@ -43,7 +43,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
         return others;
       }
     }
-    return std::nullopt;  // What cannot be done at all, as for lack of layers, cannot go further.
+    return std::nullopt;  // If a setting is impossible, for example for lack of layers, so are stronger ones.
   }
   std::size_t last = settings - 1;
   while (last > 0 && !trials.of(with(last))) {
@@ -60,7 +60,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
   return with(low);
 }
 
-/// Leaves out what is not needed and makes the rest as mild as possible, the dearest first.
+/// Leaves out remedies that are not needed and makes the others as mild as possible, the most expensive first.
 Remedies milder(Trials& trials, Remedies remedies) {
   const Remedies all = remedies;
   for (auto it = all.rbegin(); it != all.rend() && remedies.size() > 1; ++it) {
@@ -77,15 +77,15 @@ Remedies milder(Trials& trials, Remedies remedies) {
   return remedies;
 }
 
-/// What remedies are expected to do together, if each changes memory and time by the same factor as alone.
+/// The expected effect of several remedies, if each changes memory and time by the same factor as alone.
 struct Expectation {
   Remedies remedies;
-  double tile = 1;  ///< As parts of the tile and of the time that the job takes as it is.
+  double tile = 1;  ///< Relative to the tile and the time of the unchanged job.
   double time = 1;
 };
 
-/// All combinations of some of `all`: those that promise to fit, the fastest first, where a remedy less makes up for
-/// some time; then the others, those that promise to lack least first.
+/// Returns all combinations of `all`: first those expected to fit, the fastest first, with a penalty per remedy; then
+/// the others, those expected to lack least first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -113,8 +113,8 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// `remedies` with one more, in the setting that needs the least memory; nothing if none helps. A remedy that does
-/// nothing alone may do something now that another step is the worst.
+/// Returns `remedies` with one more, in the setting that needs the least memory; nothing if none helps. A remedy
+/// without effect alone may help now that another step needs most memory.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -143,13 +143,13 @@ bool is_ordinary(const Trials& trials, const Remedies& remedies) {
   return std::ranges::none_of(remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
 }
 
-/// What comes closest of all that was tried, without last resorts.
+/// Returns the closest attempt so far, without last resorts.
 std::optional<Remedies> nearest(const Trials& trials) {
   return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
 }
 
-/// Few remedies that fit together and take the least device time of those that there is time to try: first those of
-/// `alone` that promise most, then what comes closest with more and more of the others, then with a last resort.
+/// Returns few remedies that fit together, with the least device time of those tried: first the most promising ones of
+/// `alone`, then the closest attempt with more and more of the others, then with a last resort.
 std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
   Remedies strong;
   for (const Remedies& one : alone) {
@@ -198,7 +198,7 @@ class Occupants {
     std::ranges::stable_sort(kinds_, std::greater(), &Kind::second);
   }
 
-  /// The rank of the largest of `kinds`: 0 for any that is at least half as large as the largest.
+  /// Returns the rank of the largest of `kinds`: 0 for any that is at least half as large as the largest.
   [[nodiscard]] std::size_t rank_of(const std::vector<std::string_view>& kinds) const {
     for (std::size_t i = 0; i < kinds_.size() && !kinds.empty(); ++i) {
       if (std::ranges::find(kinds, kinds_[i].first) != kinds.end()) {
@@ -213,9 +213,9 @@ class Occupants {
   std::vector<Kind> kinds_;
 };
 
-/// Every remedy but the last resorts, in the order in which they are tried, since the budget may not suffice for all.
-/// First come those that reduce the largest occupants of the fullest tile, the cheapest first; if the job needs more
-/// than twice the memory, those that add memory.
+/// Returns all remedies except last resorts in the order of trial, since the budget may not suffice for all. First come
+/// those that reduce the largest occupants of the fullest tile, the cheapest first; if the job needs more than twice
+/// the memory, those that add memory.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -230,8 +230,8 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
   return all;
 }
 
-/// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least. Without those that
-/// need no less than the job as it is.
+/// Returns each remedy alone, in the mildest setting that fits, or else the one that needs least memory. Leaves out
+/// those that need no less than the unchanged job.
 std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
   for (const std::size_t r : in_turn(trials, occupants)) {
@@ -246,12 +246,12 @@ std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   return found;
 }
 
-/// "+12 %": how much longer a sample takes.
+/// Returns the change of a sample's device time, as "+12 %".
 std::string change_text(const Trials& trials, const Trial& trial) {
   return fmt::format("{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
-/// Those that fit first, the fastest first; then the others, those that lack least first.
+/// Sorts remedies: first those that fit, the fastest first; then the others, those that lack least first.
 void rank(Trials& trials, std::vector<Remedies>& remedies) {
   std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
     const Trial& trial = *trials.of(one);
@@ -259,14 +259,14 @@ void rank(Trials& trials, std::vector<Remedies>& remedies) {
   });
 }
 
-/// `shown`: ranked.
+/// Returns the table of the ranked remedies `shown`.
 std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   if (shown.empty()) {
     return "";
   }
-  std::string text = "remedies, each compiled:\n  fullest tile          over    device step  a sample\n";
+  std::string text = "remedies, each compiled:\n  fullest tile          over    device step  per sample\n";
   const auto row = [&](const Trial& trial, const std::string& change, std::string_view options) {
-    text += fmt::format("  {:>10} B  {:>12}  {:>13}  {:>8}  {}\n", grouped(trial.tile),
+    text += fmt::format("  {:>10} B  {:>12}  {:>13}  {:>10}  {}\n", grouped(trial.tile),
                         trial.fits ? "fits" : fmt::format("{} B", grouped(trial.tile - trials.limit())),
                         duration_text(trial.step_seconds), change, options);
   };
@@ -278,28 +278,28 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
-/// What is said where something fits: `best` and `others` more.
+/// Returns the advice if `best` and `others` more fit.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
-  return fmt::format("it fits with {}{} ({} device time a sample){}{}", trial.options,
+  return fmt::format("it fits with {}{} ({} device time per sample){}{}", trial.options,
                      best.size() > 1 ? " together" : "", change_text(trials, trial),
                      others > 0 ? fmt::format(", or with {} below", counted(others, "other")) : "",
                      trials.has_left_out() ? "; not every remedy was tried" : "");
 }
 
-/// What is said where nothing fits.
+/// Returns the advice if nothing fits.
 std::string regret(Trials& trials) {
   std::string text = "nothing that was tried makes it fit";
   const std::optional<Remedies> closest = nearest(trials);
   if (closest && trials.of(*closest)->tile < trials.as_it_is().tile) {
     const Trial& trial = *trials.of(*closest);
-    text += fmt::format("; with {}{} it comes closest: {} B over", trial.options,
+    text += fmt::format("; the closest attempt is {}{}, still {} B over", trial.options,
                         closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
   }
   return text;
 }
 
-/// The remedies as a command line; empty if it cannot express them.
+/// Returns the remedies as a command line; empty if it cannot express them.
 std::string command_of(const Trials& trials, const Remedies& remedies, const std::vector<std::string>& command) {
   ChangedJob job = trials.job_with(remedies);
   const std::optional<std::vector<std::string>> words = job.command(command);
@@ -307,7 +307,7 @@ std::string command_of(const Trials& trials, const Remedies& remedies, const std
                                    : fmt::format("the first as a command:\n  poprun-emu {}\n", fmt::join(*words, " "));
 }
 
-/// Layers between embeddings and head; 0 in a model without those.
+/// Returns the number of layers between embeddings and head; 0 in a model without them.
 std::int64_t encoder_layers(const proto::RunConfig& config, const proto::Dataset& dataset,
                             const std::shared_ptr<onnx_import::JobModel>& onnx) {
   const auto graph =

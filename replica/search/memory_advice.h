@@ -17,24 +17,24 @@ struct AdviceOptions {
   /// The arguments of `poprun-emu`, quoted for a shell. If empty, no command is printed.
   std::vector<std::string> command = {};
 
-  /// Called before each compilation, so that replicas that wait for the Program can be told; may be empty.
+  /// Called before each compilation, to notify replicas that wait for the Program; may be empty.
   std::function<void()> before_compilation = {};
 };
 
-/// Finds what makes a job fit whose Program does not: the remedies of remedies.h, each found by compiling the job with
-/// it, with the bytes of the fullest tile and the device time of a step that such a job has. Those that fit come first,
-/// by the device time of a sample; then those that do not, by what they lack. Where none fits alone, above them are a
-/// few that fit together, each as mild as possible, with the least device time of what was tried; where nothing fits,
-/// what comes closest is named.
+/// Finds remedies for a job whose Program does not fit. Compiles the job with each remedy of remedies.h and lists the
+/// bytes of the fullest tile and the device time of a step. Remedies that fit come first, by device time per sample,
+/// then the others, by the memory that they lack. If none fits alone, the list begins with a few that fit together,
+/// each as mild as possible, with the least device time of those tried; if nothing fits, the advice names the closest
+/// attempt.
 ///
-///   it fits with model.precision half (-41 % device time a sample), or with 1 other below
+///   it fits with model.precision half (-41 % device time per sample), or with 1 other below
 ///
 ///   remedies, each compiled:
-///     fullest tile          over    device step  a sample
-///        812,344 B     173,368 B      12.345 ms            as it is
-///        593,104 B          fits       7.284 ms     -41 %  model.precision half
-///        612,480 B          fits       8.012 ms     -35 %  --ipus-per-replica 8
-///        781,200 B     142,224 B      12.345 ms      +0 %  pipeline.schedule interleaved
+///     fullest tile          over    device step  per sample
+///        812,344 B     173,368 B      12.345 ms              as it is
+///        593,104 B          fits       7.284 ms       -41 %  model.precision half
+///        612,480 B          fits       8.012 ms       -35 %  --ipus-per-replica 8
+///        781,200 B     142,224 B      12.345 ms        +0 %  pipeline.schedule interleaved
 ///   the first as a command:
 ///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
@@ -42,9 +42,9 @@ struct AdviceOptions {
 /// that a slow machine gives the same advice; the advice says if it did not suffice for all remedies. Below the table,
 /// the best remedy is printed as a command to copy.
 ///
-/// Deterministic. Cost: up to 160 compilations; of a large Program up to 30, or 10 if it needs more than twice its
-/// memory, and none after something fits that takes no more device time. A remedy takes several where balanced stages
-/// do not fit.
+/// Deterministic. Cost: up to 160 compilations; for a large Program up to 30, or 10 if it needs more than twice its
+/// memory, and none after a remedy fits that takes no more device time. A remedy takes several compilations if balanced
+/// stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 

@@ -15,20 +15,20 @@
 namespace poprun {
 namespace {
 
-/// Proportions to try, in thousandths: out of memory is monotone down to the least of them (Graphcore, Memory and
+/// Proportions to try, in thousandths. Down to the least of them, less means less memory (Graphcore, Memory and
 /// Performance Optimisation on the IPU, table 2.1).
 constexpr std::uint32_t kGrid[] = {100, 150, 200, 300, 400, 600, 900};
 constexpr std::uint32_t kDefaultPermille = 600;
 
-/// "0.3", "ipu1=0.15".
+/// Returns a setting as text: "0.3", "ipu1=0.15".
 std::string text_of(const proto::ProductSetting& setting) {
   const std::size_t equals = setting.text().rfind('=');
   return fmt::format("{}{:g}", equals == std::string::npos ? "" : setting.text().substr(0, equals + 1),
                      setting.permille() / 1000.0);
 }
 
-/// The job's proportions, moved by `steps` places of the grid for IPUs that are too full. Settings for operators stay,
-/// and unless all IPUs are too full, those for stages. Nothing if no proportion changes.
+/// Returns the job's proportions, moved by `steps` places of the grid for overfull IPUs. Settings for operators stay,
+/// as do those for stages unless all IPUs are overfull. Nothing if no proportion changes.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();

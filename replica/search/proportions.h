@@ -4,8 +4,8 @@
 
 namespace poprun {
 
-/// Convolutions and matmuls on IPUs that are too full are planned with fewer temporary values, or with more, which
-/// needs less code and fewer copies of operands.
+/// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, which needs less code and
+/// fewer copies of operands.
 Remedy other_proportions(const ChangedJob& job);
 
 }  // namespace poprun

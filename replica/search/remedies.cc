@@ -53,7 +53,7 @@ std::uint32_t sequence_length(const proto::Dataset& dataset) {
   return 0;
 }
 
-/// The same batch, in more and smaller pieces.
+/// Splits the same batch into more and smaller micro-batches.
 Remedy smaller_micro_batches(const proto::RunConfig& config) {
   Remedy remedy{.settings = {},
                 .by_halves = true,
@@ -84,7 +84,7 @@ void move_state_off_chip(ChangedJob& job) {
   }
 }
 
-/// What the job computes with in every micro-batch, as far as it is still on the chip.
+/// Moves off the chip all that the job uses in every micro-batch, unless it is there already.
 void move_the_rest_off_chip(ChangedJob& job) {
   proto::MemoryConfig& memory = *job.config.mutable_memory();
   if (memory.weights() != kOffChip) {
@@ -102,12 +102,12 @@ void move_the_rest_off_chip(ChangedJob& job) {
   }
 }
 
-/// "auto" moves by itself what has to.
+/// Whether tensors stay on the chip. "auto" does not count: it moves those that have to.
 bool is_on_chip(const std::string& storage) {
   return storage.empty() || storage == "on-chip";
 }
 
-/// State moves once per step.
+/// Keeps state off the chip, which costs transfers once per step.
 Remedy state_off_chip(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"optimiser state"}};
   if (has_state(config) && is_on_chip(config.memory().optimizer_state())) {
@@ -116,7 +116,7 @@ Remedy state_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// The rest moves in every micro-batch.
+/// Keeps the rest off the chip, which costs transfers in every micro-batch.
 Remedy the_rest_off_chip(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "gradients", "stashes"}};
   const proto::MemoryConfig& memory = config.memory();
@@ -126,8 +126,8 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// The replicas divide among them what each of them has: state first, which needs no more exchange, then weights, too.
-/// Accumulators only if that changes no bit.
+/// Shards over the replicas what each of them holds: first state, which needs no more exchange, then weights, too.
+/// Accumulators only if that keeps results bit-identical.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
@@ -155,7 +155,7 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Equal layers share their code, as they do by default.
+/// Lets equal layers share their code, as by default.
 Remedy shared_code(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"vertex code", "control code", "exchange code"}};
   if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
@@ -167,7 +167,7 @@ Remedy shared_code(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// More activations are computed again. "standard" chooses what is, so it is the mildest.
+/// Recomputes more activations. "standard" chooses which, so it is the mildest.
 Remedy stronger_recomputation(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"activations", "stashes"}};
   if (config.inference()) {
@@ -186,7 +186,7 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Fewer micro-batches are in flight, so stashes are shorter. It also serves a job of one IPU, together with more IPUs.
+/// Keeps fewer micro-batches in flight, so stashes are shorter. Also helps a job of one IPU, together with more IPUs.
 Remedy shorter_stashes(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"stashes"}};
   if (!config.inference() && config.pipeline().schedule() == "grouped") {
@@ -198,7 +198,7 @@ Remedy shorter_stashes(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// One layer, or the head, on another IPU.
+/// Moves one layer, or the head, to another IPU.
 Remedy moved_layers(const ChangedJob& job) {
   Remedy remedy;
   const auto& layers = job.config.pipeline().layers_per_ipu();
@@ -214,7 +214,7 @@ Remedy moved_layers(const ChangedJob& job) {
   return remedy;
 }
 
-/// One or two IPUs that work on one part of the model after the other, the rest off the chip.
+/// Uses one or two IPUs that work on one part of the model after the other, with the rest off the chip.
 Remedy phases(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true};
   const std::uint32_t ipus = std::max(1U, config.topology().ipus_per_replica());
@@ -245,7 +245,7 @@ Remedy phases(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// The same IPUs, but other layers on each.
+/// Keeps the IPUs, but puts other layers on each.
 Remedy other_stages(const ChangedJob& job) {
   Remedy remedy;
   if (has_stages(job.config) && names_stages(job)) {
@@ -260,7 +260,7 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Powers of two, as Pods are made of them. A job that lacks much needs many, which are also faster to compile than
+/// Uses more IPUs, in powers of two like Pods. A job that lacks much memory needs many, which also compile faster than
 /// few.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
@@ -285,7 +285,7 @@ Remedy more_ipus(const ChangedJob& job) {
   return remedy;
 }
 
-/// The embedding and the projection that it is tied to are computed in more slices.
+/// Computes the embedding and the projection tied to it in more slices.
 Remedy sliced_embedding(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"temporaries", "gradients", "activations"}};
   const std::int64_t now = std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());
@@ -304,7 +304,7 @@ void halve_precision(ChangedJob& job) {
   job.changes.emplace_back("model.precision half");
 }
 
-/// Those of operators by name stay.
+/// Sets all partials to half, except for those of named operators.
 void halve_partials(ChangedJob& job) {
   ProductSettingRows& partials = *job.config.mutable_model()->mutable_partials();
   for (int i = partials.size(); i-- > 0;) {
@@ -318,7 +318,7 @@ void halve_partials(ChangedJob& job) {
   job.changes.emplace_back("model.partials half");
 }
 
-/// Half weights, activations and gradients, then half partial sums, too.
+/// Uses half weights, activations and gradients, then half partial sums, too.
 Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
   if (config.model().precision() != "half") {
@@ -338,7 +338,7 @@ Remedy lower_precision(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Everything that is as long as the sequence is as long as the new one, and nothing is longer.
+/// Cuts every dimension of a sample to at most the new length.
 Remedy shorter_sequences(const proto::Dataset& dataset) {
   Remedy remedy{.settings = {}, .by_halves = true, .is_last_resort = true};
   for (std::uint32_t length = sequence_length(dataset) / 2; length >= kShortestSequence; length /= 2) {

@@ -4,12 +4,12 @@
 
 #include "replica/search/changed_job.h"
 
-/// Changes of a job that reduce its memory.
+/// Changes to a job that reduce its memory.
 namespace poprun {
 
-/// The remedies for a job, cheapest first by the device time of a sample and by what it costs to try them: those that
-/// compute more or move once per step, then other stages and more hardware, lower precision, what moves in every
-/// micro-batch or phase, and last other data. A further remedy is a further entry.
+/// Returns the remedies for a job, cheapest first by device time per sample and by the cost of trying them: those that
+/// compute more or move data once per step, then other stages and more hardware, lower precision, data that moves in
+/// every micro-batch or phase, and last other training data. To add a remedy, add an entry.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun

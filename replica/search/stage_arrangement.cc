@@ -17,7 +17,7 @@ std::uint32_t emptiest_ipu(const ChangedJob& job) {
   return static_cast<std::uint32_t>(std::ranges::min_element(job.tiles) - job.tiles.begin());
 }
 
-/// Replaces the job's mapping by stage s on IPU s. Phases allow no mapping at all.
+/// Replaces the job's mapping by stage s on IPU s. Phases allow no mapping.
 void map_in_order(ChangedJob& job) {
   if (job.config.memory().phases() > 1) {
     job.changes.emplace_back(kNoMapping);
@@ -30,7 +30,7 @@ void map_in_order(ChangedJob& job) {
   job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
-/// Embeddings and head on IPU 0, where they share their weights, and the layers on the others.
+/// Puts embeddings and head on IPU 0, where they share their weights, and the layers on the others.
 void join_head_and_embeddings(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const std::uint32_t others = job.config.topology().ipus_per_replica() - 1;

@@ -8,7 +8,7 @@ namespace poprun {
 /// Whether the job says which layers are on which IPU.
 bool names_stages(const ChangedJob& job);
 
-/// Replaces the stages that the job names, which fit one number of IPUs, or of an earlier arrangement.
+/// Replaces the stages named in the job, which fit only one number of IPUs, or those of an earlier arrangement.
 void arrange_stages(ChangedJob& job);
 
 /// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with layers.

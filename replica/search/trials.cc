@@ -13,9 +13,9 @@ constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;     // For a large Program,
 constexpr std::size_t kCompilationsMinFar = 10;  // and for one that lacks much.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
-constexpr double kCheap = 1.01;                  // A device time up to this factor costs nothing.
+constexpr double kCheap = 1.01;                  // Factor of device time that counts as no cost.
 
-/// What compiling a Program costs: operators for each kind of tiles, whose places are planned apart.
+/// Returns the cost of compiling a Program: operators times kinds of tiles, whose memory is planned separately.
 std::size_t effort_of(const Program& program) {
   std::size_t kinds = 0;
   for (const proto::IpuMemory& memory : program.memory()) {
@@ -89,7 +89,7 @@ std::optional<Trial> Trials::compile(const Remedies& remedies) {
   };
   const Result<Program> program =
       options ? plan_program(*options, {.before_compilation = count}) : tl::unexpected<Error>{options.error()};
-  // More IPUs than the model has layers for are no remedy.
+  // IPUs for which the model has no layers do not help.
   if (!program || idle_ipus(*program) > idle_) {
     return std::nullopt;
   }

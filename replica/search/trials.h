@@ -16,7 +16,7 @@
 
 namespace poprun {
 
-/// Remedies by their places in the table, each with the place of its setting.
+/// Remedies by their indices in the table, each with the index of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
 
 /// Memory and device time of a job with some remedies, or none.
@@ -25,7 +25,7 @@ struct Trial {
   std::uint64_t tile;  ///< Bytes of the fullest tile.
   bool fits;
   double step_seconds;    ///< Device time.
-  double sample_seconds;  ///< A step's device time by its samples.
+  double sample_seconds;  ///< Device time per sample.
 };
 
 /// Compiles a job with remedies, as long as the budget lasts.
@@ -34,7 +34,7 @@ class Trials {
   Trials(const Program& program, ChangedJob job, std::vector<Remedy> table, std::shared_ptr<onnx_import::JobModel> onnx,
          std::function<void()> before_compilation);
 
-  /// Nothing if the job cannot be changed so, or the budget is spent; nor without remedies.
+  /// Returns nothing if the job cannot be changed in this way, the budget is spent, or there are no remedies.
   const std::optional<Trial>& of(const Remedies& remedies);
 
   bool fits(const Remedies& remedies) {
@@ -48,11 +48,11 @@ class Trials {
   [[nodiscard]] bool lacks_much() const { return job_.lacks_much(); }
   [[nodiscard]] bool has_left_out() const { return has_left_out_; }
 
-  /// Keeps a part of the budget for what is tried once `release` has been called.
+  /// Reserves a part of the budget for trials after `release`.
   void reserve() { reserved_ = most_ / kPartTogether; }
   void release() { reserved_ = 0; }
 
-  /// The first by `key` of all that were tried and are accepted; nothing if none was.
+  /// Returns the accepted trial with the least `key`; nothing if there is none.
   template <typename Key, typename Accept>
   [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
     const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
@@ -101,7 +101,7 @@ class Trials {
   std::size_t most_;              ///< The budget of compilations,
   std::size_t compilations_ = 0;  ///< and how many there were.
   std::size_t reserved_ = 0;
-  bool is_found_ = false;  ///< A large Program fits at no cost: the search ends.
+  bool is_found_ = false;  ///< A large Program fits at no cost, so the search ends.
   bool has_left_out_ = false;
   std::map<Remedies, std::optional<Trial>> known_;
 };

@@ -7,21 +7,21 @@
 #include <string>
 #include <vector>
 
-/// Tables with a row for each IPU or stage of a replica, as the plan and the summary of a job print them.
+/// Tables with one row per IPU or stage of a replica, as the plan and the summary of a job print them.
 namespace poprun {
 
 /// A row of the table.
 struct ListedRow {
   std::size_t index = 0;     ///< The IPU or stage.
-  std::size_t left_out = 0;  ///< Those between the row before and this one.
+  std::size_t left_out = 0;  ///< Rows left out between the previous one and this one.
   bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
 };
 
-/// The rows that fit a screen: all of up to eight, else the first two, the one that stands out and the last one.
-/// Rising.
+/// Returns the rows that fit a screen, in ascending order: all of up to eight, otherwise the first two, the one that
+/// stands out and the last one.
 std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
 
-/// The same, where the one with the largest `key` stands out.
+/// The same; the row with the largest `key` stands out.
 template <typename Range, typename Key>
 std::vector<ListedRow> listed_by(const Range& range, Key key) {
   const auto most = std::ranges::max_element(range, {}, key);
@@ -29,22 +29,22 @@ std::vector<ListedRow> listed_by(const Range& range, Key key) {
                      static_cast<std::size_t>(std::distance(std::ranges::begin(range), most)));
 }
 
-/// A row for each.
+/// Returns all of `count` rows.
 std::vector<ListedRow> all_rows(std::size_t count);
 
-/// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the peaks of all tiles added up, and what they hold together for
-/// the whole run.
+/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sums over all tiles of their peaks, and of the bytes
+/// that they hold during the whole run.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
-/// Behind the memory_text of the IPU whose fullest tile is the fullest of all.
+/// Follows the memory_text of the IPU with the fullest tile of all.
 inline constexpr const char* kHasFullestTile = ": the fullest";
 
-/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also by how much. Only a
-/// tile is over, since it alone decides whether a job fits.
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if it does not fit, also by how much.
+/// Only tiles are reported as over, since they alone decide whether a job fits.
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes);
 
-/// `1.709 ms busy, 0.716 ms idle`: in the unit that suits their sum, so that they compare.
+/// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that suits their sum.
 std::string time_text(double busy_seconds, double idle_seconds);
 
 /// The host's share of a step.
@@ -53,13 +53,13 @@ struct HostPart {
   double bytes_from_device = 0;
   double stream_seconds = 0;  ///< Within the device step.
   double calls = 0;
-  double call_seconds = 0;  ///< Besides the device step.
+  double call_seconds = 0;  ///< In addition to the device step.
 };
 
-/// `12.3 KiB in, 12 B out, 3.8 us of the step; 1 call, 1.85 ms besides (fitted)`.
+/// Returns `12.3 KiB in, 12 B out, 3.8 us of it; 1 call, 1.850 ms on top (fitted)`.
 std::string host_text(const HostPart& host);
 
-/// The work of I/O tiles in a step: `5.010 ms, 3.200 ms of it beside the other tiles' work`.
+/// Returns the work of I/O tiles in a step: `5.010 ms, 3.200 ms of it overlapped with the other tiles' work`.
 std::string io_text(double seconds, double waited_seconds);
 
 }  // namespace poprun

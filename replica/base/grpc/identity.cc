@@ -147,7 +147,7 @@ Result<std::string> content_of(const char* option, const std::string& path) {
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kBytesMax) {
-    return fail(ErrorCode::kData, fmt::format("{} {}: larger than 1 MiB, no PEM", option, path));
+    return fail(ErrorCode::kData, fmt::format("{} {}: larger than 1 MiB, not PEM", option, path));
   }
   return text;
 }
@@ -283,7 +283,7 @@ Result<TlsIdentity> read_identity(const TlsFiles& files) {
   }
   const std::string name = name_of(chain.front().get());
   if (name.empty() || name.find('\0') != std::string::npos) {
-    return fail(ErrorCode::kUsage, fmt::format("--tls-cert {} is made out for no name; it needs a subjectAltName "
+    return fail(ErrorCode::kUsage, fmt::format("--tls-cert {} contains no host name; it needs a subjectAltName "
                                                "with a DNS name",
                                                files.certificate));
   }
@@ -321,7 +321,8 @@ Result<TlsIdentity> identity_from_line(std::string_view line) {
     parts.push_back(part);
   }
   if (parts.size() != 4) {
-    return fail(ErrorCode::kUsage, fmt::format("an identity has 4 parts, had {}; poprun-emu makes it", parts.size()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("an identity needs 4 parts, had {}; poprun-emu creates it", parts.size()));
   }
   return TlsIdentity{parts[0], parts[1], parts[2], parts[3]};
 }

@@ -2,7 +2,7 @@
 
 #include "replica/device/device.h"
 
-/// Every file of this folder but registry.cc defines the chip it is named after.
+/// Every file of this folder except registry.cc defines the chip it is named after.
 namespace poprun::chips {
 
 #define POPRUN_FAMILY(chip) Device chip();

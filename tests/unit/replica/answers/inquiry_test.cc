@@ -102,7 +102,7 @@ TEST(Compile, TellsWhatTheProgramIs) {
   for (const char* part :
        {"parameters     421,642\n", "operators      ", "steps          30 of 64 samples (15 per epoch)\n",
         " of 897.0 MiB, ", "at step ", "device step ", "(device clock, mk2, modelled)\n  host         ",
-        "; 1 call, 1.850 ms besides (fitted)\n", "note           pipeline.layers-per-ipu = balanced means ",
+        "; 1 call, 1.850 ms on top (fitted)\n", "note           pipeline.layers-per-ipu = balanced means ",
         "note           stage 1 on IPU 1: "}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
@@ -195,7 +195,7 @@ TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
   EXPECT_THAT(rows("time"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
   EXPECT_THAT(ask("--compile", job.SerializeAsString()).text,
               ::testing::AllOf(HasSubstr(": the fullest\n"), HasSubstr(": the busiest\n"),
-                               HasSubstr(" IPUs, which -vv lists\n"), HasSubstr("\nnote           stages 2 to ")));
+                               HasSubstr(" IPUs, listed with -vv\n"), HasSubstr("\nnote           stages 2 to ")));
   job.set_show_all_ipus(true);
   EXPECT_EQ(rows("memory"), 9);
   EXPECT_EQ(rows("time"), 9);
@@ -299,10 +299,10 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   EXPECT_EQ(refusal([](auto& tensors) { tensors.RemoveLast(); }),
             "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
             "name (1 of 8 weights missing); available: a name that the model lacks; "
-            "model.initial-weights-partial = true keeps the initialisation of what is missing");
+            "model.initial-weights-partial = true keeps the initialisation of missing weights");
   EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
             "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
-            "it is a new head's, model.initial-weights-partial = true keeps its initialisation");
+            "it belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
 }

@@ -150,19 +150,19 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
   const FileTensors file = file_of({{"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {1000, 8}}});
   EXPECT_EQ(refusal(model, file),
             "model.initial-weights: the model needs 'fc.weight' [10,8], but the file has [1000,8]; "
-            "if it is a new head's, model.initial-weights-partial = true keeps its initialisation");
+            "if it belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
   const WeightMatch match = matched(model, file, kPartial);
   EXPECT_THAT(match.absent, ElementsAre("fc.weight"));
   EXPECT_EQ(match.sources.size(), 2U);
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: initialisation kept for 1 weight of "
-                                       "another size in the file, for example 'fc.weight' [10,8], "
-                                       "of which the file has [1000,8]"));
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: initialisation kept for 1 weight whose size differs in "
+                                       "the file, for example 'fc.weight' [10,8], "
+                                       "which has [1000,8] in the file"));
 }
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {
   EXPECT_EQ(refusal({{"a", {2}}, {"b", {3}}, {"c", {5}}}, file_of({{"a", {2}}, {"b", {4}}, {"c", {6}}}), kPartial),
             "model.initial-weights: the model needs 'b' [3], but the file has [4]; most weights "
-            "differ in size: is the file of another model?");
+            "differ in size: does the file belong to another model?");
 }
 
 TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {

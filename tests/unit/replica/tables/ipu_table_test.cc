@@ -59,17 +59,17 @@ TEST(IpuTable, TellsTheHostsPartOfAStepAndWhatComesBesides) {
                        .stream_seconds = 2.19e-3,
                        .calls = 1,
                        .call_seconds = 1.85e-3}),
-            "11.5 MiB in, 78.1 KiB out, 2.190 ms of it; 1 call, 1.850 ms besides (fitted)");
+            "11.5 MiB in, 78.1 KiB out, 2.190 ms of it; 1 call, 1.850 ms on top (fitted)");
   EXPECT_EQ(host_text({.bytes_to_device = 12.5,
                        .bytes_from_device = 0,
                        .stream_seconds = 1e-6,
                        .calls = 1.0 / 100,
                        .call_seconds = 18.5e-6}),
-            "12 B in, 0 B out, 1.0 us of it; 1 call in 100, 18.5 us besides (fitted)");
+            "12 B in, 0 B out, 1.0 us of it; 1 call in 100, 18.5 us on top (fitted)");
 }
 
 TEST(IpuTable, TellsWhatOfTransfersByIoTilesIsHidden) {
-  EXPECT_EQ(io_text(5.01e-3, 1.81e-3), "5.010 ms, 3.200 ms of it beside the other tiles' work");
+  EXPECT_EQ(io_text(5.01e-3, 1.81e-3), "5.010 ms, 3.200 ms of it overlapped with the other tiles' work");
 }
 
 }  // namespace
