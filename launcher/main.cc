@@ -75,8 +75,8 @@ Status allow_many_threads(const Placement& placement) {
                                 fmt::format("a job with {} here", counted(local, "instance")));
 }
 
-/// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without a reason; above
-/// them, each program names what it lacks. Raises a limit if possible.
+/// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without giving a
+/// reason; above them, each program names what it lacks. Raises a limit if possible.
 ///
 /// Errors
 ///   kHostResources  a limit is too low; names it.
@@ -115,7 +115,7 @@ Status allow_what_processes_need() {
 volatile std::sig_atomic_t code_at_the_end = 0;
 
 /// Limits the time for the process to exit once everything is printed and written. Only gRPC's shutdown is left, which
-/// waits for ever for a thread that it could not start (ulimit -u).
+/// waits forever for a thread that it could not start (ulimit -u).
 void limit_the_end(int code) {
   constexpr unsigned kSecondsMax = 3;
   code_at_the_end = code;
@@ -123,7 +123,7 @@ void limit_the_end(int code) {
   alarm(kSecondsMax);
 }
 
-/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a number, and with it
+/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a number and receive
 /// our lines. The placeholder is read-only, so writing fails as before.
 void keep_numbers_of_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

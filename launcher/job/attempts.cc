@@ -20,8 +20,8 @@ constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
 constexpr double kLeastSeconds = 0.001;  // Like --timeout, where 0 means no limit.
 
-/// Whether a restart may help: what died may come back, and an unreachable host can be left out. A first attempt that
-/// reaches no host never ran and is not repeated.
+/// Returns whether a restart may help: what died may come back, and an unreachable host can be left out. A first
+/// attempt that reached no host never ran, and is not repeated.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
@@ -90,7 +90,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has a checkpoint of its own, it restarts as the user requested, over its own leftovers.
+    // Until the job has a checkpoint of its own, it restarts as the user requested, and overwrites its own leftovers.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
       attempt.resume = "auto";

@@ -16,8 +16,8 @@ class CheckpointRequests {
   void wish() { wished_ = true; }
 
   /// Returns the step after which all replicas shall take a checkpoint, if one is due and not requested yet. Call often
-  /// while the job trains. The step lies a few steps ahead, so that every replica hears of it in time; if one does not
-  /// and the checkpoint lacks its part, the request is repeated.
+  /// while the job trains. The step is a few steps ahead, so that the request reaches every replica in time; if it
+  /// misses one, and the checkpoint lacks that replica's part, the request is repeated.
   ///
   /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step of the checkpoint in
   /// progress, once all of its parts have begun to arrive; 0: none.
@@ -32,8 +32,8 @@ class CheckpointRequests {
 
   struct Request {
     std::uint64_t first_step = 0;  ///< Any checkpoint from this step on will do.
-    std::uint64_t last_step = 0;   ///< The step requested last,
-    double asked_at = 0;           ///< at this time.
+    std::uint64_t last_step = 0;   ///< The step requested last.
+    double asked_at = 0;           ///< When it was requested.
   };
   struct Mark {
     std::uint64_t step = 0;

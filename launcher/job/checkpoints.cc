@@ -23,7 +23,7 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// The checkpoints that `--resume DIR` may mean, in the order to try: DIR itself and those before it, or those in it.
+/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and those before it, or those in it.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
@@ -75,7 +75,7 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
     POPRUN_TRY(check_same_job(*resumed_, options_.config, onnx_sha256));
     last_step_ = resumed_step();
     last_at_ = monotonic_seconds() - age_of(*resumed_);
-    console_.say(fmt::format("going on from {}, after step {}", resumed_->folder, last_step_));
+    console_.say(fmt::format("resuming from {}, after step {}", resumed_->folder, last_step_));
   }
   identity_.set_onnx_sha256(onnx_sha256);
   const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);
@@ -86,10 +86,10 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
   if (goes_on_) {
     writer_.go_on();
   } else if (!options_.overwrite && has_earlier_) {
-    return fail(ErrorCode::kUsage, fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
-                                               "on from them, add --overwrite to replace them, or choose another "
-                                               "folder",
-                                               options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to resume from them, add "
+                            "--overwrite to replace them, or choose another folder",
+                            options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
   }
   return {};
 }
@@ -127,9 +127,10 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     return std::nullopt;
   }
   if (all.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("--resume {}: no checkpoint there; needed a folder step-N, or one with "
-                                               "such folders",
-                                               folder));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--resume {}: no checkpoint there; needs a folder step-N, or one that contains such folders",
+                    folder));
   }
   std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
@@ -146,19 +147,19 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   if (!unreadable.empty()) {
     return fail(
         ErrorCode::kHostResources,
-        fmt::format("--resume {}: {} there, and none could be taken: {} cannot be read{}; "
-                    "see why above, make {} readable, and run this again",
+        fmt::format("--resume {}: {} there, but none is usable: {} cannot be read{}; see above for the reason, make {} "
+                    "readable, and run this again",
                     options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
                     damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
-  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, and none is whole; remove them to start anew",
+  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, but none is complete; remove them to start anew",
                                             options_.resume, counted(all.size(), "checkpoint")));
 }
 
 Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
   if (resumed_ && resumed_->manifest.dataset_fingerprint() != dataset.fingerprint()) {
-    return fail(ErrorCode::kData, fmt::format("--resume {}: the files of data.source {} are not those of the "
-                                              "checkpoint; put the old ones back, or start anew",
+    return fail(ErrorCode::kData, fmt::format("--resume {}: the files of data.source {} differ from those of the "
+                                              "checkpoint; restore the old ones, or start anew",
                                               resumed_->folder, options_.config.data().source()));
   }
   identity_.set_dataset_fingerprint(dataset.fingerprint());
@@ -206,20 +207,21 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
     tell_of_slowness(*news);
   } else if (now - told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     told_at_ = now;
-    console_.say(fmt::format("note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
-                             last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none",
-                             news.error().code == ErrorCode::kUsage ? "" : ", and it is tried again"));
+    console_.say(fmt::format(
+        "note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
+        last_step_ > 0 ? fmt::format("the one after step {} is kept", last_step_) : "there is no earlier one",
+        news.error().code == ErrorCode::kUsage ? "" : "; trying again"));
   }
 }
 
-/// Replicas have one copy of their state, and wait until it is stored before they take the next.
+/// Notes that checkpoints come too often: a replica keeps its copy of the state, and takes no other, until it is
+/// stored.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoint_every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(
-        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by "
-                    "then; "
-                    "replicas wait, or leave one out; a --checkpoint-every of more than {} steps avoids that",
+        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by then; "
+                    "replicas wait, or skip one; a --checkpoint-every of more than {} steps avoids this",
                     stored.step, stored.seconds, every));
   }
 }

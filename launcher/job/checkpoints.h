@@ -36,15 +36,15 @@ class JobCheckpoints {
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
-  /// Whether the contents of the job's folders are its own, from before an interruption.
+  /// Returns whether the contents of the job's folders are its own, from before an interruption.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] std::uint64_t resumed_step() const { return resumed_ ? resumed_->manifest.host().step() : 0; }
-  /// Path of the checkpoint's variables; empty if the job does not resume.
+  /// Returns the path of the checkpoint's variables; empty if the job does not resume.
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
   /// Record, once each, what every checkpoint states about the job's data and the numerics of its instances. Errors:
-  /// kData, kHostResources: they differ from those of the resumed checkpoint.
+  /// kData, kHostResources if they differ from those of the resumed checkpoint.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 
@@ -54,9 +54,9 @@ class JobCheckpoints {
   /// Forwards to CheckpointRequests::due.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, double now);
 
-  /// Step of the last checkpoint, whether stored by this job or resumed from; 0: none.
+  /// Returns the step of the last checkpoint, whether stored by this job or resumed from; 0: none.
   [[nodiscard]] std::uint64_t last_step() const { return last_step_; }
-  /// Time at which it was stored, in seconds of the loop's clock.
+  /// Returns the time at which it was stored, in seconds of the loop's clock.
   [[nodiscard]] double last_at() const { return last_at_; }
 
   /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s"; empty while there is none.
@@ -88,7 +88,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< When a disk that accepts nothing was last reported.
+  std::optional<double> told_at_;  ///< When a disk that accepts no data was last reported.
 };
 
 }  // namespace poprun::launcher

@@ -15,7 +15,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The port in `poprun-emu-hostio listening on HOST:PORT`; 0 for any other line.
+/// Returns the port in `poprun-emu-hostio listening on HOST:PORT`; 0 for any other line.
 int listening_port(std::string_view line) {
   int port = 0;
   const std::size_t colon = line.rfind(':');
@@ -32,7 +32,7 @@ std::string_view untagged(std::string_view line) {
                                                                                               : line;
 }
 
-/// The reason why a data server ended, as far as its exit code shows.
+/// Returns the error for which a data server ended, as far as its exit code shows.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};
@@ -105,8 +105,8 @@ void DataService::tell(const proto::Loading& loading) {
   next_note_ = next_note_.value_or(now + kFirst);
   if (now >= *next_note_) {
     next_note_ = now + kBetween;
-    console_.say(loading.waits() ? "note: the data server reads other datasets first; this job waits"
-                                 : fmt::format("note: the data server reads {}, {} % done",
+    console_.say(loading.waits() ? "note: the data server is reading other datasets first; this job waits"
+                                 : fmt::format("note: the data server is reading {}, {} % done",
                                                options_.config.data().source(), loading.percent()));
   }
 }
@@ -120,7 +120,7 @@ void DataService::on_stdout(std::string_view line) {
 
 void DataService::on_stderr(std::string_view line) {
   last_line_ = line;
-  // Until it is ready, its last line becomes the error.
+  // Until the server is ready, its last line becomes the error message.
   if (answered_ || options_.verbosity > 0) {
     console_.err(line);
   }

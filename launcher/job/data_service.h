@@ -43,7 +43,7 @@ class DataService {
   struct Events {
     /// Called once. Errors: those of DatasetQuery; if our server ends before it could be asked, its reason.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    /// Our server ended after `on_dataset`. `status` is that of waitpid.
+    /// Called if our server ends after `on_dataset`. `status` is that of waitpid.
     std::function<void(int status)> on_end;
   };
 
@@ -57,13 +57,13 @@ class DataService {
   /// Cancels the query; `on_dataset` will not be called any more.
   void forget() { query_.reset(); }
 
-  /// The command that restarts our server at its address, without the token.
+  /// Returns the command that restarts our server at its address, without the token.
   [[nodiscard]] std::string restart_command() const;
 
  private:
   /// `leaves_loopback`: whether other hosts reach the server, which then uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
-  /// The user's TLS files, as options for a server of ours.
+  /// Returns the user's TLS files, as options for a server of ours.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress, soon after the start and then once a minute.
   void tell(const proto::Loading& loading);
@@ -78,8 +78,7 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
-  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set once there was
-                                                                    ///< progress.
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set after the first progress.
   bool answered_ = false;
   int port_ = 0;  ///< Port of our own server, once it listens.
   std::string last_line_;

@@ -24,7 +24,7 @@ Status Inquiry::start(const std::vector<std::string>& command, const std::string
       });
 }
 
-/// Prints the first line as an error; further lines are its table.
+/// Prints the first line as an error, and further lines, which are its table, unchanged.
 void Inquiry::complain(std::string_view line) {
   if (std::exchange(complained_, true)) {
     console_.err(line);

@@ -23,7 +23,7 @@ class Inquiry {
   Inquiry(Supervisor& supervisor, Console& console) : supervisor_(supervisor), console_(console) {}
 
   /// Starts a program from our own folder, by its name and arguments, with `input` on its stdin. Its stdout is printed
-  /// as it arrives, its complaints in the launcher's name.
+  /// as it arrives, and its stderr as an error of the launcher.
   ///
   /// Errors
   ///   kHostResources  it cannot be started.

@@ -221,9 +221,10 @@ void Job::on_failure(const proto::Failure& failure) {
 
 Status Job::on_report(const proto::ReportItem& item) {
   if (const std::uint64_t done = checkpoints_.resumed_step(); item.has_shape() && item.shape().total_steps() < done) {
-    const Error error{ErrorCode::kUsage, fmt::format("--resume: the checkpoint is from after step {}, but this job "
-                                                     "has {}; give it more",
-                                                     done, counted(item.shape().total_steps(), "step"))};
+    const Error error{
+        ErrorCode::kUsage,
+        fmt::format("--resume: the checkpoint is from after step {}, but this job has {}; give it more steps", done,
+                    counted(item.shape().total_steps(), "step"))};
     give_error(error);
     return tl::unexpected<Error>{error};
   }
@@ -263,8 +264,8 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   }
 }
 
-/// Decides about a start at which mpirun ended without starting anything or waits for a daemon that will not come.
-/// Before the verdict, hosts whose daemon did not start are probed.
+/// Concludes a start in which mpirun ended without starting anything, or waits for a daemon that will not come. Before
+/// the verdict, probes the hosts whose daemon did not start.
 void Job::conclude_start(int status) {
   if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
     return;
@@ -338,7 +339,7 @@ void Job::trouble(Deadlines::Trouble kind) {
   }
 }
 
-/// A replica is at most one step ahead of replica 0, whose metrics of the previous step may still be in transit.
+/// Returns whether dumps may come: a replica is at most one step ahead of replica 0, whose metrics may be in transit.
 bool Job::dumps_may_come() const {
   return record_.results().awaits_dumps(record_.steps() + 2);
 }

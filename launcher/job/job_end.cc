@@ -15,7 +15,7 @@ void Job::on_signal(int number) {
   if (number == SIGUSR1) {
     const bool trains = record_.steps() > 0 && phase_ == Phase::kRunning;
     console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
-                        : "SIGUSR1: no checkpoint: the job does not train now");
+                        : "SIGUSR1: no checkpoint: the job is not training now");
     if (trains) {
       checkpoints_.wish();
     }
@@ -79,8 +79,8 @@ void Job::tell_where_to_stop() {
   }
 }
 
-/// The signal's code tells a script that training did not run to its end; a technique that changes results is a bug of
-/// ours. Requires: the results are complete.
+/// Returns the exit code of a check's result, or of the signal if it cut training short, so that a script can tell;
+/// else 0. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -104,7 +104,7 @@ void Job::end_drain() {
   stop(128 + signal_, /*at_once=*/false);
 }
 
-/// The activity that a drained job waits for. Replica 0 stands for the others: they stop with it, and it saves.
+/// Returns what a draining job waits for. Replica 0 stands for the others: they stop with it, and it saves.
 std::string Job::doing_now(double now) const {
   if (record_.results().reported()) {
     return "writing the results";

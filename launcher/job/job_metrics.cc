@@ -8,7 +8,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Accuracy of -1 stands for a loss without accuracy.
+/// Converts an accuracy of a report, where -1 stands for a loss without accuracy.
 std::optional<double> accuracy_of(double accuracy) {
   return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }

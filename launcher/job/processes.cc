@@ -46,7 +46,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
-  // The folder is found and removed later even if no process survives to do it.
+  // A later job finds and removes the folder even if no process of this one survives to do it.
   program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
                                    folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));

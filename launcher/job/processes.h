@@ -43,14 +43,14 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Whether this mpirun is a version that we can use. Called only after it has failed to start anything, since the
+  /// Checks that this mpirun is a version that we can use. Called only after it has failed to start anything, since the
   /// check costs the start of a program. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
-  /// The address at which other hosts reach this machine.
+  /// Returns the address at which other hosts reach this machine.
   [[nodiscard]] const std::string& own_address() const { return own_address_; }
 
-  /// The address at which the services of the job listen.
+  /// Returns the address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
   /// Called once a replica has joined: by then mpirun has created its session, and the folder records what to remove at
@@ -59,8 +59,8 @@ class JobProcesses {
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
-  /// The command line that restarts our data server at its address. It reads the token from where nobody else can,
-  /// since a printed token would end up in logs. Requires: our own server was queried.
+  /// Returns the command line that restarts our data server at its address. It reads the token from where only this
+  /// user can read it, since a printed token would end up in logs. Requires: our own server was queried.
   [[nodiscard]] std::string restart_command() const;
 
   /// Terminates both processes and cancels the dataset query.

@@ -51,7 +51,7 @@ Result<proto::ProfileQuestion> profile_question(const Options& options, Console&
   return question;
 }
 
-/// The job as it runs for its profile.
+/// Returns the job as it runs for its profile: a few steps, without dumps.
 Options few_steps_of(const Options& options) {
   Options few = options;
   few.config.mutable_profile()->set_steps(options.profile.steps);
@@ -69,7 +69,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_outcome() = run.outcome();
 }
 
-/// Writes the profile in place of an earlier run's results, which a run of this job has removed.
+/// Writes the profile in place of an earlier run's results, unless a run of this job has already removed them.
 Status write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output_dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {

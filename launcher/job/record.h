@@ -59,7 +59,7 @@ class JobRecord {
   void tell(const Verdict& verdict, const JobState& state, double now);
 
   /// Settles all files once nothing more will arrive, and prints the summary of a complete job, or of a check as far as
-  /// it came. `ended_early`: the job was asked to end. `checkpoints`: the checkpoints' line of the summary.
+  /// it got. `ended_early`: the job was asked to end. `checkpoints`: the checkpoints' line of the summary.
   void close(bool ended_early, const std::string& checkpoints);
 
  private:

@@ -14,7 +14,7 @@ using asio::ip::tcp;
 
 constexpr const char* kPortOfSsh = "22";
 
-/// Lives until the last of its connections has ended.
+/// Connects to all hosts at once; lives until the last of its connections has ended.
 class Knocks : public std::enable_shared_from_this<Knocks> {
  public:
   Knocks(asio::io_context& loop, std::vector<std::string> hosts, std::function<void(std::vector<std::string>)> then)

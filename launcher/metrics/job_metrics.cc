@@ -26,7 +26,7 @@ std::string escaped(std::string_view text, bool quotes) {
   return result;
 }
 
-/// The shortest text that reads back as the same number.
+/// Returns the shortest text that reads back as the same number.
 std::string number_text(double value) {
   if (std::isnan(value)) {
     return "NaN";
@@ -62,22 +62,21 @@ void add_job(Exposition& page, const JobMetrics& metrics) {
   page.sample(1, {{"version", metrics.version}});
   gauge(page, "poprun_emu_start_time_seconds", "When the command began, in seconds since 1970.",
         metrics.start_time_seconds);
-  page.gauge("poprun_emu_phase", "1 for what the job is doing now, 0 for the other phases.");
+  page.gauge("poprun_emu_phase", "1 for the current phase of the job, 0 for the other phases.");
   for (const auto& [phase, name] : kPhases) {
     page.sample(phase == metrics.phase ? 1 : 0, {{"phase", name}});
   }
   gauge(page, "poprun_emu_replicas", "Replicas of the job.", metrics.replicas);
-  gauge(page, "poprun_emu_instances", "Processes that the replicas are in.", metrics.instances);
-  gauge(page, "poprun_emu_instances_joined", "Processes that have joined and are still there.",
+  gauge(page, "poprun_emu_instances", "Processes that run the replicas.", metrics.instances);
+  gauge(page, "poprun_emu_instances_joined", "Processes that have joined and are still connected.",
         metrics.instances_joined);
   gauge(page, "poprun_emu_heartbeat_age_seconds",
-        "Time since the last heartbeat of the instance that is silent for longest.", metrics.heartbeat_age_seconds);
+        "Time since the last heartbeat of the instance that has been silent longest.", metrics.heartbeat_age_seconds);
 }
 
 void add_training(Exposition& page, const JobMetrics& metrics) {
-  gauge(page, "poprun_emu_step", "Training steps completed; falls where a job goes on from a checkpoint.",
-        metrics.step);
-  gauge(page, "poprun_emu_last_step", "The training step with which the job is done.", metrics.last_step);
+  gauge(page, "poprun_emu_step", "Training steps completed; falls if a job resumes from a checkpoint.", metrics.step);
+  gauge(page, "poprun_emu_last_step", "The training step that completes the job.", metrics.last_step);
   gauge(page, "poprun_emu_epoch", "Epoch of the last step, from 1.", metrics.epoch);
   gauge(page, "poprun_emu_loss", "Mean loss over the global batch of the last step.", metrics.loss);
   gauge(page, "poprun_emu_accuracy_ratio", "Accuracy over the global batch of the last step.", metrics.accuracy);
@@ -96,19 +95,19 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
     gauge(page, "poprun_emu_slowest_replica_step_seconds", "Wall time in operators per step of the slowest replica.",
           metrics.slowest->step_seconds);
     gauge(page, "poprun_emu_other_replicas_step_seconds",
-          "Wall time in operators per step of the other replicas, their median.", metrics.slowest->others_step_seconds);
+          "Median wall time in operators per step of the other replicas.", metrics.slowest->others_step_seconds);
   }
 }
 
 void add_survival(Exposition& page, const JobMetrics& metrics) {
   if (metrics.restarts) {
-    page.counter("poprun_emu_restarts_total", "How often the launcher started the job again.");
+    page.counter("poprun_emu_restarts_total", "How often the launcher restarted the job.");
     page.sample(static_cast<double>(*metrics.restarts));
   }
   if (metrics.checkpoint) {
-    gauge(page, "poprun_emu_checkpoint_step", "Training step of the last whole checkpoint.",
+    gauge(page, "poprun_emu_checkpoint_step", "Training step of the last complete checkpoint.",
           std::optional(metrics.checkpoint->step));
-    gauge(page, "poprun_emu_checkpoint_age_seconds", "Time since the last whole checkpoint was written.",
+    gauge(page, "poprun_emu_checkpoint_age_seconds", "Time since the last complete checkpoint was written.",
           metrics.checkpoint->age_seconds);
   }
 }

@@ -37,7 +37,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// A method as in RFC 9110, section 5.6.2, limited to the characters that methods use.
+/// Returns whether `text` is a method as in RFC 9110, section 5.6.2, limited to the characters that methods use.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -50,7 +50,7 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
 
-/// Asio leaves its sockets open for child processes.
+/// Closes a socket in child processes, for which Asio leaves it open.
 void close_on_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
@@ -118,7 +118,7 @@ HttpAnswer refusal(HttpRefusal status) {
   return {.status = status, .body = fmt::format("{}\n", reason_of(status))};
 }
 
-/// One request and its answer. Lives as long as one of its handlers waits, or the server knows it.
+/// One request and its answer. Lives as long as one of its handlers waits, or the server holds it.
 ///
 ///   reading --whole head, or too much--> writing --> letting the client go first --> closed
 ///      '-------------------- the time is over, or the client is gone ------------------^
@@ -232,9 +232,9 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
   asio::error_code error;
   const asio::ip::address parsed = asio::ip::make_address(address, error);
   if (error) {
-    return fail(ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: it is no IP address; choose another with "
-                                               "--metrics-address",
-                                               address));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("cannot serve metrics on {}: not an IP address; choose another with --metrics-address", address));
   }
   const tcp::endpoint endpoint(parsed, port);
   acceptor_.open(endpoint.protocol(), error);

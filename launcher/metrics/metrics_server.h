@@ -28,7 +28,7 @@ struct HttpRequest {
 /// Status code that refuses the request: 400, 405 or 505.
 using HttpRefusal = int;
 
-/// Whether `received` contains the empty line that ends a request's head.
+/// Returns whether `received` contains the empty line that ends a request's head.
 bool ends_head(std::string_view received);
 
 /// Parses the first line of the head. Header fields and a body have no effect.
@@ -40,10 +40,10 @@ struct HttpAnswer {
   std::string body;
 };
 
-/// Formats the answer; it says that the connection closes after it.
+/// Formats the answer, which says that the connection closes after it.
 std::string http_text(const HttpAnswer& answer, bool with_body);
 
-/// A refusal, with one line of text for people.
+/// Returns a refusal, with one line of text for people.
 HttpAnswer refusal(HttpRefusal status);
 
 /// Limits of a metrics server, whatever its clients do.
@@ -79,7 +79,7 @@ class MetricsServer {
   /// Closes all connections.
   ~MetricsServer();
 
-  /// Address and port, as `127.0.0.1:9464`.
+  /// Returns the address and port, as `127.0.0.1:9464`.
   [[nodiscard]] std::string host_port() const;
   [[nodiscard]] std::uint16_t port() const;
 

@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Whether mpirun should distinguish hosts by their domains, too. It must not if the command has only short names: it
-/// would not recognise its own host, whose name may have a domain.
+/// Returns whether mpirun should also distinguish hosts by their domains. It must not if the command has only short
+/// names: it would not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -30,9 +30,9 @@ bool keeps_domains(const Placement& placement) {
   return !only_short_names;
 }
 
-/// Settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores spin, a cut link hangs
-/// the job for eight minutes, and start-up probes networks that do not exist. Values of oob_*: idle 5 s, then 3 probes
-/// 2 s apart.
+/// Returns settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores spin, a cut
+/// link hangs the job for eight minutes, and start-up probes networks that do not exist. Values of oob_*: idle 5 s,
+/// then 3 probes 2 s apart.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
@@ -49,8 +49,8 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Signals are for the launcher (process/signals.h). If Open MPI forwarded them, replicas would receive SIGUSR1
-      // until they ignore it.
+      // Signals are for the launcher (process/process_handle.h). If Open MPI forwarded them, replicas would receive
+      // SIGUSR1 until they ignore it.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
@@ -104,7 +104,7 @@ constexpr const char* kAgent = "poprun-emu-remote-shell";
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
-/// A Slurm step with one process on one host; the script adds the host.
+/// Returns the command of a Slurm step with one process on one host; the script adds the host.
 std::string srun_line(const std::string& job) {
   return fmt::format(
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none "
@@ -112,7 +112,7 @@ std::string srun_line(const std::string& job) {
       job);
 }
 
-/// The command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
+/// Returns the command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
 std::string remote_shell(const Options& options, const Placement& placement) {
   if (const auto users = mca_parameter(kRemoteShellParameters, options.mpi_global_args)) {
     return *users;
@@ -120,7 +120,7 @@ std::string remote_shell(const Options& options, const Placement& placement) {
   return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
 }
 
-/// The user's global arguments without those that the launcher handles itself.
+/// Returns the user's global arguments without those that the launcher handles itself.
 std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
   std::vector<std::string> arguments = without_mca_argument(kHostfileParameter, options.mpi_global_args);
   return placement.all_local ? arguments : without_mca_argument(kRemoteShellParameters, std::move(arguments));
@@ -195,7 +195,7 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement, co
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun takes a blank as the end of the agent's path, and searches PATH.
+    if (has_blanks) {  // mpirun takes a blank for the end of the agent's path, and searches PATH.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));

@@ -12,7 +12,7 @@
 
 /// Composes the mpirun command of a job: a pure function from the options to the command.
 ///
-/// It has one application context per instance, as poprun composes it, so that rank r is instance r and each has its
+/// The command has one application context per instance, as poprun's has, so that rank r is instance r and each has its
 /// own POPDIST_* variables. The address of the coordinator differs from run to run and appears only on the command
 /// line.
 ///
@@ -24,9 +24,8 @@
 /// `job_hosts` has already done so.
 namespace poprun::launcher {
 
-/// Errors
-///   kHostResources  the disk of `place` has no space for the session of so many instances, without
-///                   which they would die one by one.
+/// Checks that the disk of `place` has space for the session of so many instances: without it, they would die one by
+/// one. Errors: kHostResources.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
@@ -38,8 +37,8 @@ struct MpirunCommand {
   std::vector<std::vector<Variable>> instances;  ///< [num_instances] additional variables of each instance.
 };
 
-/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0, which mpirun refuses
-/// by default.
+/// Composes the command. `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0,
+/// which mpirun refuses by default.
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
                              bool as_root);
 

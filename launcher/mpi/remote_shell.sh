@@ -20,7 +20,7 @@ token=$POPRUN_EMU_TOKEN
 tls=$POPRUN_EMU_TLS
 unset POPRUN_EMU_TOKEN POPRUN_EMU_TLS
 
-# As mpirun does: the first program there is of "ssh : rsh", with its own options.
+# Like mpirun, takes the first program that exists of "ssh : rsh", with its own options.
 found=
 left=${POPRUN_EMU_REMOTE_SHELL:-ssh}:
 while [ -n "$left" ] && [ -z "$found" ]; do
@@ -35,22 +35,22 @@ if [ -z "$found" ]; then
   exit 127
 fi
 
-# What runs on HOST. It contains no apostrophes or line breaks, which not every login shell takes. First
-# the secrets, read by name in the order in which they are written below.
+# The command that runs on HOST. It contains no apostrophes or line breaks, which not every login shell
+# accepts. It first reads the secrets, by name, in the order in which they are written below.
 fail='fail() { echo "poprun-emu: $*" >&2; exit 127; }'
-secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing came on standard input, by which the secrets of the job come: the remote shell must hand it on, and no start file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
+secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing came on standard input, which carries the secrets of the job: the remote shell must pass it on, and no start file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
 tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of non-interactive shells ($PATH); install the same version on all hosts, on Debian: apt install openmpi-bin"; for tool in id mktemp mkdir rmdir flock; do command -v $tool >/dev/null || fail "there is no program $tool in the PATH of non-interactive shells ($PATH); install coreutils and util-linux, or set PATH where such shells read it"; done'
-# Then a folder of the job on that host (collectives/session/session.h), locked by the daemon, and
-# removed by a process that waits for the lock. The daemon itself is what the remote shell waits for:
-# mpirun has to see its connection break before its shell ends, or does not name the host. That of the launcher may have come along in TMPDIR or, by
-# mpirun, in an argument: ours is beside it.
+# Then it creates a folder of the job on that host (collectives/session/session.h), which the daemon locks
+# and a process that waits for the lock removes. The remote shell waits for the daemon itself: mpirun names
+# the host only if it sees the daemon's connection break before the shell ends. The launcher's folder may
+# have been passed on in TMPDIR or, by mpirun, in an argument: ours is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
-folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be made in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-# Blocked, because the daemon installs handlers; before coreutils 8.31 env cannot do that.
+folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
+# Blocks signals, because the daemon installs handlers; env before coreutils 8.31 cannot do so.
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
 reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
-# The daemon is the word `orted`, which may come behind settings of paths and in a folder, after HOST.
+# The daemon is the word `orted` after HOST, perhaps with a folder and after settings of paths.
 host=
 last=
 for word do
@@ -68,12 +68,12 @@ for word do
     fi
     ;;
   \"*poprun-emu-remote-shell\")
-    word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon looks for it, and may have none of us.
+    word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon looks for it on a host that may not have our script.
     ;;
   esac
   last=$word
-  # With plm_rsh_no_tree_spawn mpirun would let go of the remote shell. As long as it runs, mpirun
-  # sees at once when a host is gone.
+  # With plm_rsh_no_tree_spawn, mpirun would detach the remote shell. As long as the shell runs, mpirun
+  # notices at once when a host is gone.
   [ "$word" = --daemonize ] || set -- "$@" "$word"
 done
 if [ -z "$host" ]; then
@@ -88,7 +88,7 @@ srun | */srun)
   while [ "$1" != "$host" ]; do shift; done
   shift
   set -- "$host" sh -c "$*"
-  # Options of the job that srun would take for the step, which is one process with all that the job has.
+  # Unsets options of the job that srun would apply to the step, one process with all of the job's resources.
   unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET \
     SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_CPUS_PER_TASK SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU \
     SLURM_MEM_PER_NODE SLURM_EXACT SLURM_EXCLUSIVE SLURM_HINT SLURM_HOSTFILE SLURM_DISTRIBUTION SLURM_EXPORT_ENV
@@ -96,8 +96,8 @@ srun | */srun)
   ;;
 esac
 
-# Reads what the remote shell and the host say, and once the shell has ended, whether it came to the daemon.
-# The shell takes over this process, and mpirun ends it by the number of that.
+# Reports what the remote shell and the host say and, once the shell has ended, whether it started the daemon.
+# The shell replaces this process, so that mpirun can end it by its number.
 listen() {
   started=
   said=
@@ -111,7 +111,7 @@ listen() {
   while read -r status <"/proc/$$/stat" && case ${status##*) } in [ZX]*) false ;; esac; do
     sleep 0.1
   done 2>/dev/null
-  [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it came to Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
+  [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
 }
 pipe=${TMPDIR:-/tmp}/poprun-emu-remote-shell.$$
 if mkfifo "$pipe" 2>/dev/null; then

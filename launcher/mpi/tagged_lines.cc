@@ -65,7 +65,7 @@ std::string_view stripped(std::string_view line) {
                                          : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// The number after `name` in a line, if the line contains the name.
+/// Returns the number after `name` in a line, if the line contains the name.
 std::optional<std::uint32_t> number_after(std::string_view line, std::string_view name) {
   const std::size_t place = line.find(name);
   if (place == std::string_view::npos) {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Those
-/// exist only as English text, so this is the one place that searches for words: errors of our own programs arrive as
-/// Facts (replica/base/error.h).
+/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Such
+/// messages exist only as English text, so this is the one place that searches for words: errors of our own programs
+/// arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -30,7 +30,7 @@ class TagReader {
     std::optional<std::string> untagged;  ///< A line of mpirun itself.
   };
 
-  /// `line` is one line of mpirun's output without its newline.
+  /// Takes one line of mpirun's output, without its newline.
   Output take(std::string_view line);
 
  private:
@@ -81,14 +81,14 @@ class MpirunNotices {
 
   [[nodiscard]] const MpirunFindings& findings() const { return findings_; }
 
-  /// The reason why nothing could be started, in one line; empty if mpirun gave none.
+  /// Returns the reason why nothing could be started, in one line; empty if mpirun gave none.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave a reason that we
-  /// recognise: the host may be down.
+  /// Returns whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave a reason
+  /// that we recognise: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
-  /// Whether mpirun failed because it does not know arguments on its own command line.
+  /// Returns whether mpirun failed because it does not know arguments on its own command line.
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
@@ -102,7 +102,7 @@ class MpirunNotices {
   std::size_t lines_ = 0;  ///< Total over all notices; at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
-  std::optional<std::uint32_t> named_rank_;  ///< Its exit code is still to come.
+  std::optional<std::uint32_t> named_rank_;  ///< A rank whose exit code is in one of the next lines.
 
   [[nodiscard]] std::string known_reason() const;
   [[nodiscard]] std::string line_with(std::string_view part) const;

@@ -39,7 +39,7 @@ Status resolve_precision(Options& options) {
   return {};
 }
 
-/// Refuses to scale the learning rate for sums: they grow with the batch by themselves, so it would count twice.
+/// Refuses to scale the learning rate if gradients are sums, which already grow with the batch: it would count twice.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -70,12 +70,13 @@ void scale_learning_rate(Options& options) {
                                       given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// An ONNX model has neither the name nor the sizes of a built-in model.
+/// Checks the keys of built-in models against those of ONNX models, and names an ONNX model after its file.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
     if (!model.trained_constants().empty()) {
-      return fail(ErrorCode::kUsage, "model.trained-constants is for model.onnx; built-in models say what they train");
+      return fail(ErrorCode::kUsage,
+                  "model.trained-constants is for model.onnx; built-in models define what they train");
     }
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
@@ -98,9 +99,10 @@ Status check_model(Options& options) {
                                                model.dropout()));
   }
   if (model.normalisation() != "batch") {
-    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: an ONNX model has the normalisation of its "
-                                               "nodes; leave it out",
-                                               model.normalisation()));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("model.normalisation = {}: an ONNX model takes its normalisation from its nodes; leave it out",
+                    model.normalisation()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // --dry-run should not show the name: it is not a request for a built-in model.
@@ -146,13 +148,13 @@ void note_what_has_no_effect(Options& options) {
   }
 }
 
-/// Inference has no training steps to dump, and random weights make it pointless.
+/// Refuses options that the model's mode rules out, and notes that inference with random weights is pointless.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
       return fail(ErrorCode::kUsage,
-                  "model.fold-batch-norm = true needs model.mode = inference, had training, in "
-                  "which batch norms follow the batches; remove it, or set the mode");
+                  "model.fold-batch-norm = true needs model.mode = inference, but it is training, where batch norms "
+                  "use the statistics of each batch; remove it, or set the mode");
     }
     return {};
   }
@@ -179,7 +181,7 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// The divisor of `number` nearest to `from`, below it (`step` -1) or above it (1).
+/// Returns the divisor of `number` nearest to `from`, below it (`step` -1) or above it (1).
 ///
 /// Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
@@ -204,15 +206,14 @@ Status check_compute_batch(Options& options) {
   }
   if (options.config.inference() && compute < micro) {
     options.notes.push_back(
-        fmt::format("data.compute-batch-size = {} has no effect with model.mode = inference: it "
-                    "keeps nothing for a backward pass; a smaller data.micro-batch-size does the "
-                    "same",
+        fmt::format("data.compute-batch-size = {} has no effect with model.mode = inference, which keeps nothing for a "
+                    "backward pass; reduce data.micro-batch-size instead",
                     compute));
   }
   return {};
 }
 
-/// Without --num-instances, every replica is an instance of its own.
+/// Checks --num-instances; by default, every replica is an instance of its own.
 Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
   const std::uint32_t replicas = topology.num_replicas();
@@ -243,7 +244,7 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Adds notes on settings that differ from their defaults although a check decides them itself.
+/// Adds notes on settings that are not at their defaults but that a check overrides.
 void note_what_check_overrules(Options& options) {
   std::vector<std::string> overruled;
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
@@ -261,7 +262,7 @@ void note_what_check_overrules(Options& options) {
     }
   }
   if (!overruled.empty()) {
-    options.notes.push_back(fmt::format("check overrules {}", fmt::join(overruled, ", ")));
+    options.notes.push_back(fmt::format("check overrides {}", fmt::join(overruled, ", ")));
   }
 }
 
@@ -293,13 +294,12 @@ Status check_profile_request(const Options& options) {
   }
   if (request.compare && !request.tiles.empty()) {
     return fail(ErrorCode::kUsage,
-                "--tile is for the profile of a job, but --compare reads profiles that are there; "
-                "give only one of them");
+                "--tile is for the profile of a job, but --compare reads existing profiles; give only one of them");
   }
   return {};
 }
 
-/// Gives a profile a folder of its own.
+/// Checks the options of a profile, and gives it its own default folder.
 Status resolve_profile(Options& options) {
   if (options.subcommand != Subcommand::kProfile) {
     return {};
@@ -341,20 +341,20 @@ Status resolve_check(Options& options) {
   return {};
 }
 
-/// On tiles, tensors are contiguous only while a step that uses them runs.
+/// Refuses gradient buckets with exact tiles, on which tensors are contiguous only while a step that uses them runs.
 Status check_tiles(Options& options) {
   if (options.config.memory().tiles() != "exact") {
     return {};
   }
   if (options.config.training().gradient_bucket_bytes() > 0) {
     return fail(ErrorCode::kUsage,
-                "memory.tiles = exact cannot be combined with training.gradient-bucket, whose "
-                "exchanges go on while other steps run; leave one of them out");
+                "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with "
+                "other steps; leave one of them out");
   }
   return {};
 }
 
-/// Dumps find tensors by name, which outlining would change.
+/// Refuses dumps with outlining, which changes the names by which dumps find tensors.
 Status check_outlining(const Options& options) {
   if (options.config.memory().outlining() == "on" && !options.config.report().dump_tensors().empty()) {
     return fail(ErrorCode::kUsage,
@@ -381,8 +381,7 @@ void resolve_checkpoints(Options& options) {
   }
   if (options.restarts > 0 && options.checkpoint_every.steps == 0 && options.checkpoint_every.seconds == 0) {
     options.notes.emplace_back(
-        "--restarts without --checkpoint-every: where something dies, the job starts again from "
-        "where it began");
+        "--restarts without --checkpoint-every: if something dies, the job restarts from where it began");
   }
   if (options.checkpoint_dir.empty()) {
     options.checkpoint_dir = options.output_dir + "/checkpoints";

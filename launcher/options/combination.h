@@ -5,8 +5,8 @@
 
 namespace poprun::launcher {
 
-/// Checks and resolves what no single row can see: options that exclude or need each other, values that follow from
-/// others, and notes on options without effect.
+/// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
+/// options, and notes on options without effect.
 ///
 /// Requires: all rows have their values.
 /// Errors: kUsage, names the options.

@@ -20,7 +20,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// The row named by `argument`, such as `-n` or `--num-replicas`; or null.
+/// Returns the row named by `argument`, such as `-n` or `--num-replicas`; null if it names none.
 const OptionRow* named_row(std::string_view argument) {
   if (argument.starts_with("--")) {
     return find_row(argument.substr(2));
@@ -36,7 +36,7 @@ bool looks_like_an_option(std::string_view argument) {
   return argument == "-vv" || argument == "--vv" || named_row(argument.substr(0, argument.find('='))) != nullptr;
 }
 
-/// Whether `argument` is the value of the option of `row` in front of it.
+/// Returns whether `argument` is the value of the preceding option, which is `row`.
 bool is_value_of(const OptionRow& row, const std::string& argument) {
   if (row.arity == Arity::kFlag) {
     Options unused;
@@ -45,7 +45,7 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
   return row.arity == Arity::kArguments || !looks_like_an_option(argument);
 }
 
-/// Converts poprun's habits to Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean with an optional value, so that
+/// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and a boolean with an optional value, so that
 /// `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value is joined to its option: otherwise Boost
 /// would take the next option for a missing value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
@@ -85,7 +85,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-/// The table as Boost's options; Boost treats every value as text. A flag's value is joined to it by `=`.
+/// Returns the table as Boost's options; Boost treats every value as text. A flag's value is joined to it by `=`.
 po::options_description described_options() {
   po::options_description all;
   for (const OptionRow& row : option_table()) {
@@ -99,7 +99,7 @@ po::options_description described_options() {
   return all;
 }
 
-/// The text that the user typed for an option that Boost does not know.
+/// Returns an option that Boost does not know as the user typed it.
 std::string typed(const po::option& option) {
   const std::string given = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   return given.substr(0, given.find('='));
@@ -192,7 +192,7 @@ std::string_view find(std::span<const Pair> pairs, std::string_view name) {
   return known == pairs.end() ? std::string_view{} : known->second;
 }
 
-/// The options that the user may have meant by `typed`.
+/// Returns the options that the user may have meant by `typed`.
 std::vector<std::string> meant_by(std::string_view typed) {
   if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
     return {fmt::format("--{}", ours)};
@@ -264,19 +264,19 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
 
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
-      {Subcommand::kCheck, "check", "Run a few steps plain and as every kind of pipeline; compare the bits",
-       "Ends with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 "
-       "or 86 if nothing could be compared (--help exit-codes)."},
+      {Subcommand::kCheck, "check",
+       "Run a few steps without and with every kind of pipeline, and compare the results bit by bit",
+       "Exits with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 or 86 if nothing "
+       "could be compared (--help exit-codes)."},
       {Subcommand::kEstimate, "estimate",
        "Show how much memory the job needs, and on how many IPUs, without compiling it",
-       "Counts parameters by kind of block, activations and optimiser state, first by the formulas "
-       "of Graphcore's Memory and Performance Optimisation, then by the job's own types. Ends with "
-       "0 whether the job fits or not; --dry-run tells that."},
+       "Counts parameters by kind of block, activations and optimiser state, first by the formulas of Graphcore's "
+       "Memory and Performance Optimisation, then by the job's own types. Exits with 0 whether or not the job fits; "
+       "--dry-run reports whether it does."},
       {Subcommand::kProfile, "profile", "Show where the compiled job's memory and device time go, and run a few steps",
-       "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Ends "
-       "with "
-       "86 where the job does not fit, after its profile. With --compare A B, two such files are "
-       "compared, and no train.cfg is needed."}};
+       "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Exits with 86, after writing "
+       "the profile, if the job does not fit. With --compare A B, two such files are compared, and no train.cfg is "
+       "needed."}};
   return all;
 }
 
@@ -288,14 +288,14 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
   if (row != subcommands().end()) {
     positional.erase(positional.begin());
     if (!positional.empty() && positional[0] == row->name) {
-      return fail(ErrorCode::kUsage, fmt::format("the subcommand {0} is given twice; a file of that name would be "
-                                                 "./{0}; usage: {1}",
-                                                 row->name, usage_line(row->subcommand)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("the subcommand {0} is given twice; to name a file of that name, write ./{0}; usage: {1}",
+                              row->name, usage_line(row->subcommand)));
     }
     return row->subcommand;
   }
   if (positional.size() == 1) {
-    return Subcommand::kRun;  // It is a file, whatever its name resembles.
+    return Subcommand::kRun;  // A single word is always a file, whatever its name resembles.
   }
   for (const SubcommandRow& meant : subcommands()) {
     const std::string names[] = {meant.name};

@@ -8,12 +8,12 @@
 #include "launcher/options/option_table.h"
 #include "replica/base/error.h"
 
-/// Subcommands: words before train.cfg that say what to do with the job, as `poprun-emu check train.cfg`. Without one,
-/// the job runs. A train.cfg with the name of a subcommand is still reachable as `./check`. Also the message for an
-/// unknown name.
+/// Splits the command line into options, subcommand and files. A subcommand is a word before train.cfg that says what
+/// to do with the job, as in `poprun-emu check train.cfg`; without one, the job runs. A train.cfg with the name of a
+/// subcommand is still reachable as `./check`.
 namespace poprun::launcher {
 
-/// One value that the user wrote, and where.
+/// A value that the user wrote, and where it was written.
 struct Written {
   const OptionRow* row;
   std::string value;
@@ -32,17 +32,17 @@ struct CommandLine {
 ///   kUsage  an unknown option, with the one that may have been meant, or a missing value.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// The words from the first one that is neither an option nor the value of one; empty if there is none.
+/// Returns the words from the first one that is neither an option nor the value of one; empty if there is none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {
   Subcommand subcommand;
   std::string name;     ///< Also the section of its own options, `--NAME-...`.
   std::string meaning;  ///< For help; without a final full stop.
-  std::string result;   ///< For its help page: the meaning of its exit codes.
+  std::string result;   ///< For its help page: its output and exit codes.
 };
 
-/// All subcommands in the order of the help, except Subcommand::kRun, which has no word.
+/// Returns all subcommands in the order of the help, except Subcommand::kRun, which has no word.
 std::span<const SubcommandRow> subcommands();
 
 /// Removes the subcommand from the words that are not options. Errors: kUsage if it is misspelt or comes after
@@ -52,15 +52,15 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 /// Returns "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);
 
-/// Errors: kUsage if an option belongs to another subcommand.
+/// Checks that no option belongs to another subcommand. Errors: kUsage.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 
-/// The names that other launchers and frameworks use for one of our options; empty if `typed` is not one of them.
+/// Returns our option for a name from another launcher or framework; empty if `typed` is not such a name.
 std::string_view called_elsewhere(std::string_view typed);
 
-/// The message about an unknown option, as it was `typed`. If it is an option of poprun, mpirun, torchrun or a
-/// framework, it says what to use instead; otherwise it lists the options with that key, with a similar name or key, or
-/// whose name ends in it: for `--seed`, --training.seed.
+/// Returns the message for an unknown option. If `typed` is an option of poprun, mpirun, torchrun or a framework, the
+/// message says what to use instead; otherwise it lists the options with that key, with a similar name or key, or with
+/// a name that ends in it: for `--seed`, --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

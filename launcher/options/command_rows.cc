@@ -23,7 +23,7 @@ struct HelpTopic {
   }
 };
 
-/// A row that exists only on the command line, still without the code that reads its value.
+/// Returns a row for the command line only, not yet with the code that reads its value.
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
               const std::string& help) {
   return {.name = name, .section = section, .placeholder = placeholder, .fallback = fallback, .help = help, .set = {}};
@@ -50,10 +50,10 @@ Rows general() {
   const auto nothing = [](Options&, const auto&) {};
   OptionRow help = flag("general", "help", "Show the common options, one section, or all");
   help.placeholder = "SECTION";
-  OptionRow verbose = flag("general", "verbose",
-                           "-v also shows what is started or, with --dry-run, a pipeline's "
-                           "schedule; -vv also debug lines or, with --dry-run, a row for each of "
-                           "many IPUs and the graph after each compiler pass");
+  OptionRow verbose =
+      flag("general", "verbose",
+           "-v also shows the processes that are started or, with --dry-run, a pipeline's schedule; -vv also shows "
+           "debug lines or, with --dry-run, a row for every IPU and the graph after each compiler pass");
   verbose.fallback = "0";
   return {with_letter('h', with_value(help, HelpTopic{}, nothing)),
           with_value(flag("general", "version", "Show the version"), Boolean{}, nothing),
@@ -62,8 +62,8 @@ Rows general() {
                           "and the memory and time of the compiled job; start no replica"),
                      Boolean{}, into(&Options::dry_run)),
           with_value(flag("general", "allow-out-of-memory",
-                          "Run a job that does not fit the memory of the IPUs as if their tiles "
-                          "had what they lack, and mark its results"),
+                          "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, "
+                          "and mark its results"),
                      Boolean{}, Field("memory.allow-out-of-memory")),
           with_value(flag("general", "list-models", "List the built-in models: parameters, work, sizes"), Boolean{},
                      nothing),
@@ -97,8 +97,8 @@ Rows hosts() {
                                                          "limits a host to 4 instances, 'user@node0' logs in as user")),
                               Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
           with_value(row("hosts", "hostfile", "FILE", "",
-                         "File with a host per line in mpirun's format, such as 'node0 "
-                         "slots=4'; cannot be combined with --host"),
+                         "File with one host per line, in mpirun's format, such as 'node0 slots=4'; cannot be combined "
+                         "with --host"),
                      Text{}, into(&Options::hostfile)),
           with_value(row("hosts", "host-subnet", "CIDR", "",
                          "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
@@ -130,25 +130,25 @@ auto into(std::string TlsFiles::*file) {
 }
 
 Rows data_server() {
-  return {with_value(row("data-server", "hostio-address", "HOST:PORT", "",
-                         "Use the poprun-emu-hostio that listens there instead of starting one; "
-                         "its token is read from the environment variable POPRUN_EMU_TOKEN"),
-                     HostPort{}, into(&Options::hostio_address)),
-          with_value(row("data-server", "hostio-timeout", "SECONDS", "60",
-                         "How long to wait for the data server without an answer and without "
-                         "progress in reading the "
-                         "dataset"),
-                     Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
-          with_value(row("data-server", "tls-cert", "FILE", "",
-                         "Certificate (PEM) of your own, which launcher, replicas and data server "
-                         "are known by, also on one host; with --tls-key and --tls-ca (default: "
-                         "made from the job's token, for connections between hosts)"),
-                     Text{}, into(&TlsFiles::certificate)),
-          with_value(row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert"),
-                     Text{}, into(&TlsFiles::key)),
-          with_value(row("data-server", "tls-ca", "FILE", "",
-                         "Certificates (PEM) of those who sign the other side's certificate"),
-                     Text{}, into(&TlsFiles::authorities))};
+  return {
+      with_value(row("data-server", "hostio-address", "HOST:PORT", "",
+                     "Use the poprun-emu-hostio that listens there instead of starting one; "
+                     "its token is read from the environment variable POPRUN_EMU_TOKEN"),
+                 HostPort{}, into(&Options::hostio_address)),
+      with_value(
+          row("data-server", "hostio-timeout", "SECONDS", "60",
+              "How long to wait while the data server neither answers nor makes progress in reading the dataset"),
+          Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
+      with_value(
+          row("data-server", "tls-cert", "FILE", "",
+              "Your own certificate (PEM) for launcher, replicas and data server, used even on a single host; needs "
+              "--tls-key and --tls-ca (default: derived from the job's token, for connections between hosts)"),
+          Text{}, into(&TlsFiles::certificate)),
+      with_value(row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert"),
+                 Text{}, into(&TlsFiles::key)),
+      with_value(row("data-server", "tls-ca", "FILE", "",
+                     "Certificates (PEM) of the authorities that sign the other side's certificate"),
+                 Text{}, into(&TlsFiles::authorities))};
 }
 
 Rows output() {
@@ -164,39 +164,39 @@ Rows output() {
 }
 
 Rows checkpoints() {
-  return {with_value(row("checkpoints", "checkpoint-every", "INTERVAL", "",
-                         "Take a checkpoint after so many steps, such as 500, or so much time, such as "
-                         "30s, 10min or 2h; one is also taken when a signal ends the job, and whenever "
-                         "poprun-emu gets SIGUSR1"),
-                     Interval{}, into(&Options::checkpoint_every)),
-          with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
-                     Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
-          with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
-                         "Folder for checkpoints (default: checkpoints in --output-dir)"),
-                     Text{}, into(&Options::checkpoint_dir)),
-          with_value(row("checkpoints", "resume", "DIR|auto", "",
-                         "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
-                         "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
-                         "has none"),
-                     Text{}, into(&Options::resume)),
-          with_value(row("checkpoints", "restarts", "N", "0",
-                         "How often to start the job again from its last checkpoint where something "
-                         "died (exit code 75), without the hosts that were lost"),
-                     Integer{0, 1'000'000}, into(&Options::restarts)),
-          with_value(row("checkpoints", "hosts-min", "N", "1", "Number of hosts that a restart needs"),
-                     Integer{1, 4096}, into(&Options::hosts_min))};
+  return {
+      with_value(
+          row("checkpoints", "checkpoint-every", "INTERVAL", "",
+              "Take a checkpoint every so many steps, such as 500, or after every interval of time, such as 30s, 10min "
+              "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1"),
+          Interval{}, into(&Options::checkpoint_every)),
+      with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
+                 Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
+      with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
+                     "Folder for checkpoints (default: checkpoints in --output-dir)"),
+                 Text{}, into(&Options::checkpoint_dir)),
+      with_value(row("checkpoints", "resume", "DIR|auto", "",
+                     "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run "
+                     "without a break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none"),
+                 Text{}, into(&Options::resume)),
+      with_value(row("checkpoints", "restarts", "N", "0",
+                     "How often to restart the job from its last checkpoint if something died (exit code 75), without "
+                     "the hosts that were lost"),
+                 Integer{0, 1'000'000}, into(&Options::restarts)),
+      with_value(row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart"), Integer{1, 4096},
+                 into(&Options::hosts_min))};
 }
 
 Rows metrics() {
-  return {with_value(row("metrics", "metrics-port", "PORT", "0",
-                         "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics "
-                         "while it runs; 0: do not"),
-                     Integer{0, 65535}, into(&Options::metrics_port)),
-          with_value(row("metrics", "metrics-address", "ADDRESS", "",
-                         "Address of this machine to serve them at, 0.0.0.0 for all (default: "
-                         "127.0.0.1, or with other hosts the address at which they reach this "
-                         "one); anyone who reaches it can read them"),
-                     IpAddress{}, into(&Options::metrics_address))};
+  return {
+      with_value(row("metrics", "metrics-port", "PORT", "0",
+                     "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics "
+                     "while it runs; 0: do not"),
+                 Integer{0, 65535}, into(&Options::metrics_port)),
+      with_value(row("metrics", "metrics-address", "ADDRESS", "",
+                     "Address of this machine to serve the metrics at, 0.0.0.0 for all (default: 127.0.0.1 or, with "
+                     "other hosts, the address at which they reach this one); anyone who can reach it can read them"),
+                 IpAddress{}, into(&Options::metrics_address))};
 }
 
 Rows timeouts() {
@@ -212,8 +212,8 @@ Rows timeouts() {
       with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance"),
                  Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
       with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
-                     "End the job when an instance has sent no heartbeat for this long, or has "
-                     "not joined this long after the last of the others"),
+                     "End the job when an instance has sent no heartbeat for this long, or has not joined this long "
+                     "after the last other instance joined"),
                  Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
       with_value(row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other"),
                  Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
@@ -224,8 +224,7 @@ Rows check() {
                      into(&Options::check_steps)),
           with_value(row("check", "check-ipus", "LIST", "",
                          "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
-                         "--ipus-per-replica, or 2, 3 and 4 if that is 1, as far as the model has "
-                         "layers)"),
+                         "--ipus-per-replica, or 2, 3 and 4 if that is 1, up to the number of layers)"),
                      Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
                        o.check_ipus.assign(ipus.begin(), ipus.end());
                      })};
@@ -239,8 +238,8 @@ Rows estimate() {
           with_value(flag("estimate", "compile", "Also compile the job, and show what the compiler needs"), Boolean{},
                      into(&Options::estimate_compile)),
           with_value(row("estimate", "vary", "KEY=VALUES", "",
-                         "Show a row for each value of a key of train.cfg, of num-replicas or "
-                         "ipus-per-replica, as in model.layers=2,4,8; at most once"),
+                         "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or "
+                         "ipus-per-replica, as in model.layers=2,4,8; can be given once"),
                      Variation{}, [](Options& o, const Variation::Value& v) {
                        o.varied.key = v.key;
                        o.varied.values = v.values;
@@ -248,20 +247,21 @@ Rows estimate() {
 }
 
 Rows profile() {
-  return {with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
-                     [](Options& o, bool v) { o.profile.run = !v; }),
-          with_value(row("profile", "profile-steps", "N", "3",
-                         "Training steps to execute, or in inference batches of each replica"),
-                     Integer{1, 1000},
-                     [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
-          with_value(many(Arity::kRepeated, row("profile", "tile", "[IPU:]TILE", "",
-                                                "Also show a tile's liveness, as in 952 for that of "
-                                                "each IPU, or 3:952")),
-                     TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
-          with_value(flag("profile", "compare",
-                          "Compare two profiles (profile.pb or profile.json), source and target, that "
-                          "are named instead of a train.cfg"),
-                     Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
+  return {
+      with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
+                 [](Options& o, bool v) { o.profile.run = !v; }),
+      with_value(
+          row("profile", "profile-steps", "N", "3", "Training steps to execute or, in inference, batches per replica"),
+          Integer{1, 1000}, [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
+      with_value(
+          many(Arity::kRepeated,
+               row("profile", "tile", "[IPU:]TILE", "",
+                   "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3")),
+          TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
+      with_value(
+          flag("profile", "compare",
+               "Compare two profiles (profile.pb or profile.json), source and target, given instead of a train.cfg"),
+          Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
               fmt::format("{}: neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
 }
 
-/// The key with the command line's hyphens, and without the section if the user repeated it.
+/// Returns the key with the command line's hyphens, and without the section if the user repeated it.
 std::string key_of(const ConfigEntry& entry) {
   std::string key = entry.key.substr(entry.key.find('.') + 1);
   std::ranges::replace(key, '_', '-');
@@ -201,7 +201,7 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);
     if (!is_new) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set in line {}; remove one of the two", place,
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set on line {}; remove one of the two", place,
                                                  entry.key, known->second));
     }
     written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});

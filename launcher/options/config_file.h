@@ -7,21 +7,21 @@
 #include "launcher/options/command_line.h"
 #include "replica/base/error.h"
 
-/// Finds the files that `cmake --install` puts beside the programs, PREFIX/share/poprun-emu, relative to the running
-/// program, so that the whole installation may be moved. Reads train.cfg, in the file format of Boost.Program_options:
+/// Finds the files that `cmake --install` puts into PREFIX/share/poprun-emu, relative to the running program, so that
+/// the whole installation may be moved. Reads train.cfg, in the file format of Boost.Program_options:
 ///
 ///     # comment, also after a value
 ///     [section]
 ///     key = value
 namespace poprun::launcher {
 
-/// PREFIX/share/poprun-emu; empty if the program is not installed.
+/// Returns PREFIX/share/poprun-emu; empty if the program is not installed.
 std::string installed_folder();
 
-/// Path of the installed train.cfg; or empty.
+/// Returns the path of the installed train.cfg; empty if there is none.
 std::string default_job();
 
-/// Path of the installed file with this name, either itself or among the examples; or empty.
+/// Returns the path of the installed file with this name, which may be an example; empty if there is none.
 std::string installed_file(const std::string& name);
 
 struct ConfigEntry {

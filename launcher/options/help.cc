@@ -101,7 +101,7 @@ std::string introduction() {
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }
 
-/// The introduction to the section of a subcommand; empty for other sections.
+/// Returns the introduction to the section of a subcommand; empty for other sections.
 std::string subcommand_introduction(std::string_view section) {
   const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
   if (row == subcommands().end()) {

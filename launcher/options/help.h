@@ -8,16 +8,17 @@
 
 namespace poprun::launcher {
 
-/// The topics of --help: the sections of the table, "exit-codes" and "all".
+/// Returns the topics of --help: the sections of the table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
-/// The text of --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the common options.
+/// Returns the text of --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the common
+/// options.
 std::string help_text(std::string_view topic);
 
-/// The names of an option in the help: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
+/// Returns the names of an option in the help: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
 std::string names_of(const OptionRow& row);
 
-/// The help of a row, with its default.
+/// Returns the help of a row, with its default.
 std::string described(const OptionRow& row);
 
 struct ExitCode {

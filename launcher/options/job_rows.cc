@@ -42,8 +42,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // Bounded: compilation time grows with the square of the layers, and bytes computed from the hidden size must fit
-      // into a size.
+      // Bounded: compilation time grows with the square of the number of layers, and byte counts computed from the
+      // hidden size must fit into a size.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
@@ -70,12 +70,12 @@ Rows model() {
       file_key("model.dropout", "X", "0", "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", "batch",
-               "Normalisation in ResNets: batch, or in its place group (32 groups of channels), "
-               "layer (all channels) or instance (each channel), which look at one image at a time",
+               "Normalisation in ResNets: batch; or, over one image at a time, group (32 groups of channels), layer "
+               "(all channels) or instance (each channel)",
                Choice{{"batch", "group", "layer", "instance"}}),
       file_key("model.fold-batch-norm", "BOOL", "false",
-               "In inference, make batch norms part of the convolutions before them: less memory "
-               "and time, and outputs that differ by rounding",
+               "In inference, fold batch norms into the convolutions before them: saves memory and time; outputs "
+               "differ by rounding",
                Boolean{}),
       file_key("model.mode", "NAME", "training",
                "Mode: training, or inference, which writes the model's outputs for all test items, "
@@ -85,7 +85,7 @@ Rows model() {
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
       file_key("model.loss", "NAME", "", "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
-      file_key("model.trained-constants", "REGEX", "", "Also train constants of an ONNX model whose name matches REGEX",
+      file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),
       file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
@@ -129,11 +129,11 @@ Rows data() {
                [](Options& o, const std::string& v) { o.config.mutable_data()->set_sequential(v == "sequential"); }),
       file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",
                Integer{1, 1 << 20}),
-      file_key("data.compute-batch-size", "N", "",
-               "Samples that a replica computes at once in training, a divisor of "
-               "data.micro-batch-size: the micro-batch is computed in pieces, whose gradients are "
-               "accumulated, with fewer activations at a time (default: the micro-batch)",
-               Integer{1, 1 << 20}),
+      file_key(
+          "data.compute-batch-size", "N", "",
+          "Samples that a replica computes at once in training, a divisor of data.micro-batch-size: smaller pieces "
+          "keep fewer activations at a time, and their gradients are accumulated (default: the micro-batch)",
+          Integer{1, 1 << 20}),
       file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica", Integer{1, 1024})};
 }
 
@@ -146,15 +146,15 @@ Rows training_schedule() {
                Choice{optimizer_names()}),
       file_key("training.learning-rate", "X", "0.05", "Learning rate", Real{0, 1e6, false}),
       file_key("training.schedule", "NAME", "constant",
-               "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or "
-               "step (falls every training.schedule-steps)",
+               "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or step (drops "
+               "every training.schedule-steps)",
                Choice{{"constant", "linear", "cosine", "step"}}),
       file_key("training.warmup-steps", "N", "0", "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-steps", "N", "0",
-               "With schedule step, number of steps between two falls of the learning rate", Integer{0, 1ULL << 48}),
+               "With schedule step, number of steps between two drops of the learning rate", Integer{0, 1ULL << 48}),
       file_key("training.schedule-decay", "X", "0.1",
-               "With schedule step, factor applied to the learning rate at each fall", Real{0, 1, false}),
+               "With schedule step, factor applied to the learning rate at each drop", Real{0, 1, false}),
       file_key("training.scale-learning-rate", "BASE_BATCH", "",
                "Multiply the learning rate by the global batch size / BASE_BATCH", Integer{1, 1ULL << 32},
                into(&Options::learning_rate_base_batch))};
@@ -164,22 +164,20 @@ Rows training_update() {
   return {
       file_key("training.clip-norm", "X", "0",
                "Scale the gradients down to this global norm when it is exceeded; 0 means never", Real{0, 1e12}),
-      file_key("training.gradient-bucket", "MIB", "0",
-               "Exchange gradients in buckets of at least this size during the backward pass; 0 "
-               "means all "
-               "once after it",
-               Real{0, 1e6},
-               [](Options& o, double v) {
-                 o.config.mutable_training()->set_gradient_bucket_bytes(static_cast<std::uint64_t>(v * 0x1p20));
-               }),
+      file_key(
+          "training.gradient-bucket", "MIB", "0",
+          "Exchange gradients in buckets of at least this size during the backward pass; 0 means all at once after it",
+          Real{0, 1e6},
+          [](Options& o, double v) {
+            o.config.mutable_training()->set_gradient_bucket_bytes(static_cast<std::uint64_t>(v * 0x1p20));
+          }),
       file_key("training.weight-decay", "X", "0",
-               "Weight decay of all weights, biases and normalisations included unless "
-               "training.no-decay exempts them; added to the gradient or, by optimisers that decouple "
-               "it, to the update",
+               "Weight decay of all weights, including biases and normalisations unless training.no-decay exempts "
+               "them; added to the gradient or, by optimisers that decouple it, to the update",
                Real{0, 1e6}),
       file_key("training.no-decay", "REGEX", "",
-               "No weight decay for weights whose name matches REGEX; the word vectors stands for "
-               "those of one dimension, which are biases and the scales of normalisations",
+               "No weight decay for weights whose name matches REGEX; the word vectors stands for one-dimensional "
+               "weights: biases and the scales of normalisations",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
@@ -191,14 +189,13 @@ Rows training_update() {
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                Choice{{"float", "half"}}),
       file_key("training.gradient-reduction", "NAME", "mean",
-               "Reduce gradients over the replicas to their mean or to their sum, once a step; "
-               "every-micro-batch: to their mean, before they are accumulated",
+               "Reduce gradients over the replicas to their mean or to their sum, once per step; every-micro-batch: to "
+               "their mean, before they are accumulated",
                Choice{{"mean", "sum", "every-micro-batch"}}),
       file_key("training.loss-mean", "NAME", "micro-batches",
-               "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or "
-               "over tokens (all labels of a step that count, on all replicas). With tokens the "
-               "gradient is that of the whole batch, however it is cut into micro-batches, and "
-               "whether gradients are summed or averaged",
+               "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or over tokens (all "
+               "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, no "
+               "matter how it is split into micro-batches, or whether gradients are summed or averaged",
                Choice{{"micro-batches", "tokens"}}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
@@ -228,38 +225,32 @@ Rows memory() {
   return {file_key("memory.poison-dead", "BOOL", "false",
                    "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
           file_key("memory.in-place", "BOOL", "true",
-                   "Let results take the bytes of operands that are not needed any more, and "
-                   "reshapes, slices and concatenations the bytes of what they show, where nothing "
-                   "moves; changes memory and device time, and no result",
+                   "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "
+                   "concatenations alias their operands if no data moves; changes memory and device time but no result",
                    Boolean{}),
           file_key("memory.outlining", "NAME", "auto",
-                   "Let equal runs of operations, such as transformer layers, share the code of "
-                   "functions, into which each copies its inputs and from which it copies its "
-                   "results: auto, where that saves memory and takes at most 1 % of a step's device "
-                   "time, and everywhere if the job does not fit otherwise, unless tensors are "
-                   "dumped; on, wherever there are any; or off",
+                   "Let repeated sequences of operations, such as transformer layers, share the code of a function, "
+                   "into which each copies its inputs and from which it copies its results: auto, if that saves memory "
+                   "and takes at most 1 % of a step's device time, and everywhere if the job does not fit otherwise, "
+                   "unless tensors are dumped; on, everywhere; or off",
                    Choice{{"auto", "on", "off"}}),
           file_key("memory.tiles", "NAME", "contiguous",
-                   "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
-                   "addresses on the tiles (slow: for small models and devices). What fits and how long "
-                   "it takes is the same",
+                   "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
+                   "on the tiles (slow: for small models and devices). Memory and device time are the same",
                    Choice{{"contiguous", "exact"}})};
 }
 
 Rows device_report() {
   return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
-          file_key("device.tiles", "N", "",
-                   "Tiles of an IPU, fewer than it has, to emulate a "
-                   "small one (default: all)",
+          file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller one (default: all)",
                    Integer{1, 1472}),
           file_key("device.io-tiles", "N", "0",
-                   "Tiles of an IPU that compute nothing, but transfer to and from the host and "
-                   "Streaming Memory while the others work (PopART's numIOTiles): an even number "
-                   "from 32 to 192",
+                   "Tiles per IPU that do not compute, but transfer data to and from the host and Streaming Memory "
+                   "while the others compute (PopART's numIOTiles): an even number from 32 to 192",
                    Integer{0, 192}),
           file_key("device.bytes-per-tile", "N", "",
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
-          file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory of each IPU (default: the IPU's)",
+          file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
                    Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",
                       .section = "report",

@@ -28,9 +28,7 @@ struct ShardedKinds {
       }
       if (word != "weights" && word != "optimizer-state" && word != "accumulators") {
         return tl::unexpected<std::string>{
-            fmt::format("none, or one or several of weights, optimizer-state and accumulators; '{}' is not "
-                        "one of them",
-                        word)};
+            fmt::format("none, or any of weights, optimizer-state and accumulators; '{}' is not one of them", word)};
       }
       kinds.push_back(word);
     }
@@ -47,7 +45,7 @@ struct ByTensor {
       const std::size_t equals = word.rfind('=');
       const std::string storage = equals == std::string::npos ? "" : word.substr(equals + 1);
       if (equals == 0 || (storage != "on-chip" && storage != "off-chip") || !Regex{}.read(word.substr(0, equals))) {
-        return refused(fmt::format("; '{}' is none", word));
+        return refused(fmt::format("; '{}' is neither", word));
       }
       proto::LocationOverride& one = all.emplace_back();
       one.set_tensors(word.substr(0, equals));
@@ -67,51 +65,50 @@ struct ByTensor {
 };
 
 OptionRow storage(const char* name, const char* what) {
-  return file_key(fmt::format("memory.{}", name), "WHERE", "on-chip",
-                  fmt::format("Keep {}: on-chip, in In-Processor Memory; off-chip, in Streaming "
-                              "Memory, from where they are loaded when they are needed; auto, "
-                              "off-chip only if the job does not fit otherwise",
-                              what),
-                  Choice{{"on-chip", "off-chip", "auto"}});
+  return file_key(
+      fmt::format("memory.{}", name), "WHERE", "on-chip",
+      fmt::format("Where to keep {}: on-chip, in In-Processor Memory; off-chip, in Streaming Memory, from which they "
+                  "are loaded when needed; auto, off-chip only if the job does not fit otherwise",
+                  what),
+      Choice{{"on-chip", "off-chip", "auto"}});
 }
 
 }  // namespace
 
 std::vector<OptionRow> location_rows() {
-  std::vector<OptionRow> rows = {
-      storage("weights", "weights"), storage("optimizer-state", "the optimiser's state"),
-      storage("accumulators", "gradient accumulators"),
-      storage("activations", "activations that wait for the backward pass in stashes"),
-      file_key("memory.off-chip-min-elements", "N", "2", "Keep smaller tensors on the chip all the same",
-               Integer{0, std::numeric_limits<std::int64_t>::max()})};
-  OptionRow by_name =
-      file_key("memory.location", "REGEX=WHERE", "",
-               "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and size; "
-               "of several that match, the last counts",
-               ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
-                 options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
-               });
+  std::vector<OptionRow> rows = {storage("weights", "weights"), storage("optimizer-state", "the optimiser's state"),
+                                 storage("accumulators", "gradient accumulators"),
+                                 storage("activations", "activations stashed for the backward pass"),
+                                 file_key("memory.off-chip-min-elements", "N", "2",
+                                          "Smallest tensor to move off-chip, in elements; smaller ones stay on-chip",
+                                          Integer{0, std::numeric_limits<std::int64_t>::max()})};
+  OptionRow by_name = file_key("memory.location", "REGEX=WHERE", "",
+                               "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and "
+                               "size; if several match, the last one counts",
+                               ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
+                                 options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
+                               });
   by_name.arity = Arity::kRepeated;
   rows.push_back(std::move(by_name));
   rows.push_back(file_key("memory.replicated-tensor-sharding", "KINDS", "",
-                          "Divide tensors that are equal on all replicas among them: none, or one or several "
-                          "of weights, optimizer-state and accumulators",
+                          "Shard tensors that are equal on all replicas across them: none, or any of weights, "
+                          "optimizer-state and accumulators",
                           ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
                             auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
                             all.Assign(kinds.begin(), kinds.end());
                           }));
-  rows.push_back(file_key("memory.sharding-min-elements", "N", "8192", "Do not divide smaller tensors",
+  rows.push_back(file_key("memory.sharding-min-elements", "N", "8192", "Smallest tensor to shard, in elements",
                           Integer{1, std::numeric_limits<std::int64_t>::max()}));
   rows.push_back(file_key("memory.sharding-group", "N", "0",
-                          "Divide tensors among N consecutive replicas, so that every group of N "
-                          "has all of them; 0: among all replicas",
+                          "Shard tensors across groups of N consecutive replicas, so that every group has all of them; "
+                          "0: across all replicas",
                           Integer{0, 1 << 20}));
   return rows;
 }
 
 namespace {
 
-/// Adds notes on sizes and groups for tensors that are neither off-chip nor sharded. A check tries both.
+/// Adds notes on size limits and groups that have no effect because nothing is off-chip or sharded. A check tries both.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand == Subcommand::kCheck) {
     return;

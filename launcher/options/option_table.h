@@ -33,7 +33,7 @@ struct OptionRow {
   char letter = 0;      ///< Short form, 0 for none.
   std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;
-  std::string placeholder;  ///< Its name in help; guides completion, as FILE and DIR do.
+  std::string placeholder;  ///< The value's name in help; FILE and DIR also guide completion.
   std::string fallback;     ///< Default as the user would write it; empty for none.
   std::string help;         ///< A noun phrase or sentence, without a final full stop.
   std::function<Refusal(Options&, const std::string&)> set;
@@ -50,14 +50,14 @@ struct Section {
   std::string title;  ///< "Training".
 };
 
-/// All sections, in the order of the table.
+/// Returns all sections, in the order of the table.
 std::span<const Section> sections();
 
-/// The row with this full name, or the key `name` of the section with this name: `model` finds model.name. Null if
-/// there is none.
+/// Returns the row with this full name, or the key `name` of the section with this name: `model` finds model.name. Null
+/// if there is none.
 const OptionRow* find_row(std::string_view name);
 
-/// The setting of a row. Requires: there is a row with this name.
+/// Returns the setting of a row. Requires: there is a row with this name.
 Setting& setting_of(Options& options, std::string_view name);
 const Setting& setting_of(const Options& options, std::string_view name);
 

@@ -32,7 +32,7 @@ tl::unexpected<std::string> allowed(std::string what) {
   return tl::unexpected<std::string>{std::move(what)};
 }
 
-/// For a range such as "2-4", the list of its numbers; else nothing.
+/// Spells out a range such as "2-4" as a hint that lists its numbers; returns "" for any other text.
 std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t most) {
   constexpr std::int64_t kLongest = 16;
   const std::size_t hyphen = text.find('-');
@@ -237,7 +237,7 @@ Read<CheckpointInterval> Interval::read(const std::string& text) const {
   if (factor > 0 && times && *times * factor >= 1 && *times * factor <= 1e8) {
     return CheckpointInterval{.seconds = *times * factor};
   }
-  return allowed("a number of steps, such as 500, or a time from 1 s on, such as 30s, 10min or 2h");
+  return allowed("a number of steps, such as 500, or a time of at least 1 s, such as 30s, 10min or 2h");
 }
 
 Read<double> LossScale::read(const std::string& text) const {

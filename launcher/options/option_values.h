@@ -137,7 +137,7 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
-/// The instruction sets that oneDNN can be limited to, the smallest first, as named by --cpu-isa.
+/// Returns the instruction sets that oneDNN can be limited to, the smallest first, as named by --cpu-isa.
 std::vector<std::string> cpu_isas();
 
 /// Parses poprun's booleans: yes no on off true false 1 0.

@@ -20,7 +20,7 @@ namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
-/// The subcommand; subcommands.h has its words.
+/// The subcommand; command_line.h lists the words.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
 /// One row's value as the user would write it, and its origin. For --dry-run.
@@ -46,7 +46,7 @@ struct Varied {
 
 /// A tile named by --tile.
 struct NamedTile {
-  std::optional<std::uint32_t> ipu;  ///< Nothing: this tile of every IPU.
+  std::optional<std::uint32_t> ipu;  ///< If not set: this tile of every IPU.
   std::uint32_t tile = 0;
 };
 
@@ -68,7 +68,7 @@ struct CheckpointInterval {
 /// The user's request, with each value checked by itself and against the others. Not yet placed on hosts.
 struct Options {
   Subcommand subcommand = Subcommand::kRun;
-  proto::RunConfig config;  ///< Not yet with topology.instance_host.
+  proto::RunConfig config;  ///< topology.instance_host is not yet set.
 
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
   std::string config_file;           ///< As given; empty only if no job is run.

@@ -110,13 +110,13 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   return !options.question.empty();
 }
 
-/// A hint at an installed job that can be run as it is; empty if there is none.
+/// Returns a hint at an installed job that can be run unchanged; empty if there is none.
 std::string default_job_hint() {
   const std::string job = default_job();
   return job.empty() ? "" : fmt::format("; the default job is {}", job);
 }
 
-/// The single train.cfg named on the command line.
+/// Returns the single train.cfg named on the command line.
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
     return fail(ErrorCode::kUsage,
@@ -132,7 +132,7 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   return file;
 }
 
-/// The two files named for profile --compare.
+/// Returns the two files named for profile --compare.
 Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   if (line.positional.size() != 2) {
     return fail(ErrorCode::kUsage,
@@ -158,12 +158,12 @@ Result<std::string> read_job(const std::string& file) {
                                                  : fmt::format("; an example of that name is {}", installed)));
 }
 
-/// Whether the rows of an estimate may differ in this option: any option that defines the job.
+/// Returns whether the rows of an estimate may differ in this option: any option that defines the job.
 bool can_be_varied(const OptionRow& row) {
   return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
 }
 
-/// The row named by --vary. Errors: kUsage, with the nearest key.
+/// Returns the row named by --vary. Errors: kUsage, with the nearest key.
 Result<const OptionRow*> varied_row(const std::string& key) {
   const OptionRow* row = find_row(key);
   if (row != nullptr && can_be_varied(*row)) {
@@ -217,7 +217,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   return {};
 }
 
-/// Parses the command line, then the file by `read`, then both together.
+/// Parses the command line, then the file with `read`, then checks both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));

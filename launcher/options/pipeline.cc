@@ -52,7 +52,7 @@ bool is_phased(const Options& options) {
   return options.config.memory().phases() > 1;
 }
 
-/// The number of stages, if it does not depend on the model.
+/// Returns the number of stages, if it does not depend on the model.
 std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   if (!pipeline.split().empty()) {
     return static_cast<std::uint32_t>(pipeline.split_size()) + 1;
@@ -63,8 +63,8 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// The number of stages; if it depends on the model, the largest possible one: a stage on each IPU of the mapping or
-/// the replica.
+/// Returns the number of stages; if it depends on the model, the largest possible one: a stage on each IPU of the
+/// mapping or the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (is_phased(options)) {
@@ -81,7 +81,7 @@ Status check_mapping(Options& options) {
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
   const std::uint32_t highest = *std::ranges::max_element(mapping);
   if (highest >= ipus) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs count "
                                                "from 0; set --ipus-per-replica {} or use lower numbers",
                                                shown(options, kMapping), ipus, highest, highest + 1));
   }
@@ -101,7 +101,7 @@ Status check_mapping(Options& options) {
   return {};
 }
 
-/// Checks phases: stages that take turns on one or two IPUs, which are all that a replica has.
+/// Checks phases: stages that take turns on the one or two IPUs of a replica.
 Status check_phases(Options& options) {
   const proto::RunConfig& config = options.config;
   const std::uint32_t phases = config.memory().phases();
@@ -109,9 +109,8 @@ Status check_phases(Options& options) {
   const std::uint32_t ipus = config.topology().ipus_per_replica();
   if (ipus != phase_ipus) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: phases take turns on {} = {} of a replica, but --ipus-per-replica "
-                            "= {}; make both {}",
-                            shown(options, kPhases), kPhaseIpus, phase_ipus, ipus, std::clamp(ipus, 1U, 2U)));
+                fmt::format("{}: {} = {} must equal --ipus-per-replica = {}; make both {}", shown(options, kPhases),
+                            kPhaseIpus, phase_ipus, ipus, std::clamp(ipus, 1U, 2U)));
   }
   if (!config.pipeline().device_mapping().empty()) {
     return fail(ErrorCode::kUsage, fmt::format("{} and {} cannot be combined: phase p is on IPU p % {}; give only one "
@@ -128,7 +127,7 @@ Status check_phases(Options& options) {
   return {};
 }
 
-/// Without a mapping, every stage has an IPU of its own.
+/// Checks that there is an IPU for each stage, which is required without a mapping.
 Status check_ipus(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
@@ -178,18 +177,17 @@ void note_pipeline_without_effect(Options& options) {
 
 std::vector<OptionRow> pipeline_rows() {
   return {file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
-                   "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
-                   "Embeddings and heads are not counted: they belong to the first and the last stage. "
-                   "balanced evens out device time; where that does not fit into memory, up to 5 other "
-                   "splits are compiled to find one that does",
+                   "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. Embeddings and heads "
+                   "are not counted: they belong to the first and the last stage. balanced evens out device time; if "
+                   "that does not fit in memory, up to 5 other splits are compiled to find one that does",
                    LayersPerIpu{},
                    [](Options& o, const std::vector<std::int64_t>& layers) {
                      auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();
                      field.Assign(layers.begin(), layers.end());
                    }),
           file_key("pipeline.split", "NAMES", "",
-                   "Instead of layers-per-ipu: layers or tensors with which the second and each "
-                   "further stage begins, separated by blanks",
+                   "Instead of layers-per-ipu: layers or tensors at which the second and each further stage begin, "
+                   "separated by blanks",
                    Names{},
                    [](Options& o, const std::vector<std::string>& names) {
                      auto& field = *o.config.mutable_pipeline()->mutable_split();
@@ -209,34 +207,34 @@ std::vector<OptionRow> pipeline_rows() {
                    "stored), or sequential (one stage at a time, no pipeline)",
                    Choice{{"grouped", "interleaved", "sequential"}}),
           file_key("pipeline.recomputation", "NAME", "",
-                   "What the backward pass computes again instead of storing it: none, standard "
-                   "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
-                   "layers), pipeline (stores the inputs of stages, and everything in the last one, whose "
-                   "backward pass follows at once) or all (like pipeline, but recomputes the last stage, "
-                   "too) (default: pipeline if there are several stages and the schedule is not "
-                   "sequential, else none)",
+                   "What the backward pass recomputes instead of storing it: none, standard (chooses checkpoints "
+                   "within recomputation-memory), layer (stores the inputs of layers), pipeline (stores the inputs of "
+                   "stages, and everything in the last one, whose backward pass follows at once) or all (like "
+                   "pipeline, but also recomputes the last stage) (default: pipeline if there are several stages and "
+                   "the schedule is not sequential, else none)",
                    Choice{{"none", "standard", "layer", "pipeline", "all"}}),
           file_key("pipeline.recomputation-checkpoints", "REGEX", "",
                    "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
           file_key("pipeline.recompute", "REGEX", "", "Recompute tensors whose name matches REGEX, whatever the mode",
                    Regex{}),
           file_key("pipeline.recomputation-memory", "X", "0.5",
-                   "With recomputation standard, the part of an IPU's memory for tensors to stay "
-                   "within; the rest is for code and temporaries",
+                   "With recomputation standard, fraction of an IPU's memory that tensors may use; the rest is for "
+                   "code and temporaries",
                    Real{0, 1, false})};
 }
 
 std::vector<OptionRow> phase_rows() {
-  return {file_key("memory.phases", "N", "1",
-                   "Cut the model into N phases: each one works on all micro-batches of a step, forward "
-                   "or backward, before the next one begins, so that what is kept off the chip moves "
-                   "once a phase. pipeline.layers-per-ipu or pipeline.split may say where to cut; "
-                   "otherwise phases have about equally many bytes of parameters. 1: none",
-                   Integer{1, 1024}),
-          file_key("memory.phase-ipus", "N", "1",
-                   "IPUs that take turns with phases: 1, or 2, where one can load a phase while the "
-                   "other one works",
-                   Integer{1, 2})};
+  return {
+      file_key("memory.phases", "N", "1",
+               "Split the model into N phases: each one works on all micro-batches of a step, forward or backward, "
+               "before the next one begins, so that off-chip tensors move once per phase. pipeline.layers-per-ipu or "
+               "pipeline.split may say where to split; by default, phases have about the same bytes of parameters. 1: "
+               "no phases",
+               Integer{1, 1024}),
+      file_key(
+          "memory.phase-ipus", "N", "1",
+          "IPUs that take turns at running phases: 1, or 2, so that one can load a phase while the other one computes",
+          Integer{1, 2})};
 }
 
 Status check_pipeline(Options& options) {

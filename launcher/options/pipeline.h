@@ -9,7 +9,7 @@ namespace poprun::launcher {
 
 std::vector<OptionRow> pipeline_rows();
 
-/// `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
+/// Returns the rows of `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
 std::vector<OptionRow> phase_rows();
 
 /// Checks the keys of both sections against each other and against --ipus-per-replica, as far as possible without the

@@ -70,7 +70,7 @@ struct Slices {
   }
 };
 
-/// Words between blanks; a backslash stays, as regular expressions need it.
+/// Splits at blanks; keeps backslashes, because regular expressions need them.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> words;
@@ -80,7 +80,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// The N of "ipuN".
+/// Returns the N of "ipuN", where `beginning` is "ipu".
 std::optional<std::uint32_t> index_after(std::string_view beginning, std::string_view text) {
   if (!text.starts_with(beginning)) {
     return std::nullopt;
@@ -115,7 +115,7 @@ bool read_where(std::string where, ProductSetting& setting) {
   return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
 }
 
-/// The scope of a setting; two settings of one key must not share it.
+/// Returns the scope of a setting; two settings of one key must not share it.
 std::string scope_of(ProductSetting setting) {
   setting.clear_text();
   setting.clear_value();
@@ -145,10 +145,10 @@ struct Everywhere {
       }
       if (!Value::read(is_plain ? word : word.substr(equals + 1), setting) ||
           (!is_plain && !read_where(word.substr(0, equals), setting))) {
-        return refused(fmt::format("; '{}' is none", word));
+        return refused(fmt::format("; '{}' is not valid", word));
       }
       if (!scopes.insert(scope_of(setting)).second) {
-        return refused(fmt::format("; '{}' is for the same products as an earlier one", word));
+        return refused(fmt::format("; '{}' applies to the same products as an earlier one", word));
       }
       settings.push_back(std::move(setting));
     }
@@ -161,8 +161,8 @@ struct Everywhere {
  private:
   static tl::unexpected<std::string> refused(const std::string& why) {
     return tl::unexpected<std::string>{
-        fmt::format("{0}; or one for each IPU, separated by blanks; besides these, WHERE={1} for WHERE "
-                    "convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls{2}",
+        fmt::format("{0}; or one per IPU, separated by blanks; also WHERE={1}, with WHERE convolutions, matmuls, ipuN, "
+                    "stageN, or both as in stage2.matmuls{2}",
                     Value::kAllowed, Value::kLetter, why)};
   }
 };
@@ -177,7 +177,7 @@ struct ByOperator {
       setting.set_text(word);
       const std::size_t equals = word.rfind('=');
       if (equals == std::string::npos || equals == 0 || !Value::read(word.substr(equals + 1), setting)) {
-        return refused(fmt::format("; '{}' is none", word));
+        return refused(fmt::format("; '{}' is not valid", word));
       }
       const Read<std::string> pattern = Regex{}.read(word.substr(0, equals));
       if (!pattern) {
@@ -232,13 +232,13 @@ OptionRow repeated_key(std::string_view name, const char* placeholder, const cha
   return row;
 }
 
-/// The key that a setting was written with, in the format of `shown`.
+/// Returns the key that a setting was written with, in the format of `shown`.
 std::string shown(const Options& options, std::string_view everywhere, const ProductSetting& setting) {
   return shown(options,
                setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));
 }
 
-/// The largest number of IPUs; a check also splits the model over other numbers of IPUs.
+/// Returns the largest number of IPUs; a check also splits the model over other numbers of IPUs.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
   for (const std::uint32_t ipus : options.check_ipus) {
@@ -247,7 +247,7 @@ std::uint32_t most_ipus(const Options& options) {
   return most;
 }
 
-/// IPUs that a list omits get the default, which a note mentions.
+/// Refuses IPUs that no replica has; adds a note if a list omits IPUs, which then get the default, `otherwise`.
 Status check_ipus(Options& options, std::string_view key, const Settings& settings, std::string_view otherwise) {
   const std::uint32_t ipus = most_ipus(options);
   std::set<std::uint32_t> named;
@@ -261,12 +261,12 @@ Status check_ipus(Options& options, std::string_view key, const Settings& settin
   }
   if (!named.empty() && *named.rbegin() >= ipus) {
     const std::uint32_t highest = *named.rbegin();
-    return fail(ErrorCode::kUsage, fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs count "
                                                "from 0; set --ipus-per-replica {} or leave it out",
                                                shown(options, key), ipus, highest, highest + 1));
   }
   if (!named.empty() && named.size() < options.config.topology().ipus_per_replica() && !has_default) {
-    options.notes.push_back(fmt::format("{}: IPUs that it does not name have {}", shown(options, key), otherwise));
+    options.notes.push_back(fmt::format("{}: IPUs that are not listed use {}", shown(options, key), otherwise));
   }
   return {};
 }
@@ -278,10 +278,10 @@ Status check_partials(const Options& options) {
                   fmt::format("{} needs model.precision = half, but it is float", shown(options, kPartials, setting)));
     }
     if (options.subcommand == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: check cuts the model in several ways that must give equal bits, "
-                                                 "but partial sums by IPU or stage depend on the cut; choose the "
-                                                 "operators by name with {}",
-                                                 shown(options, kPartials), kPartialsOperators));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: check splits the model in several ways that must give equal bits, but partial sums "
+                              "by IPU or stage depend on the split; choose the operators by name with {}",
+                              shown(options, kPartials), kPartialsOperators));
     }
   }
   return {};
@@ -291,8 +291,8 @@ void note_small_proportions(Options& options) {
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
       options.notes.push_back(
-          fmt::format("{}: poplin::createWeights() advises against less than 0.05: such plans crowd the "
-                      "operands on few tiles and need more code and exchange",
+          fmt::format("{}: poplin::createWeights() advises against less than 0.05: such plans crowd the operands onto "
+                      "few tiles and need more code and exchange",
                       shown(options, kProportion, setting)));
     }
   }
@@ -304,43 +304,40 @@ void note_small_proportions(Options& options) {
 
 std::vector<OptionRow> memory_proportion_rows() {
   return {file_key(std::string{kProportion}, "LIST", "0.6",
-                   "Part of a tile's memory that temporary values of a convolution or "
-                   "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
-                   "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
-                   "stage2.matmuls=X. A stage goes before an IPU",
+                   "Fraction of a tile's memory that the temporaries of a convolution or matmul may use: one number, "
+                   "or one per IPU, as in 0.15 0.25; also convolutions=X, matmuls=X, ipu1=X, stage2=X and "
+                   "stage2.matmuls=X. A stage takes precedence over an IPU",
                    Everywhere<Proportion>{}, replaces(proportions)),
           repeated_key(kProportionOperators, "REGEX=X",
-                       "Proportion X where the name of the output tensor matches REGEX, and for "
-                       "gradients of such operators; goes before all others. Several are separated by "
-                       "blanks",
+                       "Proportion X for operators whose output tensor's name matches REGEX, and for their gradients; "
+                       "overrides all others. Several are separated by blanks",
                        ByOperator<Proportion>{}, adds(proportions))};
 }
 
 std::vector<OptionRow> partials_rows() {
   return {file_key(std::string{kPartials}, "LIST", "float",
-                   "With half precision, type of the partial sums of convolutions and matmuls: float "
-                   "or half, or one for each IPU; besides, convolutions=TYPE, matmuls=TYPE, "
-                   "ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
+                   "With half precision, type of the partial sums of convolutions and matmuls: float or half, or one "
+                   "per IPU; also convolutions=TYPE, matmuls=TYPE, ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
                    Everywhere<PartialSums>{}, replaces(partials)),
           repeated_key(kPartialsOperators, "REGEX=TYPE",
-                       "Partial sums of type TYPE where the name of the output tensor matches REGEX, "
-                       "and for gradients of such operators; goes before all others. Several are "
-                       "separated by blanks",
+                       "Partial sums of type TYPE for operators whose output tensor's name matches REGEX, and for "
+                       "their gradients; overrides all others. Several are separated by blanks",
                        ByOperator<PartialSums>{}, adds(partials))};
 }
 
 std::vector<OptionRow> serialisation_rows() {
-  return {file_key("model.embedding-serialisation-factor", "N", "1",
-                   "Compute the largest embedding table's gradient, and the projection onto as many "
-                   "channels with its gradients, in N slices of the vocabulary, one after the other: "
-                   "gradients of one slice alone are live at a time. Like optimum-graphcore's "
-                   "embedding_serialization_factor; losses may differ in their last bits",
-                   Integer{1, 4096}),
-          repeated_key("model.serialised-matmuls", "REGEX=N",
-                       "Compute dense layers in N slices of their output channels where the name of "
-                       "the output tensor matches REGEX, and their gradients too, as PopTorch's "
-                       "serializedMatMul in mode OutputChannels. Several are separated by blanks",
-                       ByOperator<Slices>{}, adds(serialised))};
+  return {
+      file_key("model.embedding-serialisation-factor", "N", "1",
+               "Compute the largest embedding table's gradient, and the projection onto as many channels with its "
+               "gradients, in N slices of the vocabulary, one after the other, so that the gradients of only one slice "
+               "are live at a time. Like optimum-graphcore's embedding_serialization_factor; losses may differ in "
+               "their last bits",
+               Integer{1, 4096}),
+      repeated_key(
+          "model.serialised-matmuls", "REGEX=N",
+          "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N slices of the "
+          "output channels, like PopTorch's serializedMatMul in mode OutputChannels. Several are separated by blanks",
+          ByOperator<Slices>{}, adds(serialised))};
 }
 
 Status check_products(Options& options) {

@@ -19,8 +19,8 @@ namespace poprun::launcher {
 std::vector<OptionRow> memory_proportion_rows();
 std::vector<OptionRow> partials_rows();
 
-/// `model.embedding-serialisation-factor` and `model.serialised-matmuls`, which have the grammar of a key with
-/// -operators.
+/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`; the latter has the
+/// grammar of a key with -operators.
 std::vector<OptionRow> serialisation_rows();
 
 /// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without effect,

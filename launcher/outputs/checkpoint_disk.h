@@ -7,7 +7,7 @@
 #include "proto/checkpoint.pb.h"
 #include "replica/base/error.h"
 
-/// The steps of a checkpoint writer that touch the disk. Errors, of all: kInfrastructure, naming the file.
+/// Disk operations of a checkpoint writer. Errors of all: kInfrastructure, with the file's name.
 namespace poprun::launcher {
 
 /// Makes files that were created or renamed in a folder survive a crash.

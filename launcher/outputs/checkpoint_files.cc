@@ -35,7 +35,7 @@ Error as_unreadable(Error error) {
   return error;
 }
 
-/// The size of a file that is about to be read. Errors: those of read_checkpoint.
+/// Returns the size of a file that is about to be read. Errors: those of read_checkpoint.
 Result<std::uint64_t> size_of(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) {
@@ -63,8 +63,8 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-/// Whether `text` is unchanged since a build wrote it: its checksum is that of the text with an empty string in place
-/// of the checksum.
+/// Returns whether `text` is unchanged since a build wrote it: its checksum is that of the text with an empty string in
+/// place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
   const std::string field = "\n \"sha256\": \"";  // The files' checksums are indented more.
   const std::size_t at = text.find(field + checksum + '"');
@@ -84,10 +84,10 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
   google::protobuf::util::JsonParseOptions lenient;
   lenient.ignore_unknown_fields = true;
   if (!google::protobuf::util::JsonStringToMessage(text, &manifest, lenient).ok()) {
-    return fail(ErrorCode::kData, fmt::format("{}: it is no manifest of a checkpoint", path));
+    return fail(ErrorCode::kData, fmt::format("{}: not a checkpoint manifest", path));
   }
   if (!fits_its_checksum(text, manifest.sha256())) {
-    return fail(ErrorCode::kData, fmt::format("{}: its own checksum does not fit its text", path));
+    return fail(ErrorCode::kData, fmt::format("{}: does not match its own checksum", path));
   }
   POPRUN_ASSIGN(const std::string as_we_write_it, manifest_text(manifest));
   checkpoint.is_of_this_build =
@@ -104,7 +104,7 @@ void even_out(proto::RunConfig& config) {
   config.mutable_model()->clear_initial_weights();
 }
 
-/// The first difference, as "training.learning-rate: 0.05 -> 0.1"; empty if there is none.
+/// Returns the first difference, as "training.learning-rate: 0.05 -> 0.1"; empty if there is none.
 std::string difference(const proto::RunConfig& then, const proto::RunConfig& now) {
   std::string text;
   google::protobuf::util::MessageDifferencer differencer;
@@ -164,7 +164,7 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
   for (const char* name : {kStateFile, kMetricsFile}) {
     const auto file = std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
     if (file == checkpoint.manifest.files().end()) {
-      return fail(ErrorCode::kData, fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
+      return fail(ErrorCode::kData, fmt::format("{}/{}: does not list {}", folder, kManifestFile, name));
     }
     POPRUN_TRY(check_file(folder, *file));
   }
@@ -174,15 +174,16 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256) {
   const proto::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.version() != POPRUN_VERSION) {
-    return fail(ErrorCode::kUsage, fmt::format("--resume {}: it is from poprun-emu {}, whose bits this one ({}) may "
-                                               "not have; use that version, or start anew from the weights",
-                                               checkpoint.folder, manifest.version(), POPRUN_VERSION));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: written by poprun-emu {}, and this version ({}) may not be bit-identical to "
+                            "it; use that version, or start anew from the weights",
+                            checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
-    return fail(ErrorCode::kUsage, fmt::format("--resume {}: it is from another build of poprun-emu {}, with other "
-                                               "settings or another format; use that build, or start anew from the "
-                                               "weights",
-                                               checkpoint.folder, POPRUN_VERSION));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: written by another build of poprun-emu {}, with other settings or another "
+                            "format; use that build, or start anew from the weights",
+                            checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
   proto::RunConfig now = config;
@@ -190,9 +191,9 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   even_out(now);
   if (!onnx_sha256.empty() && !manifest.onnx_sha256().empty()) {
     if (onnx_sha256 != manifest.onnx_sha256()) {
-      return fail(ErrorCode::kData, fmt::format("--resume {}: {} is not the checkpoint's model; put the old one "
-                                                "back, or start anew",
-                                                checkpoint.folder, now.model().onnx()));
+      return fail(ErrorCode::kData,
+                  fmt::format("--resume {}: {} is not the checkpoint's model; restore the old one, or start anew",
+                              checkpoint.folder, now.model().onnx()));
     }
     now.mutable_model()->set_onnx(then.model().onnx());
     now.mutable_model()->set_name(then.model().name());
@@ -202,9 +203,10 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
     then.mutable_training()->set_epochs(now.training().epochs());
   }
   if (const std::string found = difference(then, now); !found.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("--resume {}: this job is not the checkpoint's: {}; give it the old "
-                                               "value, or start anew",
-                                               checkpoint.folder, found));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--resume {}: this job differs from the checkpoint's: {}; restore the old value, or start anew",
+                    checkpoint.folder, found));
   }
   return {};
 }

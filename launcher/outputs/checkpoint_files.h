@@ -28,14 +28,13 @@ struct Checkpoint {
   bool is_of_this_build = true;        ///< If false, its files have not been checked.
 };
 
-/// The folders step-N in `folder`, the latest first. Their files are not checked.
+/// Returns the folders step-N in `folder`, the latest first. Their files are not checked.
 std::vector<std::string> checkpoints_in(const std::string& folder);
 
-/// Errors
-///   kHostResources  `folder` exists, but its contents cannot be listed; says why.
+/// Checks that the contents of `folder` can be listed, if it exists. Errors: kHostResources; says why.
 Status check_can_list(const std::string& folder);
 
-/// The N of a folder step-N; 0 for any other name.
+/// Returns the N of a folder step-N; 0 for any other name.
 std::uint64_t step_of(const std::string& folder);
 
 /// Formats a manifest, including its own checksum.
@@ -60,7 +59,7 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 /// Errors
 ///   kUsage  names the first setting that differs with both values, or the version; or another
 ///           build wrote it.
-///   kData   the model's file is another one.
+///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
 }  // namespace poprun::launcher

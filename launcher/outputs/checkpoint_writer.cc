@@ -126,9 +126,9 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
     const bool fits = slice.variable() < open_->bytes.size() && slice.bytes() <= open_->bytes[slice.variable()] &&
                       slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
     if (!fits && open_->status) {
-      open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
-                                                        "bytes that no variable has",
-                                                        step, part.replica()));
+      open_->status = fail(ErrorCode::kBug,
+                           fmt::format("checkpoint after step {}: replica {} sends bytes that belong to no variable",
+                                       step, part.replica()));
     }
   }
   if (open_->parts.size() == open_->parts_expected) {
@@ -276,7 +276,7 @@ Status CheckpointWriter::await_metrics(const std::string& to) const {
       return {};
     }
     if (is_last_look) {
-      return fail(ErrorCode::kInfrastructure, fmt::format("it needs {} lines of {}, which {}", lines, from,
+      return fail(ErrorCode::kInfrastructure, fmt::format("needs {} lines of {}, which {}", lines, from,
                                                           metrics_ended_ ? "ended before" : "cannot be written now"));
     }
   }
@@ -297,7 +297,7 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
   return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});
 }
 
-/// Renames the folder; a checkpoint of the same step gives up its name and is removed.
+/// Renames the folder, which replaces a checkpoint of the same step.
 Status CheckpointWriter::take_name(const std::string& folder) const {
   const std::string name = fmt::format("{}/step-{}", setup_.folder, open_->step);
   if (std::rename(folder.c_str(), name.c_str()) != 0) {
@@ -316,8 +316,8 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return sync_folder(setup_.folder);
 }
 
-/// Removes old checkpoints. Those of an earlier job go with the first of this one. Later ones than this belong to this
-/// job, too, if it resumed from an earlier step, and are bit-identical to those that it will take there.
+/// Removes old checkpoints: those of an earlier job when this one stores its first. If this job resumed from an earlier
+/// step, checkpoints of later steps stay: they are its own, and bit-identical to those that it will take there.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -329,8 +329,8 @@ void CheckpointWriter::prune() {
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Removes the oldest checkpoint if the disk has no space for as many as are to be kept, but never the last complete
-/// one. Later ones than this may be unreadable (JobCheckpoints::latest) and do not count.
+/// Removes the oldest checkpoint to make room on a full disk, but never the last complete one. Checkpoints of later
+/// steps may be unreadable (JobCheckpoints::latest) and do not count.
 bool CheckpointWriter::make_room() {
   std::vector<std::string> all = checkpoints_in(setup_.folder);
   std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });
@@ -342,7 +342,7 @@ bool CheckpointWriter::make_room() {
   return !fs::exists(all.back(), unused);
 }
 
-/// Answers those who wait for the open checkpoint, and drops it.
+/// Reports the outcome to all senders of parts, and closes the checkpoint; drops it unless it was stored.
 void CheckpointWriter::settle(Outcome outcome) {
   const std::vector<Part> parts = std::move(open_->parts);
   if (outcome != Outcome::kStored) {

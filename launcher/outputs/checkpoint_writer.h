@@ -67,10 +67,10 @@ class CheckpointWriter {
   /// Drops the part, which broke off, and with it the checkpoint.
   void cancel(std::uint32_t replica);
 
-  /// Whether this job has stored a checkpoint. Threads: any.
+  /// Returns whether this job has stored a checkpoint. Threads: any.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
-  /// The step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none. Threads: any.
+  /// Returns the step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none. Threads: any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
   /// Sets whether metrics.csv accepts no rows at present, as on a full disk; a checkpoint then does not wait for rows.
@@ -85,8 +85,8 @@ class CheckpointWriter {
   struct Part {
     std::uint32_t replica = 0;
     std::vector<proto::StateSlice> slices;
-    std::size_t slice = 0;      ///< Index of the slice being written,
-    std::uint64_t written = 0;  ///< and its bytes written so far.
+    std::size_t slice = 0;      ///< Index of the slice being written.
+    std::uint64_t written = 0;  ///< Bytes of this slice written so far.
     bool ended = false;
     Done done;
   };
@@ -126,7 +126,7 @@ class CheckpointWriter {
   std::atomic<bool> metrics_held_ = false;
   std::atomic<bool> metrics_ended_ = false;
   std::atomic<bool> has_stored_ = false;
-  std::uint64_t stored_bytes_ = 0;  ///< Bytes on the disk of the checkpoint in progress.
+  std::uint64_t stored_bytes_ = 0;  ///< Size on disk of the checkpoint in progress.
 };
 
 }  // namespace poprun::launcher

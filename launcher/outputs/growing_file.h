@@ -13,8 +13,8 @@
 
 namespace poprun::launcher {
 
-/// The error of a file that cannot be written, for errno `reason`. If the disk or a quota is full, it carries a
-/// shortage of unknown size.
+/// Returns the error for a file that cannot be written, with errno `reason`. If the disk or a quota is full, it carries
+/// a shortage of unknown size.
 Status cannot_write(const std::string& path, int reason);
 
 /// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends with a complete
@@ -51,7 +51,7 @@ class GrowingFile {
   std::uint64_t left_out_ = 0;  ///< Number of lines left out.
 };
 
-/// Writes files in a thread of its own, since a slow disk takes minutes for large ones, and retries after failures.
+/// Writes files in a thread of its own, since large ones take minutes on a slow disk, and retries after failures.
 /// Belongs to one thread.
 class Saving {
  public:
@@ -65,11 +65,12 @@ class Saving {
   /// Cancels the write in progress and waits for its end.
   ~Saving();
 
-  /// Polls the result, and retries a second after a failure. Call often; `now` is in seconds of a monotonic clock.
+  /// Polls for the result, and retries one second after a failure. Call often; `now` is in seconds of a monotonic
+  /// clock.
   void refresh(double now);
 
   [[nodiscard]] bool done() const { return done_; }
-  /// The reason of the last failure; nothing before the first failure and after success.
+  /// Returns the reason of the last failure; nothing before the first failure and after success.
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:

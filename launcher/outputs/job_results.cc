@@ -62,7 +62,7 @@ Status JobResults::begin() {
 
 Status JobResults::take(const proto::ReportItem& item) {
   if (saving_) {
-    return fail(ErrorCode::kBug, "a report came after the profile, which is the last one");
+    return fail(ErrorCode::kBug, "a report arrived after the profile, which must be the last one");
   }
   if (!item.has_shape() && !config_.has_check() && !std::exchange(begun_, true)) {
     POPRUN_TRY(begin());
@@ -99,13 +99,13 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Bounded, since a broken replica may send without end; the disk has space for `parameters_`.
+/// Collects weights up to a bound, since a broken replica may send without end; the disk has space for `parameters_`.
 Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
   if (bytes > most - weight_bytes_) {
     return fail(ErrorCode::kBug,
-                fmt::format("weights: more than {} B came for a model of {} parameters", most, parameters_));
+                fmt::format("weights: more than {} B arrived for a model of {} parameters", most, parameters_));
   }
   weight_bytes_ += bytes;
   return weights_.take(chunk);
@@ -114,14 +114,15 @@ Status JobResults::take_weights(const proto::TensorChunk& chunk) {
 Status JobResults::take_dump(const proto::DumpedChunk& dumped) {
   if (!dumps_due_.contains(dumped.step())) {
     return fail(ErrorCode::kBug,
-                fmt::format("a dump of step {} came, which report.dump-tensors does not ask for", dumped.step()));
+                fmt::format("a dump of step {} arrived, which report.dump-tensors does not ask for", dumped.step()));
   }
   return dumps_[dumped.step()].take(dumped.chunk());
 }
 
 Status JobResults::take_run(const proto::CheckedRun& run) {
   if (check_.runs_size() >= static_cast<int>(check_.plan().runs())) {
-    return fail(ErrorCode::kBug, fmt::format("more than the {} runs of the check's plan came", check_.plan().runs()));
+    return fail(ErrorCode::kBug,
+                fmt::format("more than the {} runs of the check's plan arrived", check_.plan().runs()));
   }
   *check_.add_runs() = run;
   return {};
@@ -130,7 +131,7 @@ Status JobResults::take_run(const proto::CheckedRun& run) {
 Status JobResults::begin_check(const proto::CheckPlan& plan) {
   if (plan.runs() > kCheckedRunsMax) {
     return fail(ErrorCode::kBug,
-                fmt::format("the check's plan has {} runs, and {} are the most", plan.runs(), kCheckedRunsMax));
+                fmt::format("the check's plan has {} runs, but at most {} are allowed", plan.runs(), kCheckedRunsMax));
   }
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
@@ -140,7 +141,7 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   return {};
 }
 
-/// Writes nothing if runs are missing: the findings of an earlier check stay.
+/// Writes check.json; if runs are missing, leaves that of an earlier check in place.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
@@ -151,7 +152,7 @@ void JobResults::finish_check() {
   });
 }
 
-/// Checks early, rather than after the last step.
+/// Checks for space on the disk early, rather than after the last step.
 Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
   return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
@@ -174,7 +175,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return outputs_->write(piece.offset(), piece.data());
 }
 
-/// Writes the dumps of steps up to this one, which are over and therefore complete.
+/// Writes the dumps of steps up to this one: these steps have ended, so their dumps are complete.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
     auto& [step, dump] = *dumps_.begin();
@@ -213,7 +214,7 @@ Status JobResults::finish() {
     return {};
   }
   if (config_.inference() ? !outputs_ && !config_.has_profile() : !weights_.complete()) {
-    return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived" : "weights: the last one is not complete");
+    return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived" : "weights: the last tensor is incomplete");
   }
   saving_.emplace([this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
   return {};
@@ -232,7 +233,7 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
     POPRUN_TRY(metrics_->flush());
   }
   if (config_.has_profile()) {
-    return {};  // The command that wanted the profile writes it itself, with more figures.
+    return {};  // `poprun-emu profile` writes the profile itself, with more figures.
   }
   POPRUN_ASSIGN(const std::string json, message_json(*profile_));
   return write_whole_file(path("profile.json"), {json}, &given_up);

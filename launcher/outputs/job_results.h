@@ -47,27 +47,27 @@ class JobResults {
   /// Errors: kInfrastructure if the disk does not accept it.
   Status refresh(double now);
 
-  /// After `refresh`: rows of metrics.csv wait in memory because the disk does not accept them.
+  /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
   /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile. Does nothing if no
-  /// profile came: then the report belonged to another instance, or broke off.
+  /// profile arrived, because the report belonged to another instance, or broke off.
   Status finish();
 
-  /// The whole report has arrived; only the disk has yet to confirm.
+  /// Returns whether the whole report has arrived; only the disk has yet to confirm.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
-  /// All files are complete on disk.
+  /// Returns whether all files are complete on disk.
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
-  /// Why the files are not complete yet, if writing them was tried.
+  /// Returns the reason why the files are not complete yet, after a failed attempt to write them.
   [[nodiscard]] std::optional<Error> save_failure() const { return saving_ ? saving_->failure() : std::nullopt; }
-  /// The whole job's profile. Requires: `reported`, and the job is not a check.
+  /// Returns the whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
-  /// The findings of a check so far.
+  /// Returns the findings of a check so far.
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }
-  /// Number of items whose outputs are written, in inference.
+  /// Returns the number of items whose outputs are written, in inference.
   [[nodiscard]] std::uint64_t items_written() const;
 
-  /// Whether the dump of any step up to `step` has yet to arrive or to be completed.
+  /// Returns whether the dump of any step up to `step` has yet to arrive or to be completed.
   [[nodiscard]] bool awaits_dumps(std::uint64_t step) const {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }

@@ -21,7 +21,7 @@ struct Element {
 constexpr std::array<Element, 4> kElements = {
     {{"f32", "<f4", 4}, {"f16", "<f2", 2}, {"i32", "<i4", 4}, {"u8", "|u1", 1}}};
 
-/// Magic, version, length, and a Python dictionary that ends at a multiple of 64 bytes.
+/// Returns the file's header: magic, version, length, and a Python dictionary that ends at a multiple of 64 bytes.
 std::string header_of(std::string_view descr, std::span<const std::int64_t> shape) {
   constexpr std::size_t kPreamble = 10;
   constexpr std::size_t kAlignment = 64;
@@ -67,7 +67,7 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, 
     POPRUN_TRY(file.write_at(0, header));
     return file;
   }
-  return fail(ErrorCode::kBug, fmt::format("{}: elements of type '{}'", path, type));
+  return fail(ErrorCode::kBug, fmt::format("{}: unknown element type '{}'", path, type));
 }
 
 NpyFile::~NpyFile() {

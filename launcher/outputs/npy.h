@@ -19,7 +19,7 @@ class NpyFile {
   ///
   /// Errors
   ///   kInfrastructure  it cannot be written.
-  ///   kBug             another type.
+  ///   kBug             the type is unknown.
   static Result<NpyFile> create(const std::string& path, std::string_view type, std::span<const std::int64_t> shape);
 
   NpyFile(NpyFile&&) noexcept = default;
@@ -34,7 +34,7 @@ class NpyFile {
   ///   kBug             the bytes lie outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
-  /// Number of entries of the first dimension that the bytes written so far amount to.
+  /// Returns how many entries of the first dimension are written, judging by the number of bytes.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
   /// Gives the file its final name.

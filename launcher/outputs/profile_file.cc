@@ -106,7 +106,7 @@ Result<proto::Profile> read_profile(const std::string& path) {
   }
   if (!profile.has_report()) {
     return fail(ErrorCode::kData, fmt::format("{}: a profile of a run, without the report of its compiled job; "
-                                              "poprun-emu profile writes one with it",
+                                              "poprun-emu profile writes profiles that have it",
                                               path));
   }
   return profile;

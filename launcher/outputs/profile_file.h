@@ -10,7 +10,7 @@
 namespace poprun::launcher {
 
 /// Formats the message as JSON: every field, even an empty one, every number as a number, and maps sorted by key.
-/// Protobuf's own JSON has 64-bit numbers as strings, and maps in any order.
+/// Protobuf's own JSON formats 64-bit numbers as strings, and maps in any order.
 ///
 /// Errors: kBug if it cannot be formatted.
 Result<std::string> message_json(const google::protobuf::Message& message);

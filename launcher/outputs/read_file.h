@@ -14,7 +14,7 @@ namespace poprun::launcher {
 ///   kData  `path`: why it cannot be read.
 Result<std::string> read_file(const std::string& path, std::uint64_t most);
 
-/// The size of a regular file, before it is read; nothing for a pipe and for a missing file.
+/// Returns the size of a regular file, before it is read; nothing for a pipe and for a missing file.
 std::optional<std::uint64_t> size_of_file(const std::string& path);
 
 /// An ONNX model. The launcher does not interpret it: replica 0 parses the bytes.

@@ -27,14 +27,14 @@ constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metri
 constexpr std::size_t kPieceBytes = 16 << 20;  // Written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
-/// Bytes that this user can use on the disk of `folder`; nothing if the file system does not report them.
+/// Returns the bytes that this user can use on the disk of `folder`; nothing if the file system does not report them.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
   const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;
   return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
 }
 
-/// The error of a file of `needed` bytes, with the available space if that is too little.
+/// Adds to the error of a file that it needs `needed` bytes, and the available space if that is too little.
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
@@ -51,7 +51,7 @@ tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_co
   return fail(ErrorCode::kUsage, fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
 }
 
-/// Permission bits are not reliable (root, read-only file systems): only creating a file proves that it is possible.
+/// Creates a file to check that it is possible, since permission bits are not reliable (root, read-only file systems).
 Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -294,7 +294,7 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   return fail(ErrorCode::kBug,
               fmt::format("weights: '{}' {} [{}] {}", refused.name, chunk.type(), fmt::join(refused.shape, ", "),
                           needed ? fmt::format("needs {} B, but {} B arrived", *needed, refused.data.size())
-                                 : "has no type or shape that is known"));
+                                 : "has an unknown type or shape"));
 }
 
 std::size_t WeightsCollector::keep_complete() {

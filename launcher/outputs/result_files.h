@@ -65,19 +65,18 @@ class OutputFolder {
  private:
   explicit OutputFolder(int lock) : lock_(lock) {}
 
-  /// Whether this is the folder now at `path`, and not one that has been removed from there.
+  /// Returns whether this is the folder now at `path`, and not one that has been removed from there.
   [[nodiscard]] bool lies_at(const std::string& path) const;
 
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
-/// Errors
-///   kInfrastructure  the disk of `folder` has no space for `bytes` of weights that this user could
-///                    use. Earlier results do not count, since they are removed first.
+/// Checks that the disk of `folder` has space for `bytes` of weights that this user can use. Earlier results do not
+/// count, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, its dumps if `dumps`, and its failure.txt, but not the file `kept`, from
-/// which this job starts. Its logs are removed with the first new one.
+/// which this job starts. The first new log removes its logs.
 ///
 /// Errors
 ///   kInfrastructure  a file cannot be removed; better to find out now than when the new result is
@@ -97,9 +96,8 @@ std::string metrics_row(const proto::EvaluationMetrics& metrics);
 /// Assembles weights, or the tensors of a dump, from the chunks of a report.
 class WeightsCollector {
  public:
-  /// Errors
-  ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not match the
-  ///         shape.
+  /// Adds a chunk. Errors: kBug if chunks of two tensors are mixed, a type is unknown, or the size does not match the
+  /// shape.
   Status take(const proto::TensorChunk& chunk);
 
   /// Drops the last tensor if it is incomplete. Returns the number of tensors.
@@ -108,10 +106,10 @@ class WeightsCollector {
   /// Sorts the complete tensors by name.
   void sort_by_name();
 
-  /// Errors: kBug if the last tensor is incomplete; also those of write_whole_file.
+  /// Writes the tensors to a file. Errors: kBug if the last tensor is incomplete; also those of write_whole_file.
   [[nodiscard]] Status write(const std::string& path, const std::atomic<bool>* given_up = nullptr) const;
 
-  /// Whether the last tensor is complete.
+  /// Returns whether the last tensor is complete.
   [[nodiscard]] bool complete() const { return !open_; }
 
  private:

@@ -39,19 +39,19 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"
                                                                               {"BOOL", 1},
                                                                               {"F8_E4M3", 1}}};
 
-/// a * b, or nothing if it overflows.
+/// Returns a * b; nothing if it overflows.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Bytes per element; nothing for an unknown dtype.
+/// Returns the bytes per element; nothing for an unknown dtype.
 std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   const auto type = std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
   return type == kTypes.end() ? std::nullopt : std::optional<std::uint64_t>(type->second);
 }
 
-/// The list of non-negative integers at `key`, or nothing.
+/// Returns the list of non-negative integers at `key`; nothing if there is none.
 std::optional<std::vector<std::int64_t>> integers(const Json& object, const char* key) {
   const auto list = object.find(key);
   if (list == object.end() || !list->is_array()) {
@@ -96,7 +96,7 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std
   const auto dtype = object.find("dtype");
   const bool known = dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>());
   if (!known) {
-    return fail(ErrorCode::kData, fmt::format("tensor '{}' has no known dtype", name));
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' has a missing or unknown dtype", name));
   }
   TensorEntry entry;
   entry.name = name;
@@ -167,7 +167,7 @@ std::string_view other_format(std::string_view begin) {
   return "";
 }
 
-/// Length of the header of a file of `file_bytes`; `begin` has its first bytes.
+/// Returns the length of the header of a file of `file_bytes`; `begin` has its first bytes.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,
@@ -188,7 +188,7 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
   return length;
 }
 
-/// The tensors that the header lists, which must fill the data without gaps.
+/// Returns the tensors that the header lists, which must fill the data without gaps.
 Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
   POPRUN_ASSIGN(const Json header, parse_header(text));
   std::vector<TensorEntry> entries;
@@ -214,7 +214,7 @@ Result<std::vector<Tensor>> parse(std::string_view bytes) {
   return tensors;
 }
 
-/// The tensors in the header of a file of this size.
+/// Returns the tensors in the header of a file of this size.
 Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_ASSIGN(const std::string begin, read_file(path, kLengthBytes));
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
@@ -225,7 +225,7 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   return list;
 }
 
-/// Checks by the header whether the file is worth reading.
+/// Checks, by the header, whether the file is valid and fits in memory.
 Status check_header(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();
@@ -312,7 +312,7 @@ Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
 Result<TensorList> list_safetensors(const std::string& path) {
   const std::optional<std::uint64_t> size = size_of_file(path);
   Result<TensorList> list =
-      size ? list_file(path, *size) : Result<TensorList>(fail(ErrorCode::kData, "it is missing, or no regular file"));
+      size ? list_file(path, *size) : Result<TensorList>(fail(ErrorCode::kData, "missing, or not a regular file"));
   if (!list) {
     return fail(list.error().code, fmt::format("{}: {}", path, list.error().message));
   }

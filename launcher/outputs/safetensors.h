@@ -35,14 +35,14 @@ struct TensorEntry {
   std::uint64_t end = 0;    ///< and of the end of its bytes.
 };
 
-/// Size in bytes for a dtype and shape; nothing if the dtype is unknown or the size exceeds any memory.
+/// Returns the size in bytes for a dtype and shape; nothing if the dtype is unknown or the size overflows.
 std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape);
 
-/// Convert a dtype to its spelling everywhere else, "F32" to "f32", and back.
+/// Convert a dtype to the spelling used everywhere else, "F32" to "f32", and back.
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
-/// Returns everything in front of the data. Tensors are stored in the given order, so equal tensors in equal order give
+/// Returns everything before the data. Tensors are stored in the given order, so equal tensors in equal order give
 /// equal bytes.
 ///
 /// Requires: every tensor's data has the size of its shape.
@@ -63,17 +63,16 @@ Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string
 ///
 /// Errors
 ///   kData           it is missing, unreadable, or damaged.
-///   kHostResources  it does not fit this host's memory.
+///   kHostResources  it does not fit in this host's memory.
 Result<std::vector<Tensor>> read_safetensors(const std::string& path);
 
-/// The tensors in the file at `path`, in the order of their data, and where the data begins.
-///
-/// Errors
-///   kData  it is missing, unreadable, or damaged.
+/// The tensors of a file, in the order of their data.
 struct TensorList {
   std::vector<TensorEntry> entries;
   std::uint64_t data_begin = 0;  ///< Offset from the start of the file.
 };
+
+/// Lists the tensors in the file at `path`. Errors: kData if it is missing, unreadable, or damaged.
 Result<TensorList> list_safetensors(const std::string& path);
 
 }  // namespace poprun::launcher

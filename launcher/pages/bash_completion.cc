@@ -18,7 +18,7 @@ namespace {
 /// Candidates are whole words as typed, including --option=value. Bash itself splits a word at each character of
 /// COMP_WORDBREAKS, among them = and :, and wants only the last part.
 constexpr const char* kScript = R"script(
-# Adds the candidates that begin with $value, $head in front of each.
+# Adds the candidates that begin with $value, each with $head in front.
 _poprun_emu_add() {
   local candidate
   while IFS= read -r candidate; do
@@ -26,7 +26,7 @@ _poprun_emu_add() {
   done < <(compgen "$@" -- "$value")
 }
 
-# The values of a kind: what help shows in the place of the value.
+# Offers the values of a kind, which is what help shows in place of the value.
 _poprun_emu_values() {
   local kind=$1
   case $kind in
@@ -70,7 +70,7 @@ _poprun_emu() {
       ((${#words[@]} != 1)) || _poprun_emu_add -W "$_poprun_emu_subcommands"
     fi
   fi
-  # What bash takes for words before the last one is not repeated.
+  # Does not repeat what bash takes for words before the last one.
   local last=${COMP_WORDS[COMP_CWORD]} i
   [[ $last == [=:] ]] && last=''
   local before=${word%"$last"}
@@ -82,7 +82,7 @@ _poprun_emu() {
 complete -F _poprun_emu poprun-emu
 )script";
 
-/// The line of a `case` for an option that has values to offer; or nothing.
+/// Returns the line of a `case` for an option that has values to offer; or nothing.
 std::string case_of(const OptionRow& row) {
   const std::string pattern = row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
   if (!row.choices.empty()) {
@@ -91,7 +91,7 @@ std::string case_of(const OptionRow& row) {
   return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// The beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
+/// Returns the beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");
   std::vector<std::string> beginnings;
@@ -136,7 +136,7 @@ std::string bash_completion() {
       "_poprun_emu_flags=' {} '\n"
       "_poprun_emu_subcommands='{}'\n"
       "_poprun_emu_sources='{}'\n\n"
-      "# The values of an option.\n"
+      "# Offers the values of an option.\n"
       "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
       "esac\n}}\n{}",
       fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "), fmt::join(beginnings_of_sources(), " "),

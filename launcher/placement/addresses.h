@@ -7,13 +7,13 @@
 /// IPv4 addresses, as text.
 namespace poprun::launcher {
 
-/// The addresses of this machine's interfaces.
+/// Returns the addresses of this machine's interfaces.
 std::vector<std::string> own_addresses();
 
-/// The first address of `host`, a name or an address; nothing if it does not resolve here.
+/// Returns the first address of `host`, a name or an address; nothing if it does not resolve here.
 std::optional<std::string> address_of(const std::string& host);
 
-/// The source address from which the kernel would send to `address`. Sends nothing.
+/// Returns the source address from which the kernel would send to `address`. Sends nothing.
 std::optional<std::string> source_towards(const std::string& address);
 
 }  // namespace poprun::launcher

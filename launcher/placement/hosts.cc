@@ -83,7 +83,7 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-/// The properties of the hosts with one name in a list; the name may have a bracket.
+/// An entry of a list: one name, which may have brackets and then names several hosts, with their properties.
 struct Entry {
   std::string names;
   std::uint32_t slots = 0;
@@ -143,9 +143,11 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats, 
   POPRUN_ASSIGN(const std::vector<std::string> names, expand_names(entry.names));
   for (const std::string& name : names) {
     if (!is_name(name) || (!entry.user.empty() && !is_name(entry.user)) || written.starts_with('@')) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' is not a host name; lists look like node0,node1:4 or "
-                                                 "node[0-2,4], with user@ in front where needed",
-                                                 written));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format(
+              "'{}' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front if needed",
+              written));
     }
     const auto known = std::ranges::find(hosts, name, &Host::name);
     if (known != hosts.end() && repeats == Repeats::kAddSlots) {
@@ -180,7 +182,7 @@ Result<Entry> entry_with_slots(std::string_view part) {
   return entry;
 }
 
-/// The words of a line without its comment; blanks around `=` do not separate.
+/// Returns the words of a line without its comment; blanks around `=` do not separate.
 std::vector<std::string> words_of(std::string_view line) {
   static const std::regex around_equals("[ \\t]*=[ \\t]*");
   std::istringstream text(std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));
@@ -249,7 +251,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view
     }
   }
   if (hosts.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: lists no host", file));
+    return fail(ErrorCode::kUsage, fmt::format("{}: lists no hosts", file));
   }
   return hosts;
 }

@@ -28,14 +28,14 @@ Result<std::vector<Host>> parse_host_list(std::string_view text);
 
 /// Parses Open MPI's hostfile, with `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line and `#` comments;
 /// max_slots bounds the slots of its line. Also accepts MPICH's `HOST:N`. A host on several lines has the slots of all
-/// of them, with one for a line without slots, as in PBS's files. `file` is for messages.
+/// of them, and a line without slots counts as one, as in PBS's files. `file` is for messages.
 ///
 /// Errors
 ///   kUsage  `file:line: ...`.
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
-/// Whether both names may mean the same host: they are equal, or one is the other without its domain, like node0 and
-/// node0.cluster. Addresses have no domain.
+/// Returns whether both names may mean the same host: they are equal, or one is the other without its domain, like
+/// node0 and node0.cluster. Addresses have no domain.
 bool same_host(std::string_view one, std::string_view other);
 
 /// A host as this machine knows it.
@@ -44,15 +44,14 @@ struct KnownHost {
   std::string address = {};      ///< Its first IPv4 address; empty: its name does not resolve here.
 };
 
-/// Decides from names alone: this machine is localhost and has its own name, with or without a domain, and
-/// Slurm's name for it.
+/// Decides from names alone: this machine is localhost, its own name with or without a domain, and Slurm's name for it.
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts);
 
 /// Does the same with addresses: every name that resolves to one of this machine's addresses also means this machine.
 /// Takes at most 5 s and one lookup; the remaining hosts are then known by name only.
 std::vector<KnownHost> look_up(std::span<const Host> hosts);
 
-/// Name of this machine for messages.
+/// Returns the name of this machine for messages.
 std::string machine_name();
 
 }  // namespace poprun::launcher

@@ -29,7 +29,7 @@ std::string names_of(std::span<const Host> hosts) {
   return fmt::format("{}{}", fmt::join(names, ", "), hosts.size() > kShown ? ", ..." : "");
 }
 
-/// Slurm's counts for its nodes in order, `2(x3),1` for 2, 2, 2, 1; empty if `text` has another format.
+/// Parses Slurm's counts per node, in order: `2(x3),1` is 2, 2, 2, 1. Returns nothing if `text` has another format.
 std::vector<std::uint32_t> counts_of(std::string_view text) {
   std::vector<std::uint32_t> counts;
   while (!text.empty()) {
@@ -64,7 +64,7 @@ struct SlurmJob {
   std::vector<Host> hosts;
 };
 
-/// The Slurm job that this process belongs to, if any.
+/// Returns the Slurm job that this process belongs to, if any.
 Result<std::optional<SlurmJob>> slurm_job() {
   const auto number = variable({"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!number) {
@@ -82,7 +82,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise they may be one per processor, or a default.
+/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise tasks may be one per processor, or a default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -115,7 +115,7 @@ Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
       .hosts = job.hosts, .source = fmt::format("Slurm job {}", job.number), .slurm_job = reached ? job.number : ""};
 }
 
-/// The named hosts, by Slurm's names for them.
+/// Returns the named hosts under Slurm's names for them.
 Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& job) {
   for (Host& host : hosts) {
     const auto is_it = [&](const Host& node) { return same_host(node.name, host.name); };
@@ -136,7 +136,7 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};
 }
 
-/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Nothing outside of its jobs.
+/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Returns nothing outside of its jobs.
 Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   const auto file = variable({"PE_HOSTFILE"});
   const auto job = variable({"JOB_ID"});
@@ -163,7 +163,7 @@ Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   return std::optional(JobHosts{.hosts = std::move(hosts), .source = fmt::format("Grid Engine job {}", *job)});
 }
 
-/// Whether a hostfile has more than comments.
+/// Returns whether a hostfile has more than comments.
 bool lists_hosts(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -175,7 +175,7 @@ bool lists_hosts(const std::string& text) {
   return false;
 }
 
-/// The hosts of Open MPI's parameter, or of its default file if that is not set.
+/// Returns the hosts in the file that Open MPI's parameter names or, if that is not set, in its default file.
 Result<JobHosts> hosts_by_default(const Options& options) {
   const std::array<std::string, 1> parameter = {"orte_default_hostfile"};
   const auto set = mca_parameter(parameter, options.mpi_global_args);
@@ -201,7 +201,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
   return JobHosts{.hosts = std::move(*hosts), .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
-/// mpirun must not get hosts that the launcher does not know.
+/// Refuses arguments that would give mpirun hosts that the launcher does not know.
 Status check_mpi_arguments(std::span<const std::string> arguments) {
   constexpr std::array kHostOptions = {"-H",
                                        "-host",

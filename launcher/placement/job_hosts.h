@@ -21,8 +21,7 @@ struct JobHosts {
 /// that the launcher passes on. If Slurm has as many tasks as `instances`, its tasks per node are the slots.
 ///
 /// Errors
-///   kUsage          a list or file cannot be parsed; hosts outside of Slurm's job; hosts among
-///                   mpirun's own arguments
+///   kUsage          a list or file cannot be parsed; hosts outside of Slurm's job; hosts among mpirun's own arguments.
 ///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
 ///                   names the variable to unset.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);

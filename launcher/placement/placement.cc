@@ -23,7 +23,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.");
 }
 
-/// Number of instances per host.
+/// Returns the number of instances per host.
 Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, std::span<const Host> hosts) {
   const auto count = static_cast<std::uint32_t>(hosts.size());
   std::vector<std::uint32_t> shares(hosts.size(), instances / count);
@@ -51,7 +51,7 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, s
   return shares;
 }
 
-/// mpirun treats two names of one host as two hosts.
+/// Refuses two names of one host, which mpirun would treat as two hosts.
 Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> known) {
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     for (std::size_t i = 0; i < h; ++i) {
@@ -59,8 +59,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
       const bool one_address = !known[h].address.empty() && known[h].address == known[i].address;
       if (both_here || one_address) {
         return fail(ErrorCode::kUsage,
-                    fmt::format("hosts {} and {} are one machine{}; name it once, with {}:N for N "
-                                "instances on it",
+                    fmt::format("hosts {} and {} are the same machine{}; name it once, with {}:N for N instances on it",
                                 hosts[i].name, hosts[h].name, one_address ? fmt::format(" ({})", known[h].address) : "",
                                 hosts[i].name));
       }
@@ -69,7 +68,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
   return {};
 }
 
-/// The single user for logins on the remote hosts: mpirun accepts only one for all.
+/// Returns the single user for logins on the remote hosts: mpirun accepts only one for all.
 Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -90,7 +89,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
   return first == nullptr ? "" : first->user;
 }
 
-/// mpirun has one parameter for ssh's arguments, which both options would need.
+/// Refuses a user together with arguments for ssh, because mpirun has only one parameter for both.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||

@@ -57,16 +57,16 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
 /// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);
 
-/// The address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local; otherwise the address
-/// in --host-subnet, or of the interface towards the first remote host with an address, or the only one that is not
-/// loopback, or this machine's name. Never loopback if any host is remote.
+/// Returns the address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local; otherwise the
+/// address in --host-subnet, or of the interface towards the first remote host with an address, or the only one that is
+/// not loopback, or this machine's name. Never loopback if any host is remote.
 std::string own_address(const Placement& placement);
 
-/// The address to listen at in order to be reachable at `own_address` and nowhere else: that address, or all addresses
-/// if it is a name, which other hosts may resolve differently.
+/// Returns the address to listen at in order to be reachable at `own_address` and nowhere else: that address, or all
+/// addresses if it is a name, which other hosts may resolve differently.
 std::string listening_address(const std::string& own_address);
 
-/// This machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
+/// Returns this machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
 ///
 /// Errors
 ///   kUsage  no interface has one; names the available addresses.

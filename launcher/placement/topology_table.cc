@@ -25,7 +25,7 @@ std::string centred(const std::string& text, std::size_t width) {
   return fmt::format("{:{}}{}{:{}}", "", space / 2, text, "", space - space / 2);
 }
 
-/// Consecutive replicas with the same label share a cell.
+/// Makes a row in which consecutive replicas with the same label share a cell.
 template <typename Label>
 Row make_row(std::string name, std::uint32_t replicas, Label label) {
   Row row{std::move(name), {}};
@@ -39,8 +39,8 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
   return row;
 }
 
-/// Width of one replica's cell such that every label fits with a blank on each side. A cell over k replicas is k *
-/// width + k - 1 wide, since it covers k - 1 bars.
+/// Returns the width of one replica's cell such that every label fits with a blank on each side. A cell over k replicas
+/// is k * width + k - 1 wide, since it covers k - 1 bars.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;
   for (const Row& row : rows) {

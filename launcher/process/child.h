@@ -19,9 +19,9 @@ namespace poprun::launcher {
 ///
 /// It gets its own process group, only the standard input that it is given, and, unless 0, `death_signal` from the
 /// kernel if this process dies first, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
-/// guard.h). It does not receive requests (signals.h): they are ignored for programs that keep this setting, like our
-/// data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which must also
-/// be the thread that started it (the kernel's rule for the death signal).
+/// start_guard). It does not receive requests (kRequestSignals): they are ignored for programs that keep this setting,
+/// like our data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which
+/// must also be the thread that started it (the kernel's rule for the death signal).
 class Child {
  public:
   struct Program {
@@ -37,9 +37,7 @@ class Child {
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;
 
-  /// Errors
-  ///   kHostResources  the program cannot be started; names it and the reason.
-  ///   those of `before`.
+  /// Starts the program. Errors: kHostResources if it cannot be started; names it and the reason; those of `before`.
   static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program, OnLine on_stdout,
                                               OnLine on_stderr);
 

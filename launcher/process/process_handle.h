@@ -20,9 +20,9 @@ std::string exit_text(int status);
 /// at once, in any order. Only the launcher obeys them; it ends the others once the job no longer needs them.
 inline constexpr std::array kRequestSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-/// The signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored. `nohup` starts it with
-/// SIGHUP ignored, and a shell without job control starts background commands with SIGINT ignored; no handler may be
-/// installed for those. SIGUSR2 is Grid Engine's notice before it kills a job.
+/// Returns the signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored. `nohup` starts it
+/// with SIGHUP ignored, and a shell without job control starts background commands with SIGINT ignored; no handler may
+/// be installed for those. SIGUSR2 is Grid Engine's notice before it kills a job.
 std::vector<int> ending_signals();
 
 /// Unblocks signals that the parent left blocked, as a program in Python or Java may: with SIGCHLD blocked, the
@@ -33,9 +33,9 @@ void unblock_signals();
 /// signals for its own.
 pid_t fork_with_signals_blocked();
 
-/// A process, by the kernel's own descriptor (pidfd_open(2)). Signals reach only this process, even if it has ended and
-/// its number went to another. Without a descriptor nothing can be signalled, so no error can result in a number that
-/// means "my whole group" or "all processes".
+/// A process, identified by the kernel's own descriptor (pidfd_open(2)). Signals never reach another process, even if
+/// this one has ended and its number was reused. Without a descriptor nothing can be signalled, so no error can result
+/// in a number that means "my whole group" or "all processes".
 class ProcessHandle {
  public:
   /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it got the intended
@@ -51,7 +51,7 @@ class ProcessHandle {
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
-  /// Does nothing if the process has ended.
+  /// Sends a signal; does nothing if the process has ended.
   void signal(int number) const;
 
   /// Waits for the end of a child and reaps it.

@@ -31,14 +31,14 @@ namespace {
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 
-/// Whether the process ended within `patience`.
+/// Returns whether the process ended within `patience`.
 bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   pollfd end{.fd = process.descriptor(), .events = POLLIN, .revents = 0};
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// The main function of the guard. Uses only calls that are safe after a process with threads has forked, which
-/// includes glibc's memory allocation.
+/// Runs the guard. Uses only calls that are safe after a process with threads has forked, which includes glibc's memory
+/// allocation.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");

@@ -18,12 +18,12 @@
 
 namespace poprun::launcher {
 
-/// Starts a process that survives this one if it is killed, and then ends mpirun in order: it allows 3 s for mpirun to
-/// end by itself, then ends its children (kill_children), and 5 s later sends SIGKILL. Call before mpirun runs
-/// (Child::Program::before), so that mpirun is never without it. It is a child of this process, to be killed and reaped
-/// once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a dead
-/// mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of this
-/// process.
+/// Starts the guard: a process that survives this one if it is killed, and then ends mpirun in order: it allows 3 s for
+/// mpirun to end by itself, then ends its children (kill_children), and 5 s later sends SIGKILL. Call before mpirun
+/// runs (Child::Program::before), so that mpirun is never without it. It is a child of this process, to be killed and
+/// reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a
+/// dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of
+/// this process.
 ///
 /// Errors
 ///   kHostResources  no process could be started, or no descriptor was left; says why.
@@ -31,7 +31,7 @@ Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder);
 
 /// Sends SIGKILL to the children of `mpirun`, its replicas here and its remote shells. mpirun treats their end as a
 /// failure of the job: it ends all others and removes its folders and shared memory. It does not receive SIGTERM
-/// (signals.h), and may have no children yet: call this repeatedly until it has ended.
+/// (kRequestSignals), and may have no children yet: call this repeatedly until it has ended.
 void kill_children(pid_t mpirun);
 
 constexpr std::chrono::milliseconds kKillAgain{100};
@@ -48,7 +48,7 @@ struct Programs {
 ///   kHostResources  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// The program of this name that a shell would run; nothing if it is not in PATH.
+/// Returns the program of this name that a shell would run; nothing if it is not in PATH.
 std::optional<std::string> in_path(const std::string& program);
 
 /// Runs `mpirun` to ask for its version.
@@ -57,10 +57,10 @@ std::optional<std::string> in_path(const std::string& program);
 ///   kHostResources  it does not belong to Open MPI 4; says what it is and what is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
-/// Checks its `answer` in the same way.
+/// Does the same with mpirun's `answer`.
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
-/// Path of one of our programs, whether it exists or not: for --dry-run and questions.
+/// Returns the path of one of our programs, whether or not it exists: for --dry-run and questions.
 std::string path_beside_us(const std::string& program);
 
 /// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. Knows how
@@ -75,20 +75,20 @@ class Supervisor {
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// Errors: those of Child::start. mpirun ends in order even if this process is killed (guard.h).
+  /// Start a process. Errors: those of Child::start. mpirun ends in order even if this process is killed (start_guard).
   Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder, Child::OnLine on_stdout,
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr,
                            OnExit on_exit);
   Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit);
 
-  /// Requires: it was started.
+  /// Returns mpirun's process id. Requires: mpirun was started.
   [[nodiscard]] pid_t mpirun_pid() const { return mpirun_.child->pid(); }
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Ends mpirun in order, which takes 2 s: kills its children (guard.h), which have nothing left to save. Also kills
-  /// the data server.
+  /// Ends mpirun in order, which takes 2 s: kills its children (kill_children), which have nothing left to save. Also
+  /// kills the data server.
   void terminate();
 
   /// Kills only the data server, which has nothing to save.

@@ -51,7 +51,7 @@ bool is_live_terminal() {
 
 constexpr std::size_t kPageWidthMax = 10'000;
 
-/// Columns of the terminal behind a descriptor; 80 if it is not a terminal.
+/// Returns the columns of the terminal behind a descriptor; 80 if it is not a terminal.
 std::size_t terminal_width(int descriptor) {
   winsize size{};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -77,10 +77,10 @@ struct Outlet::State {
   std::condition_variable changed;
   std::deque<Line> lines;
   std::size_t bytes = 0;        ///< Total size of `lines`.
-  std::uint64_t dropped = 0;    ///< Lines dropped since the last one written,
-  int dropped_descriptor = -1;  ///< and the stream of the last of them.
-  std::string live;             ///< Text that the live line should show,
-  std::string shown;            ///< and what it shows now.
+  std::uint64_t dropped = 0;    ///< Lines dropped since the last one written.
+  int dropped_descriptor = -1;  ///< Stream of the last line dropped.
+  std::string live;             ///< Text that the live line should show.
+  std::string shown;            ///< Text that it shows now.
   int live_descriptor = -1;
   std::uint64_t writes = 0;     ///< Number of completed writes.
   std::map<int, int> failures;  ///< errno by descriptor.
@@ -91,7 +91,7 @@ struct Outlet::State {
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Drops lines that may be dropped first, the oldest first. One line always stays, however long.
+  /// Drops lines until the others fit: droppable lines first, the oldest first. One line always stays, however long.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -103,7 +103,7 @@ struct Outlet::State {
     }
   }
 
-  /// Writes the most urgent text, without holding the lock meanwhile. Requires: not settled.
+  /// Writes the most urgent text, and releases the lock meanwhile. Requires: not settled.
   void write_next(std::unique_lock<std::mutex>& lock) {
     int descriptor = live_descriptor;
     std::string text = shown.empty() ? "" : std::string{kClearLine};
@@ -145,7 +145,7 @@ struct Outlet::State {
     }
   }
 
-  /// Has new text written: by the thread, or now.
+  /// Has new text written, by the thread if there is one, else now.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (has_thread) {
       make_room();

@@ -41,7 +41,7 @@ class Outlet {
   /// Returns once everything is written, or nothing was accepted for 10 s; later calls then return at once.
   void settle();
 
-  /// errno of the first write to `descriptor` that failed although its reader was there; or 0.
+  /// Returns errno of the first write to `descriptor` that failed although its reader was there; 0 if none did.
   [[nodiscard]] int failure(int descriptor) const;
 
  private:
@@ -61,23 +61,22 @@ class Console {
   void out(std::string_view text, Keep keep = Keep::kAlways);
   void err(std::string_view text, Keep keep = Keep::kAlways);
 
-  /// From now on, no function here blocks (outlet.h) except `settle`.
+  /// From now on, no function here blocks except `settle` (Outlet::never_wait).
   void never_wait();
   /// Returns once everything is written, or a reader has accepted nothing for 10 s.
   void settle();
 
-  /// Errors
-  ///   kInfrastructure  a line of `out` could not be written, although its reader is there; says
-  ///                    why.
+  /// Returns whether all of `out` was written. Errors: kInfrastructure if a line could not be written although its
+  /// reader is there; says why.
   [[nodiscard]] Status out_status() const;
 
   /// Writes a line of the launcher itself to standard error: `poprun-emu: text`.
   void say(std::string_view text, Keep keep = Keep::kAlways);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
-  /// Columns of the terminal; 80 if unknown.
+  /// Returns the columns of the terminal; 80 if unknown.
   [[nodiscard]] std::size_t width() const;
-  /// Columns for standard output: COLUMNS, else its terminal's width, else 80.
+  /// Returns the columns for standard output: COLUMNS, else its terminal's width, else 80.
   [[nodiscard]] std::size_t page_width() const;
   /// Replaces the live line; does nothing if there is none.
   void live(std::string_view text);

@@ -14,13 +14,13 @@ namespace poprun::launcher {
 /// few seconds.
 class Progress {
  public:
-  /// Call before the first step; without it there is no total and no epoch count.
+  /// Records the job's size. Call before the first step; without it there is no total and no epoch count.
   void shape(const proto::JobShape& shape);
   void step(const proto::StepMetrics& metrics);
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// In inference: outputs of `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
+  /// Records, in inference, that outputs of `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
@@ -28,23 +28,22 @@ class Progress {
   [[nodiscard]] std::uint64_t done() const { return items_ > 0 ? items_done_ : last_.step(); }
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
-  /// The last step; its `step` is unset before the first one.
+  /// Returns the last step; its `step` is unset before the first one.
   [[nodiscard]] const proto::StepMetrics& last() const { return last_; }
-  /// The last evaluation; its items are unset before the first one.
+  /// Returns the last evaluation; its items are unset before the first one.
   [[nodiscard]] const proto::EvaluationMetrics& last_evaluation() const { return evaluation_; }
-  /// The job is compiled, so its size is known.
+  /// Returns whether the job is compiled, so that its size is known.
   [[nodiscard]] bool shape_known() const { return shape_.samples_per_step() > 0; }
   /// Samples of all replicas per second of wall time; 0 while unknown.
   [[nodiscard]] double samples_per_second() const;
 
-  /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in
-  /// at most `width` columns; if space is short, leaves out accuracy, speed, loss and epoch. In
-  /// inference, returns `1,234 of 10,000 items  4,210 items/s  ETA 0:02`. Before the first step or
-  /// output, returns `starting`.
+  /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
+  /// columns; if space is short, leaves out accuracy, speed, loss and epoch. In inference, returns `1,234 of 10,000
+  /// items  4,210 items/s  ETA 0:02`. Before the first step or output, returns `starting`.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
-  /// Leaves out the least important parts if `width` is small.
+  /// Formats the progress of training; leaves out the least important parts if `width` is small.
   [[nodiscard]] std::string text_of_steps(std::size_t width) const;
   [[nodiscard]] std::string text_of_items() const;
   void mark(std::uint64_t samples, double wall_seconds);
@@ -74,13 +73,13 @@ class Display {
 
   /// Shows an item of a report as it arrives; outputs go to `outputs` instead.
   void take(const proto::ReportItem& item);
-  /// In inference: outputs of `done` of `total` items are written.
+  /// Records, in inference, that outputs of `done` of `total` items are written.
   void outputs(std::uint64_t done, std::uint64_t total, double now) { progress_.outputs(done, total, now); }
 
   /// Shows what a job that was asked to stop is still doing, in place of its progress.
   void stopping(const std::string& doing, double now);
 
-  /// Call often. `now` is monotonic_seconds().
+  /// Updates the line. Call often; `now` is monotonic_seconds().
   void refresh(double now);
   /// Ends the display. Without a live line, shows where the job really ended.
   void end();

@@ -61,7 +61,7 @@ class Curve {
     return steps_ == 0 ? 0 : std::min(step * most_.size() / steps_, most_.size() - 1);
   }
 
-  /// The row of the limit; above all others if the limit is the top.
+  /// Returns the row of the limit; above all others if the limit is the top.
   [[nodiscard]] std::size_t limit_row() const { return static_cast<std::size_t>(limit_ * rows_ / top_); }
 
   void draw() {
@@ -78,7 +78,7 @@ class Curve {
     }
   }
 
-  /// The character for `filled` thirds of a row, in a column with `most` bytes.
+  /// Returns the character for `filled` thirds of a row, in a column with `most` bytes.
   [[nodiscard]] char cell(std::size_t row, std::uint64_t filled, std::uint64_t most) const {
     const std::uint64_t middle = (2 * row + 1) * top_ / (2 * rows_);
     if (filled == kThirds && middle < liveness_.always_live()) {

@@ -35,16 +35,16 @@ struct CurveFrame {
 std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& frame,
                            const std::vector<NamedStep>& names);
 
-/// Bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
+/// Returns the bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
 /// Formats bytes of a memory: in KiB for a memory of less than 8 MiB, such as a tile's, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
-/// Live bytes at a step, including those that are always live.
+/// Returns the live bytes at a step, including those that are always live.
 std::uint64_t live_bytes(const proto::Liveness& liveness, std::uint32_t step);
 
-/// Maximum of `live_bytes` over all steps.
+/// Returns the maximum of `live_bytes` over all steps.
 std::uint64_t most_live_bytes(const proto::Liveness& liveness);
 
 /// A section of a bar.

@@ -33,15 +33,15 @@ class OutputRouter {
   /// first.
   void release_mpirun_lines();
 
-  /// Number of mpirun's own lines that wait.
+  /// Returns the number of mpirun's own lines that wait.
   [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
-  /// Whether the instance wrote anything.
+  /// Returns whether the instance wrote anything.
   [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
 
-  /// The last lines of an instance that were not shown.
+  /// Returns the last lines of an instance that were not shown.
   [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
 
  private:

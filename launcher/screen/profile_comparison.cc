@@ -69,7 +69,7 @@ class Comparison {
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
-  /// All IPUs if there are few, else the one whose fullest tile changes most.
+  /// Returns all IPUs if there are few, else the one whose fullest tile changes most.
   [[nodiscard]] std::vector<int> in_detail() const {
     std::vector<int> all;
     int most = 0;
@@ -205,7 +205,7 @@ class Comparison {
   };
   using Rows = std::map<std::string, Row>;
 
-  /// Lists the rows that change, those that change most first.
+  /// Lists the rows that change, the largest changes first.
   template <typename Text>
   void changes(const Rows& rows, std::string_view unit, Text in_words) {
     std::vector<std::pair<std::string, Row>> changed;
@@ -227,7 +227,7 @@ class Comparison {
     }
   }
 
-  /// Empty if an operator has no plan, or the same one.
+  /// Returns an operator's plans; empty if it has none, or if they are equal.
   [[nodiscard]] std::string changed_plan(const Row& row) const {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to

@@ -47,7 +47,7 @@ class Screen {
   }
 
  private:
-  /// The IPU whose fullest tile holds most.
+  /// Returns the IPU whose fullest tile holds most.
   [[nodiscard]] int fullest() const {
     const auto most =
         std::ranges::max_element(report_.ipus(), {}, [](const proto::IpuReport& ipu) { return ipu.balance().max(); });
@@ -106,8 +106,8 @@ class Screen {
     }
   }
 
-  /// For one IPU: the bytes that are always live, those that are not, and the fullest tile. For several: a column per
-  /// IPU.
+  /// Shows, for one IPU, the bytes that are always live, those that are not, and the fullest tile; for several, a
+  /// column per IPU.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
@@ -153,7 +153,7 @@ class Screen {
     return bytes;
   }
 
-  /// Whether all figures are below a thousandth.
+  /// Returns whether all figures are below a thousandth.
   [[nodiscard]] bool is_small(const Figures& bytes, const std::vector<int>& ipus) const {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const proto::IpuReport& ipu = report_.ipus(ipus[ipus.size() == 1 ? 0 : i]);
@@ -165,7 +165,7 @@ class Screen {
     return true;
   }
 
-  /// Bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same step.
+  /// Returns the bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same step.
   [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
     const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
@@ -181,7 +181,7 @@ class Screen {
     return bytes;
   }
 
-  /// `one`: the last column belongs to a tile.
+  /// Adds a row; with `one`, the last column belongs to a tile.
   void figures(const std::string& name, const Figures& bytes, bool one) {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -192,7 +192,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// The IPUs for which there are columns.
+  /// Returns the IPUs that have columns.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
@@ -358,7 +358,7 @@ class Screen {
                     peak == expected ? ", as planned" : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 
-  /// Whether there is space for plans, tiles and cycles by kind.
+  /// Returns whether there is space for plans, tiles and cycles by kind.
   [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
 
   static constexpr std::size_t kDetail = 16;  ///< Column at which a peak's options, plan and variables begin.

@@ -40,22 +40,22 @@ std::string percent(double share);
 /// Formats bytes of a tile's memory with commas, or of an IPU's in MiB.
 std::string of_tile(std::uint64_t bytes);
 
-/// The letter of a category in bars: a capital for bytes that are always live.
+/// Returns the letter of a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// The parts of a bar: bytes that are always live by category, then the others, then as '-' the bytes that the plan
-/// leaves unused.
+/// Returns the parts of a bar: bytes that are always live by category, then the others, then as '-' the bytes that the
+/// plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
 
-/// The steps at which the functions of the Program begin.
+/// Returns the steps at which the functions of the Program begin.
 std::vector<NamedStep> function_beginnings(const proto::Report& report);
 
 std::uint64_t total_cycles(const proto::Cost& cost);
 
-/// Bytes of a category, whether always live or not.
+/// Returns the bytes of a category, whether always live or not.
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category);
 
-/// The variables that are live on an IPU at its worst step, the largest first.
+/// Returns the variables that are live on an IPU at its worst step, the largest first.
 std::vector<const proto::Variable*> variables_at_peak(const proto::Report& report, std::uint32_t ipu);
 
 /// Formats a variable's live range: "always live" or "steps 12 to 40", "step 7", "steps 12 to 90, 4 times".
@@ -64,10 +64,10 @@ std::string lives_text(const proto::Variable& variable);
 /// Formats the tiles of a variable: "all tiles", "tile 7", "tiles 0 to 1,471, 736 of them".
 std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles);
 
-/// The operators of a step, the longest first.
+/// Returns the operators of a step, the longest first.
 std::vector<const proto::OperatorRow*> longest_operators(const proto::Report& report);
 
-/// Cycles of a step, summed over all operators.
+/// Returns the cycles of a step, summed over all operators.
 std::uint64_t step_cycles(const proto::Report& report);
 
 /// Returns "conv2d 'conv1'", or what the step does instead.
@@ -76,7 +76,7 @@ std::string name_of(const proto::OperatorRow& row);
 /// Returns "small-cnn on 1 IPU of mk2".
 std::string title_of(const proto::Profile& profile);
 
-/// Number of an IPU's tiles that exceed their memory.
+/// Returns the number of an IPU's tiles that exceed their memory.
 std::uint64_t overflowing_tiles(const proto::IpuReport& ipu);
 
 }  // namespace poprun::launcher

@@ -105,11 +105,10 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// Advice on how to make runs comparable. Requires: a complete check compared nothing.
+/// Returns advice on how to make runs comparable. Requires: a complete check compared nothing.
 std::string remedy(const Counts& counts) {
-  return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, "
-                             "or more IPUs (--check-ipus), so that at least two runs fit their "
-                             "memory"
+  return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
+                             "(--check-ipus), so that at least two runs fit in memory"
                            : "this does not pass: fix what the rows report, or choose other "
                              "--check-ipus";
 }
@@ -212,7 +211,7 @@ void add_times(Rows& rows, const proto::Profile& profile) {
 
 void add_memory(Rows& rows, const proto::Profile& profile) {
   if (profile.out_of_memory()) {
-    rows.emplace_back("out of memory", "it does not fit, and ran all the same (--allow-out-of-memory)");
+    rows.emplace_back("out of memory", "the job does not fit, but ran anyway (--allow-out-of-memory)");
   }
   add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak, [&](int ipu, bool fullest) {
     const proto::IpuMemory& memory = profile.planned_memory(ipu);
@@ -260,8 +259,7 @@ std::string check_result(const proto::CheckReport& report) {
   const int missing = combinations.size() - report.runs_size();
   if (missing > 0) {
     return fmt::format(
-        "{}\nthe check ended early: {} of {} are missing, from {} to {}; check.json is written "
-        "by a whole check only",
+        "{}\nthe check ended early: {} of {} are missing, from {} to {}; only a complete check writes check.json",
         verdict, missing, counted(static_cast<std::uint64_t>(combinations.size()), "run"),
         combinations[report.runs_size()], combinations[combinations.size() - 1]);
   }

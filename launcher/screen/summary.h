@@ -11,7 +11,7 @@
 ///        1  4      -         none              11.8 MiB     1.234 ms   100 %  the reference
 ///        2  2 2    grouped   pipeline           6.1 MiB     0.800 ms    77 %  equal
 ///
-/// The wall time of a step stands before the result.
+/// The wall time per step, left out here, precedes the result.
 namespace poprun::launcher {
 
 std::string check_heading();
@@ -22,12 +22,12 @@ std::string check_row(const proto::CheckedRun& run);
 /// usage error.
 int check_exit_code(const proto::CheckReport& report);
 
-/// Last lines of a check: how many runs were equal, what became of the other combinations, and what is missing if it
-/// ended early.
+/// Returns the last lines of a check: how many runs were equal, what happened to the other combinations, and what is
+/// missing if it ended early.
 std::string check_result(const proto::CheckReport& report);
 
 /// Formats the final summary of a finished job: each figure with its unit and its clock. `result_folder` is where the
-/// files are; `checkpoints` says what became of the checkpoints, if any.
+/// files are; `checkpoints` describes the checkpoints, if any.
 std::string summary(const proto::Profile& profile, const std::string& result_folder,
                     const std::string& checkpoints = "");
 

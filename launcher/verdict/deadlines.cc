@@ -12,7 +12,7 @@ constexpr double kOversleptSeconds = 1;  // Waking this late means that the laun
 constexpr double kToldSeconds = 4;       // From here on, the user is informed.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
 constexpr double kOneSideSeconds = 0.5;
-constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay that long.
+constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay them that long.
 constexpr double kStopSeconds = 1.5;
 constexpr double kStopSecondsMax = 4;
 

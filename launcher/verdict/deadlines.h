@@ -18,7 +18,7 @@ class Deadlines {
     /// others, since mpirun starts all of them at once.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< For all instances to join, from `started` on.
-    double job_timeout = 0;    ///< For everything, from the launch on; 0: none.
+    double job_timeout = 0;    ///< For the whole job, from the launch on; 0: none.
     double drain_timeout = 0;  ///< Time for a drained job to stop and save; 0: no limit.
   };
 
@@ -65,39 +65,39 @@ class Deadlines {
 
   Deadlines(const Limits& limits, double launched_at);
 
-  /// Preparation is done and mpirun was started. Before that, no instance could join and the loop did not run.
+  /// Records that mpirun was started. Before that, no instance could join and the loop did not run.
   void started(double now) { started_at_ = woke_at_ = now; }
   [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
 
   /// Record events, at `now`.
   void trouble(Trouble kind, double now);
-  /// A pending verdict waits for the next piece.
+  /// Makes a pending verdict wait for the next piece.
   void dump_came(double now);
-  /// The trouble so far has its verdict, or proved harmless.
+  /// Records that the trouble so far has its verdict, or proved harmless.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
-  /// The job was asked to end in order.
+  /// Records that the job was asked to end in order.
   void draining(double now) { drained_at_ = now; }
-  /// The results cannot be written. Only the first call counts.
+  /// Records that the results cannot be written. Only the first call counts.
   void no_room(double now) { no_room_at_ = no_room_at_.value_or(now); }
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
-  /// The loop woke up, or reads its clock before it judges.
+  /// Records that the loop woke up, or reads its clock before a verdict.
   Slept woke(double now);
 
-  /// The most urgent thing to do.
+  /// Returns the most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// Whether mpirun's own lines need no longer wait for a root cause.
+  /// Returns whether mpirun's own lines need no longer wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
-  /// When to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen, write the files, and
-  /// poll state that sends no notification when it changes.
+  /// Returns when to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen, write the files,
+  /// and poll state that sends no notification when it changes.
   [[nodiscard]] double next(const Facts& facts, double now) const;
 
-  /// Silence that becomes suspicious once other instances have lost contact.
+  /// Returns how long a silence must last to be suspicious once other instances have lost contact.
   [[nodiscard]] double quiet_seconds() const;
 
  private:
@@ -106,7 +106,7 @@ class Deadlines {
     double at;
   };
 
-  /// All current deadlines, the most urgent first.
+  /// Returns all current deadlines, the most urgent first.
   [[nodiscard]] std::vector<Timer> timers(const Facts& facts) const;
 
   Limits limits_;

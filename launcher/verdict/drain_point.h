@@ -15,10 +15,10 @@ class DrainPoint {
   explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}
 
   void beat(const proto::Beat& beat);
-  /// The instance has ended its heartbeats, so it is past every part.
+  /// Records that the instance has ended its heartbeats, so it is past every part.
   void left(std::uint32_t instance);
 
-  /// The last part that any replica begins; known once every instance holds or has left.
+  /// Returns the last part that any replica begins; known once every instance holds or has left.
   [[nodiscard]] std::optional<std::uint64_t> last_part() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The facts of a failure, one line each.
+/// Returns the facts of a failure, one line each.
 std::vector<std::string> facts_of(const proto::Failure& failure) {
   std::vector<std::string> lines;
   if (failure.missing_size() > 0) {

@@ -10,7 +10,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// After a longer silence, the instance had been stopped: to end processes, mpirun also wakes stopped ones.
+/// After a longer silence, an instance was suspended: to end processes, mpirun also wakes suspended ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {

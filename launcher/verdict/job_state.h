@@ -60,17 +60,17 @@ class JobState {
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// Records that `hosts`, spelled as given by the user, do not answer (find_silent_hosts).
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
-  /// The launcher itself was suspended (Ctrl-Z, or the machine slept), so that time does not count as silence of an
-  /// instance.
+  /// Stops counting the instances' silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine
+  /// slept).
   void forgive_silence(double now);
   /// Marks the instances that have not joined by now as overdue.
   void end_joining();
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
-  /// The reasons for which instances said they would exit, in order of arrival.
+  /// Returns the reasons for which instances said they would exit, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// The first instance whose heartbeats broke off without a stated reason.
+  /// Returns the first instance whose heartbeats broke off without a stated reason.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
   [[nodiscard]] std::span<const std::string> silent_hosts() const { return silent_hosts_; }
@@ -79,21 +79,21 @@ class JobState {
   [[nodiscard]] bool all_joined() const;
   [[nodiscard]] bool all_left() const;
   [[nodiscard]] bool any_trouble() const { return !failures_.empty() || first_lost_ || mpirun_ != MpirunFindings{}; }
-  /// The highest step that any replica has completed.
+  /// Returns the highest step that any replica has completed.
   [[nodiscard]] std::uint64_t step() const;
 
-  /// Time of the last heartbeat from the joined instance that has been silent longest.
+  /// Returns the time of the last heartbeat from the joined instance that has been silent longest.
   [[nodiscard]] std::optional<double> oldest_heartbeat() const;
-  /// The joined instances that have sent no heartbeat for `timeout` seconds.
+  /// Returns the joined instances that have sent no heartbeat for `timeout` seconds.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
-  /// The replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
+  /// Returns the replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
-  /// Longest wait for data of any replica, at its last heartbeat.
+  /// Returns the longest wait for data of any replica, at its last heartbeat.
   [[nodiscard]] double longest_data_wait() const;
-  /// Longest wait for data without progress of the server, of any replica.
+  /// Returns the longest wait for data without progress of the server, of any replica.
   [[nodiscard]] double longest_data_silence() const;
-  /// Progress of the data server as reported by a replica, if it is reading the dataset.
+  /// Returns the progress of the data server as reported by a replica, if it is reading the dataset.
   [[nodiscard]] std::optional<std::uint32_t> data_percent() const;
 
  private:

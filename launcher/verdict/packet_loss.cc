@@ -14,13 +14,13 @@ namespace {
 constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
-constexpr std::size_t kKeptMax = 1 << 16;  // Per map: a broken instance may name ever new addresses.
+constexpr std::size_t kKeptMax = 1 << 16;  // Per map: a broken instance may report new addresses without end.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;
 }
 
-/// The host that all of several losses have in common, if there is exactly one.
+/// Returns the host that several losses have in common, if there is exactly one.
 std::optional<std::string> common_host(const std::vector<PacketLoss>& losses) {
   for (const std::string& host : {losses[0].from, losses[0].to}) {
     if (losses.size() > 1 && std::ranges::all_of(losses, [&](const auto& loss) { return takes_part(loss, host); })) {

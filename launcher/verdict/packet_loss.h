@@ -21,14 +21,14 @@ struct PacketLoss {
 };
 
 /// Finds the hosts that lose packets between each other, from the kernels' counters for each TCP connection of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, a loss counts from one
-/// in twenty between two heartbeats. Only keeps records: times are passed in as seconds of one clock.
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count from one in
+/// twenty between two heartbeats. Only keeps records: times are passed in as seconds of one clock.
 class PacketLosses {
  public:
   /// Takes a heartbeat of `instance`, on `host`.
   void take(const std::string& host, const proto::Beat& beat, double now);
 
-  /// The pairs of hosts that lost packets recently, both directions of a pair together, the worst first.
+  /// Returns the pairs of hosts that lost packets recently, both directions of a pair together, the worst first.
   [[nodiscard]] std::vector<PacketLoss> found(double now) const;
 
  private:
@@ -39,16 +39,15 @@ class PacketLosses {
     std::uint64_t segments;
     std::uint64_t retransmits;
   };
-  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and both
-                                                                     ///< addresses.
+  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance, both addresses.
 
   std::map<std::string, std::string> hosts_;  ///< Names of hosts, by address.
   std::map<Link, proto::TcpLink> last_;       ///< Counters at the previous heartbeat.
   std::deque<Loss> losses_;                   ///< The oldest first.
 };
 
-/// Returns `the network between node2 and node0, node1 loses packets: 37 of 112 segments had to be sent again in the
-/// last 12 s`. The host that all losses have in common comes first. Requires: `losses` is not empty.
+/// Returns `the network between node2 and node0, node1 is losing packets: 37 of 112 segments had to be sent again in
+/// the last 12 s`. The host that all losses have in common comes first. Requires: `losses` is not empty.
 std::string describe(const std::vector<PacketLoss>& losses);
 
 }  // namespace poprun::launcher

@@ -19,26 +19,26 @@ constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;      ///< Lines on the console; the file has all of them.
 constexpr double kInItSeconds = 1;  ///< Delay after which a heartbeat shows that a replica waits, too.
 
-/// Whether the status is a signal, or a code with which mpirun, its daemons and ssh report their own failures (205,
-/// 254, 255) or shells report signals; a restart may help then.
+/// Returns whether the status is a signal, or a code with which mpirun, its daemons and ssh report their own failures
+/// (205, 254, 255) or shells report signals; a restart may help then.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// Codes that blame the request or the data: the error is the same on every replica, so it does not matter which
-/// reported it first.
+/// Returns whether the code blames the request or the data: then the error is the same on every replica, so it does not
+/// matter which reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
          code == static_cast<std::uint32_t>(ErrorCode::kOutOfMemory);
 }
 
-/// A replica that lost a peer is a consequence; any other reason is a cause.
+/// Returns whether a failure is a cause; the failure of a replica that lost a peer is only a consequence.
 bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
 
-/// The lines that follow the first one of a message.
+/// Returns the lines that follow the first one of a message.
 std::vector<std::string> lines_after_first(const std::string& message) {
   std::vector<std::string> lines;
   for (std::size_t begin = message.find('\n'); begin != std::string::npos;) {
@@ -49,7 +49,7 @@ std::vector<std::string> lines_after_first(const std::string& message) {
   return lines;
 }
 
-/// The replicas that a replica waited for in vain, as far as they belong to the job; ascending.
+/// Returns the replicas that a replica waited for in vain, ascending; ignores those that do not belong to the job.
 std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::Failure& failure) {
   std::vector<std::uint32_t> replicas;
   std::ranges::copy_if(failure.missing(), std::back_inserter(replicas),
@@ -58,8 +58,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Whether heartbeats still arrive: with half of the suspicious silence, since on a link that loses packets heartbeats
-/// come late, and on one that is cut they stop.
+/// Returns whether heartbeats still arrive, with at most half of the suspicious silence: on a link that loses packets
+/// they are late, and on one that is cut they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
@@ -67,8 +67,8 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
   });
 }
 
-/// Returns `verdict`, which is not certain, unless the network loses packets and the accused are alive: then blames the
-/// network. If they are dead, they cause the losses, since packets to a dead host are lost, too.
+/// Returns `verdict`, which is not certain, but blames the network instead if it loses packets and the accused are
+/// alive. If they are dead, they cause the losses, since packets to a dead host are lost, too.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -84,8 +84,8 @@ Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live
   return verdict;
 }
 
-/// The replicas in `missed` that wait in the same exchange as the replica that misses them, according to heartbeats
-/// from after it began to wait.
+/// Returns the replicas in `missed` that wait in the same exchange as the replica that misses them, according to
+/// heartbeats from after it began to wait.
 std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
                                        std::span<const std::uint32_t> missed) {
   const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
@@ -108,8 +108,8 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   return waiting;
 }
 
-/// Verdict on a replica that waited in vain: blames the replicas that it waited for, not the replica itself. If all of
-/// them wait as well, none is to blame, but the network between them.
+/// Returns the verdict on a replica that waited in vain: blames the replicas that it waited for, not the replica
+/// itself. If all of them wait as well, none is to blame, but the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
                        double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -145,7 +145,8 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Verdict from an instance's own message: the first line with replica and host, the rest (a table) unchanged.
+/// Returns the verdict from an instance's own message: the first line with replica and host, the rest (a table)
+/// unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
@@ -183,7 +184,7 @@ Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, d
   const bool lost_us = end.exit_code == kInfrastructure && state.instances()[end.rank].joined;
   verdict.first_line =
       fmt::format("{} {} {}{}", describe(state, end.rank), exit_text(W_EXITCODE(end.exit_code, end.signal)),
-                  where(state, end.rank, now), lost_us ? "; it could not reach poprun-emu any more" : "");
+                  where(state, end.rank, now), lost_us ? "; it could no longer reach poprun-emu" : "");
   verdict.more = meanwhile(state, std::span(&end.rank, 1), now);
   return lost_us ? unless_network(state, std::move(verdict), /*accused_live=*/true, now) : verdict;
 }
@@ -228,8 +229,8 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance, even one that had not
-/// joined, it ends all others.
+/// Returns the verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance, even one
+/// that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -352,9 +353,9 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
   if (!state.placement().runs_here(first)) {
     // mpirun's messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
-        "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check "
-        "that the network between them lets it through (firewall) and carries full packets (MTU: "
-        "`ping -M do -s 1472 {0}`), that the host's clock is right, and that its certificates fit",
+        "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
+        "between them lets the connection through (firewall) and carries full packets (MTU: `ping -M do -s 1472 {0}`), "
+        "that the host's clock is right, and that its certificates match",
         state.placement().host_of(first), launcher);
   }
   return verdict;
@@ -397,8 +398,8 @@ Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const 
     return verdict;
   }
   verdict.first_line = fmt::format(
-      "Open MPI did not start; the environment chooses parts of it that may not fit, so `unset {}` "
-      "and try again ({})",
+      "Open MPI did not start; the environment selects components of it that may not work here, so `unset {}` and try "
+      "again ({})",
       fmt::join(named, " "), verdict.first_line);
   verdict.exit_code = exit_code_of(ErrorCode::kHostResources);
   return verdict;

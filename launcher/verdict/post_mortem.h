@@ -9,7 +9,7 @@
 #include "launcher/mpi/tagged_lines.h"
 #include "launcher/verdict/job_state.h"
 
-/// Finds the instance to blame, and says so in words. Pure functions of what the launcher knows.
+/// Finds the instance to blame, and explains the failure in words. Pure functions of what the launcher knows.
 namespace poprun::launcher {
 
 /// The diagnosis of a failed job: the exit code, the first line, and the lines that follow it.
@@ -32,38 +32,38 @@ struct Verdict {
 ///   unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Whether a host's remote shell failed to reach Open MPI's daemon, so that nothing starts. Once an instance has
-/// joined, all daemons are running, and later messages of the shells only report their end.
+/// Returns whether a host's remote shell failed to reach Open MPI's daemon, so that nothing starts. Once an instance
+/// has joined, all daemons are running, and later messages of the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
-/// The hosts, spelled as given, that are down or cut off: those that mpirun cannot reach or that do not answer, and
-/// those whose instances have all been silent for at least half of `quiet` seconds. Never includes this machine; empty
-/// if all hosts would be in it.
+/// Returns the hosts, spelled as given, that are down or cut off: those that mpirun cannot reach or that do not answer,
+/// and those whose instances have all been silent for at least half of `quiet` seconds. Never includes this machine;
+/// empty if it would include all hosts.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
-/// Verdict on joined instances that stopped sending heartbeats. Requires: at least one.
+/// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
-/// Verdict on the instances that never joined. `launcher` is the address at which they should have joined. Requires: at
-/// least one.
+/// Returns the verdict on the instances that never joined. `launcher` is the address at which they should have joined.
+/// Requires: at least one.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
-/// Verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by then: "was at step 3
-/// of 10 at its last heartbeats".
+/// Returns the verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by then: "was
+/// at step 3 of 10 at its last heartbeats".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` holds mpirun's
-/// messages, `logs` is the folder of the replicas' logs.
+/// Returns the verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` holds
+/// mpirun's messages, `logs` is the folder of the replicas' logs.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
 /// Amends `verdict` on a job that ended before its first step, if no instance gave a reason: blames the environment
-/// variables that select Open MPI's components, of which `named` are set. A restart does not help then.
+/// variables that select Open MPI's components, of which `named` are set. In that case, a restart does not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 /// Appends `more` to `lines`.
 void append(std::vector<std::string>& lines, std::vector<std::string> more);
 
-/// The last `count` exchanges of the replica that failed, below a heading.
+/// Returns the last `count` exchanges of the replica that failed, below a heading.
 std::vector<std::string> last_calls(const proto::Failure& failure, int count);
 
 }  // namespace poprun::launcher

@@ -16,11 +16,11 @@ struct Group {
   std::vector<std::uint32_t> replicas;
   std::uint64_t first_step = 0;
   std::uint64_t last_step = 0;
-  double since = 0;      ///< When the last of them came to it.
+  double since = 0;      ///< When the last of them began it.
   double last_sign = 0;  ///< The oldest last heartbeat among them.
 };
 
-/// Whether the state is known exactly, and if so the step; the activity.
+/// Groups by whether the state is known exactly, if so by the step, and by the activity.
 using Groups = std::map<std::tuple<bool, std::uint64_t, std::string>, Group>;
 
 Groups groups_of(const JobState& state, std::span<const std::uint32_t> replicas) {

@@ -7,9 +7,9 @@
 
 #include "launcher/verdict/job_state.h"
 
-/// Describes replicas, their hosts and their activity in words. What is known only from heartbeats is worded as such,
-/// with its age, and gives steps as lower bounds; the state is exact only for a replica that reported its failure. Pure
-/// functions of what the launcher knows; `now` is a time of its clock.
+/// Describes replicas, their hosts and their activity in words. Facts known only from heartbeats are marked as such,
+/// with their age, and give steps as lower bounds; the state is exact only for a replica that reported its failure.
+/// Pure functions of what the launcher knows; `now` is a time of its clock.
 namespace poprun::launcher {
 
 /// Formats ascending numbers as `0-4, 6`.
@@ -22,21 +22,21 @@ std::string describe(const JobState& state, std::uint32_t instance);
 /// node1)`. Requires: ascending, not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// Whether these are all replicas of their hosts, several per host, and not all of the job.
+/// Returns whether these are all replicas of their hosts, several per host, and not all of the job.
 bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// All replicas of these instances.
+/// Returns all replicas of these instances.
 std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances);
 
-/// Position of the replica of an instance that is furthest behind: `at step 8 (conv1)`, `at step 8 or later (conv1 at
-/// its last heartbeat, 0.4 s ago)`, `before it joined the job`.
+/// Returns the position of the replica of an instance that is furthest behind: `at step 8 (conv1)`, `at step 8 or later
+/// (conv1 at its last heartbeat, 0.4 s ago)`, `before it joined the job`.
 std::string where(const JobState& state, std::uint32_t instance, double now);
 
-/// One line per group of these replicas with the same activity: `replicas 0-3 were at step 7-9 or later (all-reduce of
-/// 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
+/// Returns one line per group of these replicas with the same activity: `replicas 0-3 were at step 7-9 or later
+/// (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
 std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now);
 
-/// `  meanwhile ...` for the replicas of all instances except `except`, in a few lines.
+/// Returns a few lines `  meanwhile ...` for the replicas of all instances except `except`.
 std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except, double now);
 
 }  // namespace poprun::launcher

@@ -7,7 +7,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The instruction set by which oneDNN picks its kernels.
+/// Returns the instruction set by which oneDNN picks its kernels.
 std::string isa_of(const proto::JoinRequest& request) {
   return request.cpu_isas().empty() ? "" : *request.cpu_isas().rbegin();
 }
@@ -49,9 +49,8 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
   }
   if (other.libm_digest() != first.libm_digest()) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("the C libraries of hosts {} and {} round exp, log, pow or sin "
-                            "differently; install the same glibc on all hosts, or use --cpu-isa avx "
-                            "where one processor has no FMA",
+                fmt::format("the C libraries of hosts {} and {} round exp, log, pow or sin differently; install the "
+                            "same glibc on all hosts, or use --cpu-isa avx if one processor has no FMA",
                             first.host(), other.host()));
   }
   return {};
@@ -65,26 +64,26 @@ void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& 
 
 Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request) {
   if (isa_of(request) != manifest.cpu_isa()) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("host {} computes with {}, the checkpoint is from {}: results would "
-                            "have other bits; {}",
-                            request.host(), isa_of(request), manifest.cpu_isa(),
-                            has(request, manifest.cpu_isa()) ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
-                                                             : "use a host that has it"));
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format(
+            "host {} computes with {}, but the checkpoint was computed with {}: results would not be bit-identical; {}",
+            request.host(), isa_of(request), manifest.cpu_isa(),
+            has(request, manifest.cpu_isa()) ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
+                                             : "use a host that has it"));
   }
   proto::CheckpointManifest here;
   add_numerics(request, here);
   if (here.onednn_version() != manifest.onednn_version()) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} has oneDNN {}, the checkpoint is from {}: results would have "
-                            "other bits; use that version",
+                fmt::format("host {} has oneDNN {}, but the checkpoint was computed with {}: results would not be "
+                            "bit-identical; install that version",
                             request.host(), here.onednn_version(), manifest.onednn_version()));
   }
   if (here.libm_digest() != manifest.libm_digest()) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("the C library of host {} rounds exp, log, pow or sin differently than "
-                            "where the checkpoint is from; use the same glibc",
-                            request.host()));
+    return fail(ErrorCode::kHostResources, fmt::format("the C library of host {} rounds exp, log, pow or sin "
+                                                       "differently from that of the checkpoint; use the same glibc",
+                                                       request.host()));
   }
   return {};
 }

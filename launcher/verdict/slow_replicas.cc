@@ -15,7 +15,7 @@ constexpr double kGiveUpSeconds = 5;  // Time for a replica to report that it gi
 constexpr double kTellSeconds = 5;
 constexpr double kRepeatSeconds = 60;
 
-/// The replica's wait ended, but without data.
+/// Returns whether the replica's wait ended without data.
 bool gave_up(const JobState& state, std::uint32_t replica) {
   const std::uint32_t instance = state.placement().instance_of(replica);
   const InstanceView& view = state.instances()[instance];
@@ -23,7 +23,7 @@ bool gave_up(const JobState& state, std::uint32_t replica) {
          std::ranges::find(state.failures(), instance, &proto::Failure::instance) != state.failures().end();
 }
 
-/// Requires: not empty.
+/// Returns the median. Requires: not empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
@@ -62,7 +62,7 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
   return fmt::format("note: replica{} {} {} waiting for the data server {} for {:.0f} s; {}",
                      waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
                      waiting_.size() == 1 ? "has been" : "have been", address_, wait,
-                     percent ? fmt::format("it reads the dataset, {} % done", *percent)
+                     percent ? fmt::format("it is reading the dataset, {} % done", *percent)
                              : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
 }
 

@@ -19,11 +19,11 @@ class DataWaits {
   /// `address` is that of the data server.
   DataWaits(std::string address, double limit_seconds) : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
-  /// Whether a replica waits for data long enough to delay others, and none longer than its limit.
+  /// Returns whether a replica waits for data long enough to delay others, and none longer than its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// The message that the user should see now, if any: that replicas wait, soon and then once a minute, and that the
-  /// server answers again. Empty once one of them has given up: its failure says it all.
+  /// Returns the message that the user should see now, if any: that replicas wait, soon and then once a minute, and
+  /// that the server answers again. Empty once one of them has given up: its failure explains enough.
   std::optional<std::string> news(const JobState& state);
 
  private:
@@ -62,8 +62,8 @@ class Stragglers {
   /// Returns the first straggler, once. Call often: it also ends stretches.
   std::optional<Straggler> found();
 
-  /// The slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, and for a
-  /// single replica.
+  /// Returns the slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, and
+  /// for a single replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:
@@ -72,7 +72,7 @@ class Stragglers {
     double seconds = 0;
   };
 
-  /// Requires: two or more replicas, each with a step since its mark.
+  /// Returns the slowest replica since the marks. Requires: two or more replicas, each with a step since its mark.
   [[nodiscard]] Straggler slowest_of_stretch() const;
 
   std::vector<Times> now_;   ///< By replica.

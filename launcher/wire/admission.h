@@ -34,7 +34,7 @@ inline grpc::Status too_many(const char* what) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
-/// CoordinatorClient::join recognises this code.
+/// Returns the status of a call that comes too late; CoordinatorClient::join recognises its code.
 inline grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
@@ -68,14 +68,13 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Decides which calls are served: those with the job's token, whose messages are within bounds and of which not too
-/// many are open.
+/// Serves calls that carry the job's token, have messages within bounds, and are not too many at once.
 class Admission {
  public:
   /// `job` must outlive this.
   Admission(std::string token, const JobSize& job) : token_(std::move(token)), job_(job) {}
 
-  /// The message of a call that may be served; otherwise nothing, and the call has been refused.
+  /// Returns the message of a call that may be served; otherwise refuses the call and returns nothing.
   template <typename Message>
   std::optional<Message> message(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
                                  grpc::ServerUnaryReactor& reactor) const {
@@ -95,8 +94,8 @@ class Admission {
     return message;
   }
 
-  /// Serves a streaming call by the reactor that `make` returns, unless the caller has no token or `most` calls of this
-  /// kind are `open`.
+  /// Serves a streaming call with the reactor that `make` returns, unless the caller has no token or `most` calls of
+  /// this kind are `open`.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {

@@ -39,7 +39,7 @@ Status check_seconds(std::string_view what, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: no time is {} s", what, seconds));
+  return fail(ErrorCode::kUsage, fmt::format("{}: a time cannot be {} s", what, seconds));
 }
 
 template <typename Texts>
@@ -62,7 +62,7 @@ Status check_progress(const proto::ReplicaProgress& progress) {
 Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
   POPRUN_TRY(check_at_most("dimensions of a tensor", static_cast<std::uint64_t>(shape.size()), kDimensionsMax));
   if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
-    return fail(ErrorCode::kUsage, "a tensor has no dimension below 0");
+    return fail(ErrorCode::kUsage, "a tensor has a dimension below 0");
   }
   std::uint64_t elements = 1;
   for (const std::int64_t size : shape) {
@@ -98,7 +98,7 @@ Status check_bounds(const proto::Beat& beat, const JobSize& job) {
   for (const proto::ReplicaProgress& progress : beat.replicas()) {
     if (progress.replica() / job.replicas_per_instance != beat.instance()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("replica {} is none of instance {}", progress.replica(), beat.instance()));
+                  fmt::format("replica {} does not belong to instance {}", progress.replica(), beat.instance()));
     }
     POPRUN_TRY(check_progress(progress));
   }

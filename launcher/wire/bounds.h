@@ -5,9 +5,9 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// Bounds on what the launcher accepts from an instance. A message from an instance that has the token but is broken,
-/// or another version, is refused here, so that the rest of the launcher can rely on the sizes and numbers of all
-/// others.
+/// Bounds on what the launcher accepts from an instance. Refuses messages of an instance that has the token but is
+/// broken, or has another version, so that the rest of the launcher can rely on the sizes and numbers in all other
+/// messages.
 namespace poprun::launcher {
 
 /// The size of a job.

@@ -256,7 +256,7 @@ class Coordinator::Service final : public ServiceBase {
     void take_beat() {
       Status bounded = check_bounds(beat_, service_.setup_.job);
       if (bounded && known_ && beat_.instance() != instance_) {
-        bounded = fail(ErrorCode::kUsage, "a heartbeat is of one instance");
+        bounded = fail(ErrorCode::kUsage, "all heartbeats of a call must be of one instance");
       }
       if (!bounded) {
         refuse(bounded.error());

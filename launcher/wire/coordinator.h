@@ -30,7 +30,7 @@
 /// last.
 namespace poprun::launcher {
 
-/// Receives the messages of instances. Every call comes on the loop's thread.
+/// Receives the messages of instances. All functions are called on the loop's thread.
 class CoordinatorEvents {
  public:
   CoordinatorEvents() = default;
@@ -38,16 +38,16 @@ class CoordinatorEvents {
   CoordinatorEvents& operator=(const CoordinatorEvents&) = delete;
   virtual ~CoordinatorEvents() = default;
 
-  /// An error refuses the instance and is sent to it.
+  /// Called when an instance joins. An error refuses the instance and is sent to it.
   virtual Status on_join(const proto::JoinRequest& request) = 0;
   virtual void on_beat(const proto::Beat& beat) = 0;
-  /// The heartbeats of an instance ended; `orderly` if the instance announced it.
+  /// Called when the heartbeats of an instance end; `orderly` if the instance announced it.
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
-  /// An error ends the report stream and is sent to the instance.
+  /// Called for each item of a report. An error ends the report stream and is sent to the instance.
   virtual Status on_report(const proto::ReportItem& item) = 0;
-  /// The report is complete, or broke off. An error is sent to the replica.
+  /// Called when the report is complete, or broke off. An error is sent to the replica.
   virtual Status on_report_end() = 0;
-  /// The failed instance stays until `Coordinator::close`.
+  /// Called for a failed instance, which waits until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
@@ -56,8 +56,7 @@ class Coordinator {
   struct Setup {
     std::string bind_host;                               ///< An address of this machine; the system chooses the port.
     std::string token;                                   ///< Required on every call; empty: no token is required.
-    std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none:
-                                                         ///< plain text.
+    std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none: plain text.
     JobSize job{};                                       ///< Bounds the messages of instances (bounds.h).
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;          ///< Initial weights of replica 0; may be empty.
@@ -74,7 +73,7 @@ class Coordinator {
 
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  /// Requires: `stop` ran and the loop with it, or no call ever came.
+  /// Requires: `stop` has posted `stopped`, or no call ever came.
   ~Coordinator();
 
   [[nodiscard]] int port() const;
@@ -82,8 +81,8 @@ class Coordinator {
   /// Answers all Joins, both pending and future ones.
   void open(const proto::JoinReply& reply);
 
-  /// The outcome of the job is decided. Answers all Joins, both pending and future ones, with the job's end, so that
-  /// those instances leave without a message. Releases the instances that have failed.
+  /// Called once the outcome of the job is decided. Answers all Joins, both pending and future ones, with the job's
+  /// end, so that those instances leave without a message. Releases the instances that have failed.
   void close();
 
   /// Asks every instance to hold before its next part, including those that send heartbeats later.
@@ -108,7 +107,7 @@ class Coordinator {
   std::unique_ptr<Service> service_;
 };
 
-/// Seconds of a monotonic clock; only differences are meaningful.
+/// Returns seconds of a monotonic clock; only differences are meaningful.
 double monotonic_seconds();
 
 }  // namespace poprun::launcher

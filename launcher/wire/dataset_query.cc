@@ -19,8 +19,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Channels are never closed before the process ends: gRPC 1.51 occasionally aborts if the last one is closed while its
-/// thread polls. Belongs to the loop's thread.
+/// Opens a channel that is never closed before the process ends: gRPC 1.51 occasionally aborts if the last one is
+/// closed while its thread polls. Belongs to the loop's thread.
 std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -31,7 +31,7 @@ std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& questi
   return kept.back();
 }
 
-/// Whether the host of `address`, host:port, is an address or a name that resolves.
+/// Returns whether the host of `address`, host:port, is an address or a name that resolves.
 bool resolves(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
@@ -50,11 +50,11 @@ const char* remedy(const DatasetQuery::Question& question) {
   // TLS gives no reason to a client that it rejects.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
-                           : "check that poprun-emu-hostio is running there, and listens on "
-                             "loopback alone: what other hosts reach is not spoken to as localhost";
+                           : "check that poprun-emu-hostio is running there, and listens on loopback only: a server "
+                             "that other hosts can reach cannot be addressed as localhost";
 }
 
-/// `loading`: the last progress message, if any.
+/// Returns the error for the status of a query; `loading` is the last progress message, if any.
 Error error_of(const grpc::Status& status, const DatasetQuery::Question& question,
                const std::optional<proto::Loading>& loading) {
   const std::string& message = status.error_message();
@@ -75,8 +75,8 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED && loading) {
     return {ErrorCode::kUnreachable,
-            fmt::format("the data server at {} reads '{}' and has got no further than {} % for {} "
-                        "s; check the disk it reads from, or raise --hostio-timeout",
+            fmt::format("the data server at {} is reading '{}', but has made no progress beyond {} % for {} s; check "
+                        "the disk that it reads from, or raise --hostio-timeout",
                         question.address, question.source, loading->percent(), question.timeout_seconds),
             {.address = question.address}};
   }
@@ -160,7 +160,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     if (is_late_) {
       status = grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "");
     } else if (status.ok() && !dataset_) {
-      status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description came");
+      status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description arrived");
     }
     // Moved out first, since the answer may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {

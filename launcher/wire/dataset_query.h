@@ -29,7 +29,7 @@ class DatasetQuery {
   /// Progress of a server that is reading the dataset.
   using News = std::function<void(const proto::Loading&)>;
 
-  /// `answer` is called once, `news` any number of times before; both on the loop's thread.
+  /// `answer` is called once, `news` any number of times before that; both on the loop's thread.
   ///
   /// Errors
   ///   kUnreachable  no server answered or made progress with the dataset; gives the address (also

@@ -12,7 +12,7 @@ namespace poprun::launcher {
 /// Returns our own POPRUN_EMU_TOKEN, or else 128 random bits.
 std::string job_token();
 
-/// Whether the user chose the token and can therefore start a data server with it.
+/// Returns whether the user chose the token and can therefore start a data server with it.
 bool token_is_users();
 
 /// Credentials of the processes of a job: the token on every call, and on connections beyond loopback also an identity,
@@ -21,10 +21,10 @@ struct Security {
   std::string token;
   std::optional<TlsIdentity> own;
 
-  /// Identity of a service that `leaves_loopback`; nothing if it is used in plain text.
+  /// Returns the identity of a service that `leaves_loopback`; nothing if it is used in plain text.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
-  /// The same for replicas, as the value of POPRUN_EMU_TLS.
+  /// Returns the same for replicas, as the value of POPRUN_EMU_TLS.
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
@@ -34,7 +34,8 @@ struct Security {
 /// `leaves_loopback`.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
-/// Whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond.
+/// Returns whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as
+/// beyond.
 bool leaves_loopback(const std::string& address);
 
 }  // namespace poprun::launcher

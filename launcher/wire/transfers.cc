@@ -128,11 +128,11 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
     case CheckpointWriter::Outcome::kFailed:
       return {grpc::StatusCode::UNAVAILABLE, "the checkpoint cannot be written"};
     case CheckpointWriter::Outcome::kRefused:
-      return {grpc::StatusCode::FAILED_PRECONDITION, "the folder of checkpoints is another job's"};
+      return {grpc::StatusCode::FAILED_PRECONDITION, "the checkpoint folder belongs to another job"};
     case CheckpointWriter::Outcome::kSuperseded:
       break;
   }
-  return {grpc::StatusCode::ABORTED, "a later checkpoint took its place"};
+  return {grpc::StatusCode::ABORTED, "a later checkpoint replaced it"};
 }
 
 class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
@@ -148,7 +148,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
   void OnCancel() override {
     asio::post(disk_, [this] { break_off(); });
   }
-  // Runs after everything posted before.
+  // Runs after everything posted earlier.
   void OnDone() override {
     asio::post(disk_, [this] { delete this; });
   }

@@ -13,8 +13,8 @@
 #include "launcher/wire/seat.h"
 #include "proto/coordinator.pb.h"
 
-/// Streams of what the launcher sends in pieces. Each sender is a gRPC call that runs on gRPC's threads and ends by
-/// itself; the data must outlive it and not change. It keeps its seat until then.
+/// Sends the launcher's data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends by itself and
+/// keeps its seat until then; the data must outlive it and not change.
 namespace poprun::launcher {
 
 grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors, Seat seat);

@@ -113,7 +113,7 @@ class Resumed(CheckpointTest):
             shutil.copytree(killed.output_dir, out)
             job = self.run_in(out, "--num-instances", instances, "--checkpoint-every", 10, "--resume", "auto", *arguments,
                               config=config)
-            self.assertIn(f"going on from {out}/checkpoints/step-", job.stderr)
+            self.assertIn(f"resuming from {out}/checkpoints/step-", job.stderr)
             self.assertIn(", resumed after step ", job.stdout)
             self.assert_same_end(job, reference)
             self.assertEqual(len(checkpoints(job)), 3)
@@ -190,13 +190,13 @@ class Refused(CheckpointTest):
             self.change(out / "checkpoints" / names[-1] / file, at)
             job = self.run_in(out, "--resume", "auto", config=MOMENTUM)
             self.assertRegex(job.stderr, f"note: this checkpoint is damaged.*{names[-1]}/{file}")
-            self.assertIn(f"going on from {out}/checkpoints/{names[-2]}", job.stderr)
+            self.assertIn(f"resuming from {out}/checkpoints/{names[-2]}", job.stderr)
             self.assertTrue((out / "checkpoints" / f"{names[-1]}.damaged").is_dir())
             self.assert_same_end(job, reference)
         for name in names:
             os.truncate(killed.output_dir / "checkpoints" / name / "state.safetensors", 1000)
         job = self.run_in(killed.output_dir, "--resume", "auto", code=65, config=MOMENTUM)
-        self.assert_first_line(job, f"{len(names)} checkpoints there, and none is whole")
+        self.assert_first_line(job, f"{len(names)} checkpoints there, but none is complete")
 
     def test_one_that_cannot_be_read_keeps_its_name_and_is_not_called_damaged(self):
         reference = self.run_in(self.folder / "reference", "--checkpoint-every", 30, "--checkpoint-keep", 2, config=MOMENTUM)
@@ -212,9 +212,9 @@ class Refused(CheckpointTest):
                              "read: it is a directory")
             self.assertEqual(checkpoints(reference), ["step-90", "step-120"])
             if going_on:
-                self.assertRegex(job.stderr, f"going on from .*/{going_on}")
+                self.assertRegex(job.stderr, f"resuming from .*/{going_on}")
                 self.assert_same_end(job, reference)
-        self.assert_first_line(job, "2 checkpoints there, and none could be taken: 2 cannot be read; see why above")
+        self.assert_first_line(job, "2 checkpoints there, but none is usable: 2 cannot be read; see above for the reason")
         self.assertNotRegex(job.stderr, "damaged|remove")
 
     def test_another_job_data_or_instruction_set(self):
@@ -240,15 +240,15 @@ learning-rate = 0.01
         again = lambda *arguments, code: self.run_in(self.folder / "out", "--resume", "auto", *arguments, code=code,
                                                      config=config)
         self.assert_first_line(again("--training.learning-rate", 0.02, code=64),
-                               "this job is not the checkpoint's: training.learning-rate: 0.01 -> 0.02")
+                               "this job differs from the checkpoint's: training.learning-rate: 0.01 -> 0.02")
         self.assert_first_line(again("-n", 2, code=64), "topology.num-replicas: 4 -> 2")
-        self.assert_first_line(again("--cpu-isa", "sse41", code=69), "the checkpoint is from")
+        self.assert_first_line(again("--cpu-isa", "sse41", code=69), "the checkpoint was computed with")
         self.assert_first_line(again("--training.steps", 15, code=64),
                                "the checkpoint is from after step 20, but this job has 15 steps; give it more")
         data.write_text(data.read_text().replace("nine", "ten!"))
-        self.assert_first_line(again(code=65), "are not those of the checkpoint")
+        self.assert_first_line(again(code=65), "differ from those of the checkpoint")
         missing = self.run_in(self.folder / "other", "--resume", self.folder / "nowhere", code=64, config=config)
-        self.assert_first_line(missing, "no checkpoint there; needed a folder step-N")
+        self.assert_first_line(missing, "no checkpoint there; needs a folder step-N")
         anew = self.run_in(self.folder / "out", code=64, config=config)
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 
@@ -260,7 +260,7 @@ learning-rate = 0.01
         bare = re.sub(r'"version": "[^"]*"', '"version": "9.9.9",\n "later": 1', text.replace(own, ""), count=1)
         manifest.write_text(re.sub(r'\n "sha256": "', lambda field: field[0] + hashlib.sha256(bare.encode()).hexdigest(), bare))
         refused = self.run_in(job.output_dir, "--resume", "auto", code=64, config=MOMENTUM)
-        self.assert_first_line(refused, "step-120: it is from poprun-emu 9.9.9, whose bits this one")
+        self.assert_first_line(refused, "step-120: written by poprun-emu 9.9.9, and this version")
         self.assertNotIn("damaged", refused.stderr)
         self.assertEqual(checkpoints(job), ["step-60", "step-120"])
 
@@ -337,7 +337,7 @@ class Restarted(CheckpointTest):
             job.wait_until(lambda: len(job.metrics()) > step and job.pids("poprun-emu-replica"), f"row {step}", 60)
             os.kill(job.replica_pid(attempt), signal.SIGKILL)
             job.wait_until(lambda: f"restart {attempt} of 2" in job.stderr, "restart", 60)
-            job.wait_until(lambda: job.stderr.count("going on from") == attempt, "next attempt", 60)
+            job.wait_until(lambda: job.stderr.count("resuming from") == attempt, "next attempt", 60)
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assert_same_end(job, reference)
         for attempt in (1, 2):
@@ -375,7 +375,7 @@ class Restarted(CheckpointTest):
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == self.REPLICAS, "replicas", 60)
         os.kill(job.replica_pid(1), signal.SIGKILL)
         self.assertEqual(job.wait(), 0, job.stderr)
-        self.assertEqual(job.stderr.count(f"going on from {source}"), 2, job.stderr)
+        self.assertEqual(job.stderr.count(f"resuming from {source}"), 2, job.stderr)
         self.assert_same_end(job, reference)
 
     def test_before_its_first_checkpoint_and_not_from_those_of_the_job_that_it_replaces(self):
@@ -456,7 +456,7 @@ class FullDisk(CheckpointTest):
         filler = disk / "filler"
         self.fill(filler, 7 << 20)
         job.wait_until(lambda: "note: no checkpoint after step" in job.stderr, "note", 60)
-        self.assertRegex(job.stderr, r"No space left on device.*; the one after step \d+ stays, and it is tried again")
+        self.assertRegex(job.stderr, r"No space left on device.*; the one after step \d+ is kept; trying again")
         kept = there()
         self.assertEqual(len(kept), 1)
         filler.unlink()

@@ -42,7 +42,7 @@ class FullDisk(JobTest):
         self.fill()
         job.wait_until(lambda: "note: " in job.stderr, "note", 60)
         self.assertRegex(job.stderr, "note: .*/(metrics.csv|replica-0.*) cannot be written: No space left on device; "
-                                     "the job goes on, and unwritten results wait in memory\n")
+                                     "the job continues, and unwritten results wait in memory\n")
 
     def files(self, job):
         """Returns the files except the last checkpoint, which is also attempted (checkpoint_test.py)."""

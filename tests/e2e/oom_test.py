@@ -192,7 +192,7 @@ class Allowed(JobTest):
                 self.assertEqual([row["loss"] for row in small.metrics()], [row["loss"] for row in large.metrics()])
                 note = r"out of memory: model small-cnn needs .*; the job runs anyway \(--allow-out-of-memory\)"
                 self.assertRegex(small.stderr, r"note: " + note)
-                self.assertRegex(small.stdout, r"\nout of memory  it does not fit, and ran all the same ")
+                self.assertRegex(small.stdout, r"\nout of memory  the job does not fit, but ran anyway ")
                 self.assertRegex(small.stdout, r"\n  tiles .* of 480,000 B, [\d,]+ B over; ")
                 profile = small.profile()
                 self.assertTrue(profile["outOfMemory"])

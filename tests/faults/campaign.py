@@ -286,7 +286,7 @@ class Run:
         if self.features.resume:
             self.expect(checkpoints or reached < CHECKPOINTS_LATE * CHECKPOINT_EVERY,
                         f"step {reached} was reached, but there was no checkpoint to resume from")
-            self.expect(not checkpoints or "poprun-emu: going on from " in attempt.job.stderr,
+            self.expect(not checkpoints or "poprun-emu: resuming from " in attempt.job.stderr,
                         f"did not resume from {', '.join(checkpoints)}")
         self.check_end(KINDS[self.case.kind], attempt, code)
         return code

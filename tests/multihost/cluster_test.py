@@ -131,7 +131,7 @@ class Names(ClusterTest):
 
     def test_of_one_machine_are_refused_together(self):
         job = self.run_on(self.cluster(2), "-n", 2, "-H", "node1,10.77.0.11", code=64)
-        self.assert_first_line(job, "hosts node1 and 10.77.0.11 are one machine (10.77.0.11); name it once, with node1:N")
+        self.assert_first_line(job, "hosts node1 and 10.77.0.11 are the same machine (10.77.0.11); name it once, with node1:N")
 
 
 class Ssh(ClusterTest):

@@ -28,7 +28,7 @@ class LostHost(ClusterTest):
                 job.wait_until(lambda: "restart 1 of 1" in job.stderr, "restart", 60)
                 self.assertIn(f"without {name}", job.stderr)
                 self.assertEqual(job.wait(), 0, job.stderr)
-                self.assertIn("going on from", job.stderr)
+                self.assertIn("resuming from", job.stderr)
                 self.assert_same_end(job, reference)
                 failure = (job.output_dir / "attempts/1/failure.txt").read_text()
                 self.assertIn(name, failure)

@@ -112,7 +112,7 @@ class RemoteShell(unittest.TestCase):
                 done = self.run_script(self.program("ends", ends + "\n"))
                 last = done.stderr.splitlines()[-1]
                 self.assertTrue(last.startswith(
-                    f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ends) ended before it came to "
+                    f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ends) ended before it started "
                     f"Open MPI's daemon: {said}"), done.stderr)
 
     def test_names_the_host_without_a_tool_or_without_open_mpi(self):

@@ -24,8 +24,8 @@ using ::testing::StartsWith;
 
 TEST(Options, BatchNormsAreFoldedInInferenceOnly) {
   EXPECT_EQ(error_of({"--model.fold-batch-norm", "true"}),
-            "model.fold-batch-norm = true needs model.mode = inference, had training, in which "
-            "batch norms follow the batches; remove it, or set the mode");
+            "model.fold-batch-norm = true needs model.mode = inference, but it is training, where batch norms use the "
+            "statistics of each batch; remove it, or set the mode");
   const auto options = parse({"--model.fold-batch-norm", "true", "--model.mode", "inference"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_TRUE(options->config.model().fold_batch_norm());
@@ -38,8 +38,8 @@ TEST(Options, TilesAreExactWhereAskedFor) {
   EXPECT_EQ(options->config.device().tiles(), 24U);
   EXPECT_EQ(options->config.device().bytes_per_tile(), 1048576U);
   EXPECT_EQ(error_of({"--memory.tiles", "exact", "--training.gradient-bucket", "1"}),
-            "memory.tiles = exact cannot be combined with training.gradient-bucket, whose "
-            "exchanges go on while other steps run; leave one of them out");
+            "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with other "
+            "steps; leave one of them out");
 }
 
 TEST(Options, SomeTilesCanBeForTransfersAlone) {
@@ -502,7 +502,7 @@ TEST(Options, AWrongValueInTheFileIsAnErrorEvenWhenOverridden) {
 
 TEST(Options, AKeyGivenTwiceInTheFileIsAnError) {
   EXPECT_EQ(error_of({}, "[training]\nseed = 1\nepochs = 2\nseed = 3\n"),
-            "train.cfg:4: seed was already set in line 2; remove one of the two");
+            "train.cfg:4: seed was already set on line 2; remove one of the two");
 }
 
 TEST(Options, TheLastOfTwoOnTheCommandLineWins) {

@@ -70,34 +70,32 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
     return error_of({"--memory.available-memory-proportion", value});
   };
   const std::string allowed =
-      " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one for each "
-      "IPU, separated by blanks; besides these, WHERE=X for WHERE convolutions, matmuls, ipuN, "
-      "stageN, or both as in stage2.matmuls; ";
-  EXPECT_EQ(refused("1.5"), "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is none");
+      " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one per IPU, separated by blanks; "
+      "also WHERE=X, with WHERE convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls; ";
+  EXPECT_EQ(refused("1.5"), "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is not valid");
   EXPECT_EQ(refused("0.6 tile3=0.2"),
-            "--memory.available-memory-proportion = 0.6 tile3=0.2" + allowed + "'tile3=0.2' is none");
-  EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is none"));
-  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' is for the same products as an earlier one"));
+            "--memory.available-memory-proportion = 0.6 tile3=0.2" + allowed + "'tile3=0.2' is not valid");
+  EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is not valid"));
+  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' applies to the same products as an earlier one"));
   EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' is for the same products"));
   for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5", "ipu0.stage1=0.5",
                             "matmuls.ipu0=0.5", "matmuls=", "half"}) {
-    EXPECT_THAT(refused(value), HasSubstr("is none")) << value;
+    EXPECT_THAT(refused(value), HasSubstr("is not valid")) << value;
   }
-  EXPECT_THAT(error_of({"--model.partials", "double"}), HasSubstr("allowed: float or half; or one for each IPU"));
+  EXPECT_THAT(error_of({"--model.partials", "double"}), HasSubstr("allowed: float or half; or one per IPU"));
   EXPECT_EQ(error_of({"--model.partials-operators", "conv1"}),
             "--model.partials-operators = conv1 is not allowed; allowed: REGEX=TYPE, several of "
-            "them separated by blanks, where TYPE is float or half; 'conv1' is none");
+            "them separated by blanks, where TYPE is float or half; 'conv1' is not valid");
   EXPECT_THAT(error_of({"--model.partials-operators", "(=half"}),
               HasSubstr("'(' is not an ECMAScript regular expression"));
 }
 
 TEST(ProductOptions, ForIpusThatDoNotExistAreRefused) {
   EXPECT_EQ(error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
-            "memory.available-memory-proportion = 0.1 0.2 0.3: a replica of --ipus-per-replica = 2 "
-            "has no IPU 2; IPUs count from 0; set --ipus-per-replica 3 or leave it out");
+            "memory.available-memory-proportion = 0.1 0.2 0.3: a replica with --ipus-per-replica = 2 has no IPU 2; "
+            "IPUs count from 0; set --ipus-per-replica 3 or leave it out");
   EXPECT_THAT(parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
-              ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that it does "
-                                  "not name have 0.6"));
+              ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that are not listed use 0.6"));
 }
 
 TEST(ProductOptions, HalfPartialsNeedHalfPrecisionWhereverTheyAre) {
@@ -115,9 +113,8 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
     return error_of(args);
   };
   EXPECT_EQ(with("ipu0=half"),
-            "model.partials = ipu0=half: check cuts the model in several ways that must give equal "
-            "bits, but partial sums by IPU or stage depend on the cut; choose the operators by "
-            "name with model.partials-operators");
+            "model.partials = ipu0=half: check splits the model in several ways that must give equal bits, but partial "
+            "sums by IPU or stage depend on the split; choose the operators by name with model.partials-operators");
   EXPECT_EQ(with("matmuls=half"), "no error");
 }
 
@@ -143,7 +140,7 @@ TEST(Serialisation, IsAFactorForTheEmbeddingAndOneForEachMatmulByName) {
               HasSubstr("--model.embedding-serialisation-factor = 0 is not allowed"));
   EXPECT_THAT(error_of({"--model.serialised-matmuls", "fc=0"}),
               HasSubstr("allowed: REGEX=N, several of them separated by blanks, where N is a whole "
-                        "number from 1 to 4096; 'fc=0' is none"));
+                        "number from 1 to 4096; 'fc=0' is not valid"));
 }
 
 TEST(ProductOptions, AreFoundByTheirNamesElsewhere) {

@@ -89,8 +89,8 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
 
 TEST(Subcommands, AreGivenOnce) {
   EXPECT_EQ(error_of({"check", "check"}),
-            "the subcommand check is given twice; a file of that name would be ./check; usage: "
-            "poprun-emu check [options] train.cfg");
+            "the subcommand check is given twice; to name a file of that name, write ./check; usage: poprun-emu check "
+            "[options] train.cfg");
   EXPECT_THAT(error_of({"check", "check", "train.cfg"}), HasSubstr("is given twice"));
   EXPECT_EQ(parse({"check", "./check"})->config_file, "./check");
 }
@@ -117,7 +117,7 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_EQ(parse({"check", "--help"})->help, "check");
   EXPECT_THAT(help_text("check"), StartsWith("Usage: poprun-emu check [options] train.cfg\n"));
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
-  EXPECT_THAT(help_text("check"), HasSubstr("Ends with 0 if all runs that were compared are"));
+  EXPECT_THAT(help_text("check"), HasSubstr("Exits with 0 if all runs that were compared"));
   EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: also if a run differs"));
   EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check|"));
   EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
@@ -138,11 +138,12 @@ TEST(Check, SaysWhichKeysItOverrules) {
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->config.report().dump_tensors(), IsEmpty());
-  EXPECT_THAT(options->notes, ElementsAre("check overrules pipeline.schedule = interleaved (runs every schedule), "
-                                          "pipeline.recomputation = layer (runs every recomputation), "
-                                          "report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory "
-                                          "(only compiles what does not fit), --overwrite (leaves results of jobs "
-                                          "alone)"));
+  EXPECT_THAT(
+      options->notes,
+      ElementsAre(
+          "check overrides pipeline.schedule = interleaved (runs every schedule), pipeline.recomputation = layer (runs "
+          "every recomputation), report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory (only compiles "
+          "what does not fit), --overwrite (leaves results of jobs alone)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 

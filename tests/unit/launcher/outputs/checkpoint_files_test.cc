@@ -246,7 +246,7 @@ TEST_F(CheckpointFiles, WithBytesThatNoVariableHasAreRefused) {
     to.begin(wrong, done());
     to.write(1, "xxxx");
     to.end(1);
-    EXPECT_THAT(news_.back(), HasSubstr("bytes that no variable has"));
+    EXPECT_THAT(news_.back(), HasSubstr("bytes that belong to no variable"));
     EXPECT_EQ(outcomes_.back(), Outcome::kFailed);
   }
 }
@@ -340,10 +340,10 @@ TEST_F(CheckpointFiles, OfAnotherVersionOrBuildAreNotDamagedButRefused) {
   const std::string version = fmt::format("\"version\": \"{}\"", POPRUN_VERSION);
   const std::string format = "\"format\": 1,";
   for (const auto& [changed, message] : {
-           std::pair{replace(text, version, "\"version\": \"9.9.9\""), "is from poprun-emu 9.9.9"},
-           {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"), "is from poprun-emu 9.9.9"},
-           {replace(text, format, format + "\n \"later\": 1,"), "is from another build of"},
-           {replace(text, format, "\"format\": 2,"), "is from another build of"},
+           std::pair{replace(text, version, "\"version\": \"9.9.9\""), "written by poprun-emu 9.9.9"},
+           {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"), "written by poprun-emu 9.9.9"},
+           {replace(text, format, format + "\n \"later\": 1,"), "written by another build of"},
+           {replace(text, format, "\"format\": 2,"), "written by another build of"},
        }) {
     put(folder / kManifestFile, changed);
     const Result<Checkpoint> damaged = read_checkpoint(folder);

@@ -316,7 +316,7 @@ TEST_F(JobResultsTest, OfWeightsAreNoMoreThanTheJobsShapeAnnounced) {
 
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBug);
-  EXPECT_EQ(refused.error().message, "weights: more than 75497472 B came for a model of 1048576 parameters");
+  EXPECT_EQ(refused.error().message, "weights: more than 75497472 B arrived for a model of 1048576 parameters");
 }
 
 TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
@@ -324,7 +324,7 @@ TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
   const Status refused = dump(2, "w");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBug);
-  EXPECT_EQ(refused.error().message, "a dump of step 2 came, which report.dump-tensors does not ask for");
+  EXPECT_EQ(refused.error().message, "a dump of step 2 arrived, which report.dump-tensors does not ask for");
 }
 
 /// A check of two runs in a folder that holds the results of an earlier job and check.

@@ -312,7 +312,7 @@ TEST_F(ResultFiles, WeightsThatWereRefusedLeaveNothingBehind) {
   WeightsCollector unknown;
   proto::TensorChunk typed = chunk("a", "12345678", true);
   typed.set_type("x32");
-  EXPECT_EQ(unknown.take(typed).error().message, "weights: 'a' x32 [2] has no type or shape that is known");
+  EXPECT_EQ(unknown.take(typed).error().message, "weights: 'a' x32 [2] has an unknown type or shape");
   EXPECT_EQ(unknown.keep_complete(), 0U);
 }
 

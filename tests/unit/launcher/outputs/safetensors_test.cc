@@ -79,7 +79,7 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
   EXPECT_EQ(error_of(file_with("{", "")), "w: its header is not a JSON object");
   EXPECT_EQ(error_of(file_with(R"({"a":1})", "")), "w: tensor 'a' is not described by an object");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"F99","shape":[1],"data_offsets":[0,1]}})", "x")),
-            "w: tensor 'a' has no known dtype");
+            "w: tensor 'a' has a missing or unknown dtype");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", "x")),
             "w: tensor 'a' needs a shape and data_offsets [begin, end]");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", "x")),

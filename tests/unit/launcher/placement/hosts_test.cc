@@ -24,8 +24,7 @@ TEST(HostList, ReadsNamesSlotsAndRanges) {
 
 TEST(HostList, SaysWhatIsWrong) {
   EXPECT_EQ(error_of("a,,b"),
-            "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front "
-            "where needed");
+            "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front if needed");
   EXPECT_EQ(error_of("a,a:2"), "host a is listed twice; use a:N for N instances on it");
   EXPECT_EQ(error_of("a:0"), "a:0: slots after the colon must be an integer from 1 to 65536");
   EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not an ascending range"));
@@ -68,7 +67,7 @@ TEST(Hostfile, SaysWhichLineIsWrong) {
             "f:2: 'max=3' is not supported; a line is `[user@]HOST [slots=N] [max_slots=N]` or "
             "`HOST:N`");
   EXPECT_EQ(parse_hostfile("f", "\xEF\xBB\xBFnode0\r\n")->at(0).name, "node0");
-  EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: lists no host");
+  EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: lists no hosts");
 }
 
 TEST(SameHost, IgnoresADomainThatOnlyOneNameHas) {

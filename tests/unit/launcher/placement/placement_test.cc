@@ -240,8 +240,8 @@ TEST(Mpirun, IsRefusedIfItDoesNotBelongToOpenMpi4) {
 TEST(Placement, NamesAHostThatIsGivenByTwoNames) {
   const std::vector<std::string> args = {"-n", "2", "-H", "localhost,127.0.0.1", "train.cfg"};
   EXPECT_EQ(place(*parse_options(args, "")).error().message,
-            "hosts localhost and 127.0.0.1 are one machine (127.0.0.1); name it once, with "
-            "localhost:N for N instances on it");
+            "hosts localhost and 127.0.0.1 are the same machine (127.0.0.1); name it once, with localhost:N for N "
+            "instances on it");
 }
 
 TEST(OwnAddress, IsTheOneInTheSubnet) {

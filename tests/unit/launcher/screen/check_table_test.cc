@@ -129,9 +129,8 @@ TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
 
 TEST(CheckResult, SaysWhatIsMissingOfACheckThatEndedEarly) {
   EXPECT_EQ(check_result(report_of({kReference, kEqual}, 3)),
-            "1 of 1 run equal to the reference in every bit, over 3 steps\n"
-            "the check ended early: 3 of 5 runs are missing, from the next to the last; "
-            "check.json is written by a whole check only");
+            "1 of 1 run equal to the reference in every bit, over 3 steps\nthe check ended early: 3 of 5 runs are "
+            "missing, from the next to the last; only a complete check writes check.json");
 }
 
 }  // namespace

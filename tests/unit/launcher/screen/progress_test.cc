@@ -189,9 +189,10 @@ TEST(Summary, SaysThatTheJobRanThoughItDoesNotFit) {
   proto::IpuMemory& memory = *over.mutable_planned_memory(0);
   memory.set_bytes_per_tile(638976);
   memory.set_fullest_tile_peak(640000);
-  EXPECT_THAT(summary(over, "out"), ::testing::AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
-                                                               "(--allow-out-of-memory)\n"),
-                                                     HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
+  EXPECT_THAT(
+      summary(over, "out"),
+      ::testing::AllOf(HasSubstr("\nout of memory  the job does not fit, but ran anyway (--allow-out-of-memory)\n"),
+                       HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
 }
 
 TEST(Summary, GivesASingleFigureOfOneReplica) {

@@ -510,11 +510,10 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   ASSERT_TRUE(state.join(request(0), 1));
 
   EXPECT_EQ(absence_verdict(state, 60, "10.0.0.1:5000").first_line,
-            "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host "
-            "node1, but the replica there did not reach poprun-emu at 10.0.0.1:5000: check that "
-            "the network between them lets it through (firewall) and carries full packets (MTU: "
-            "`ping -M do -s 1472 node1`), that the host's clock is right, and that its certificates "
-            "fit");
+            "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host node1, but the replica "
+            "there did not reach poprun-emu at 10.0.0.1:5000: check that the network between them lets the connection "
+            "through (firewall) and carries full packets (MTU: `ping -M do -s 1472 node1`), that the host's clock is "
+            "right, and that its certificates match");
   EXPECT_EQ(absence_verdict(nobody_joined(), 60, "127.0.0.1:5000").first_line.find("MTU"), std::string::npos)
       << "for replicas on this machine no network is to blame";
   JobState lost = state;
@@ -590,7 +589,7 @@ TEST_F(PostMortem, BlamesVariablesThatChooseOpenMpisPartsBeforeTheFirstStepOnly)
   const Verdict verdict = unless_settings(state, died, named);
   EXPECT_EQ(verdict.exit_code, 69);
   EXPECT_EQ(verdict.first_line,
-            "Open MPI did not start; the environment chooses parts of it that may not fit, so "
+            "Open MPI did not start; the environment selects components of it that may not work here, so "
             "`unset OMPI_MCA_pml` and try again (replica 0 died)");
   EXPECT_EQ(unless_settings(state, died, {}).exit_code, 75);
   beat(state, 0, 1, "conv1", 20);
