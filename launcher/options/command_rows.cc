@@ -97,8 +97,7 @@ Rows hosts() {
                                                          "limits a host to 4 instances, 'user@node0' logs in as user")),
                               Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
           with_value(row("hosts", "hostfile", "FILE", "",
-                         "File with one host per line, in mpirun's format, such as 'node0 slots=4'; cannot be combined "
-                         "with --host"),
+                         "File with one host per line, in mpirun's format, such as 'node0 slots=4'; not with --host"),
                      Text{}, into(&Options::hostfile)),
           with_value(row("hosts", "host-subnet", "CIDR", "",
                          "Network over which the hosts talk to each other, such as 10.1.0.0/16"),

@@ -197,7 +197,7 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
 
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
-  EXPECT_THAT(refused.error().message, HasSubstr("beside the 2 datasets"));
+  EXPECT_THAT(refused.error().message, HasSubstr("in addition to the 2 datasets"));
   read.clear();
   EXPECT_TRUE(store.load(source_of(folders[2])));
 }

@@ -77,7 +77,7 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
             "--memory.available-memory-proportion = 0.6 tile3=0.2" + allowed + "'tile3=0.2' is not valid");
   EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is not valid"));
   EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' applies to the same products as an earlier one"));
-  EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' is for the same products"));
+  EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' applies to the same products"));
   for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5", "ipu0.stage1=0.5",
                             "matmuls.ipu0=0.5", "matmuls=", "half"}) {
     EXPECT_THAT(refused(value), HasSubstr("is not valid")) << value;

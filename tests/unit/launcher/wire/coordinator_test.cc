@@ -612,7 +612,7 @@ TEST(Bounds, OfABeatAreThoseOfItsInstance) {
   EXPECT_FALSE(check_bounds(beat, job));
   beat.mutable_replicas(0)->set_activity("");
   beat.mutable_replicas(0)->set_replica(4);
-  EXPECT_THAT(check_bounds(beat, job).error().message, HasSubstr("none of instance 1"));
+  EXPECT_THAT(check_bounds(beat, job).error().message, HasSubstr("does not belong to instance 1"));
   beat.clear_replicas();
   beat.set_instance(4);
   EXPECT_FALSE(check_bounds(beat, job));

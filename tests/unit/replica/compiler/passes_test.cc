@@ -716,15 +716,15 @@ TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
               HasSubstr("0 folds, but 1 fewer operations"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
-              HasSubstr("'w' is folded with another norm's operands"));
+              HasSubstr("'w' is folded with the operands of another norm"));
   EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, job.graph.load()).back().attributes.set("eps", 0.2); }),
-              HasSubstr("'w' is folded with another norm's operands"));
+              HasSubstr("'w' is folded with the operands of another norm"));
   EXPECT_THAT(
       verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias"); }),
       HasSubstr("'w' is folded, but its norm did not follow its convolution"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
-              HasSubstr("'w' is folded with another norm's operands"));
+              HasSubstr("'w' is folded with the operands of another norm"));
   EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
               HasSubstr("1 folds, but 2 operations changed"));
 }

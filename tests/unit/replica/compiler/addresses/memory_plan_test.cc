@@ -111,7 +111,7 @@ TEST(VerifyPlan, RefusesAWrongPeakAndAnUnalignedOffset) {
   const std::vector<Claim> claims = {live(0, 3, 128)};
   MemoryPlan plan = plan_memory(claims);
   plan.peak = Bytes{64};
-  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("peak 128 B"));
+  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("peak is 128 B"));
   plan.offsets = {Bytes{3}};
   EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("not aligned"));
 }

@@ -407,8 +407,7 @@ TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(status.error().message, HasSubstr("'rate' is updated by stage 2 on IPU 2, but lies "
-                                                "on IPU 0"));
+  EXPECT_THAT(status.error().message, HasSubstr("'rate' is updated by stage 2 on IPU 2, but is stored on IPU 0"));
 }
 
 /// The lengths of the stashes of each IPU of small-cnn's Program.
