@@ -123,7 +123,7 @@ void Display::take(const proto::ReportItem& item) {
   } else if (item.has_evaluation()) {
     show_evaluation(item.evaluation());
   } else if (item.has_note()) {
-    console_.say(fmt::format("note: {}", item.note()));
+    console_.say(fmt::format("note: {}", item.note().text()));
   } else if (item.has_check_plan()) {
     show_check_plan(item.check_plan());
   } else if (item.has_checked_run()) {
@@ -137,8 +137,8 @@ void Display::show_check_plan(const proto::CheckPlan& plan) {
   console_.say(fmt::format("checking {} on {}: {}, {} each", config_.model().name(),
                            counted(config_.topology().num_replicas(), "replica"), counted(plan.runs(), "run"),
                            counted(plan.steps(), "step")));
-  for (const std::string& note : plan.notes()) {
-    console_.say(fmt::format("note: {}", note));
+  for (const proto::Note& note : plan.notes()) {
+    console_.say(fmt::format("note: {}", note.text()));
   }
   console_.out(check_heading());
 }
@@ -155,8 +155,8 @@ void Display::show_shape(const proto::JobShape& shape) {
                            counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()),
                            work, to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes()),
                            where));
-  for (const std::string& note : shape.notes()) {
-    console_.say(fmt::format("note: {}", note));
+  for (const proto::Note& note : shape.notes()) {
+    console_.say(fmt::format("note: {}", note.text()));
   }
 }
 

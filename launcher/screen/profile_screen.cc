@@ -80,8 +80,8 @@ class Screen {
 
   /// Shows notes in full, as the plan of a job does.
   void notes() {
-    for (const std::string& note : profile_.notes()) {
-      const std::string lines = wrapped(note, kBarName, frame_.width, note.size());
+    for (const proto::Note& note : profile_.notes()) {
+      const std::string lines = wrapped(note.text(), kBarName, frame_.width, note.text().size());
       text_ += fmt::format("{:<{}}{}", "note", kBarName, lines.substr(kBarName));
     }
   }

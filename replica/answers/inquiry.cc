@@ -234,8 +234,8 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {
-    for (const std::string& note : program.notes()) {
-      row("note", note);
+    for (const proto::Note& note : program.notes()) {
+      row("note", note.text());
     }
     describe_device(program, job, measured, text);
     return fits;
@@ -255,8 +255,8 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
       config.inference() ? "" : fmt::format(" ({} per epoch)", grouped(shape.steps_per_epoch()));
   row(config.inference() ? "batches" : "steps",
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(), an_epoch));
-  for (const std::string& note : program.notes()) {
-    row("note", note);
+  for (const proto::Note& note : program.notes()) {
+    row("note", note.text());
   }
   describe_device(program, job, length, text);
   if (!fits) {

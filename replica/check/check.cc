@@ -85,7 +85,9 @@ class Check {
         plan_.set_ipus(std::max(plan_.ipus(), variant.ipus));
         plan_.add_combinations(to_text(variant));
       }
-      plan_.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
+      for (const Note& note : planned.notes) {
+        *plan_.add_notes() = to_proto(note);
+      }
       proto::ReportItem item;
       *item.mutable_check_plan() = plan_;
       ports_.report(std::move(item));

@@ -8,6 +8,7 @@
 #include "proto/check.pb.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/check/variants.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/training_loop.h"
@@ -21,7 +22,7 @@ inline constexpr std::uint64_t kCheckedBatches = 8;
 /// The variants to compare.
 struct CheckedVariants {
   std::vector<Variant> variants;
-  std::vector<std::string> notes;  ///< Remarks on the choice, such as which variants were left out and why.
+  std::vector<Note> notes;  ///< Remarks on the choice, such as which variants were left out and why.
 };
 
 /// Everything that a replica needs for a check. All references must outlive it.

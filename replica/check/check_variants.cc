@@ -186,11 +186,15 @@ class Planner {
     const std::size_t count = found.counts.size();
     const bool leaves_some = !spread.own_stages && count < ipus;
     if (leaves_some && is_our_choice) {
-      notes_.push_back(fmt::format("no runs on {} IPUs: {}, and each IPU needs one", ipus, has_));
+      notes_.push_back({"check.no-runs",
+                        fmt::format("no runs on {} IPUs: {}, and each IPU needs one", ipus, has_),
+                        {{"ipus", ipus}}});
       return {};
     }
     if (leaves_some && count > 1) {
-      notes_.push_back(fmt::format("runs on {} IPUs use only {} of them: {}", ipus, count, has_));
+      notes_.push_back({"check.unused-ipus",
+                        fmt::format("runs on {} IPUs use only {} of them: {}", ipus, count, has_),
+                        {{"ipus", ipus}, {"used", count}}});
     }
     if (count > 1) {
       spread.stages = static_cast<std::uint32_t>(count);
@@ -205,16 +209,17 @@ class Planner {
 
   void add_notes() {
     if (!own_stages_.empty() && !own_stages_are_plain_ && phases_ <= 1) {
-      notes_.push_back(note_of_own_stages(own_stages_, own_ipus_, spreads_));
+      notes_.push_back({"check.own-stages", note_of_own_stages(own_stages_, own_ipus_, spreads_)});
     }
     if (config_.training().gradient_accumulation() == 1 &&
         compute_batch_size(config_) == config_.data().micro_batch_size()) {
       const auto most = std::ranges::max_element(spreads_, {}, &Spread::ipus);
       notes_.push_back(
-          fmt::format("training.gradient-accumulation = 1: with one micro-batch per step, only one stage works at a "
-                      "time and schedules hardly differ; to compare pipelines, add "
-                      "--training.gradient-accumulation {}",
-                      2 * std::max(2U, most->ipus)));
+          {"check.few-micro-batches",
+           fmt::format(
+               "training.gradient-accumulation = 1: with one micro-batch per step, only one stage works at a "
+               "time and schedules hardly differ; to compare pipelines, add --training.gradient-accumulation {}",
+               2 * std::max(2U, most->ipus))});
     }
   }
 
@@ -227,7 +232,7 @@ class Planner {
   bool own_stages_are_plain_ = false;  ///< The job's own stages are a single one.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
-  std::vector<std::string> notes_;
+  std::vector<Note> notes_;
 };
 
 }  // namespace

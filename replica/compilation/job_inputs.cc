@@ -291,20 +291,24 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
 }
 
 /// Returns notes on a schedule that is longer than the run.
-std::vector<std::string> schedule_notes(const proto::TrainingConfig& training, std::uint64_t steps) {
-  std::vector<std::string> notes;
+std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uint64_t steps) {
+  std::vector<Note> notes;
   if (training.warmup_steps() > steps) {
-    notes.push_back(fmt::format(
-        "training.warmup-steps = {} is longer than the run of {} steps: the learning rate ends at "
-        "{:.4g}, below training.learning-rate = {:.4g}",
-        training.warmup_steps(), steps,
-        training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
-        training.learning_rate()));
-  } else if (training.schedule() == "step" && training.warmup_steps() + training.schedule_steps() >= steps) {
     notes.push_back(
-        fmt::format("training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
-                    "learning rate never falls",
-                    training.schedule_steps(), steps - training.warmup_steps()));
+        {"schedule.long-warmup",
+         fmt::format(
+             "training.warmup-steps = {} is longer than the run of {} steps: the learning rate ends at {:.4g}, "
+             "below training.learning-rate = {:.4g}",
+             training.warmup_steps(), steps,
+             training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
+             training.learning_rate()),
+         {{"warmup-steps", training.warmup_steps()}, {"steps", steps}}});
+  } else if (training.schedule() == "step" && training.warmup_steps() + training.schedule_steps() >= steps) {
+    notes.push_back({"schedule.never-falls",
+                     fmt::format("training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
+                                 "learning rate never falls",
+                                 training.schedule_steps(), steps - training.warmup_steps()),
+                     {{"schedule-steps", training.schedule_steps()}, {"steps", steps}}});
   }
   return notes;
 }
@@ -313,27 +317,33 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
                Program& program) {
   if (const auto length = job_length(config, dataset);
       length && !config.inference() && !config.has_profile() && !config.has_check()) {
-    for (const std::string& note : schedule_notes(config.training(), length->steps)) {
-      program.add_notes(note);
+    for (const Note& note : schedule_notes(config.training(), length->steps)) {
+      add_note(note, program);
     }
   }
-  for (const std::string& note : dataset.notes()) {
-    program.add_notes(note);
+  for (const std::string& text : dataset.notes()) {
+    add_note({"data.description", text}, program);
   }
   if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
-    program.add_notes(fmt::format("{}: every label of the test part is below 0, so none counts: test losses are 0",
-                                  config.data().source()));
+    add_note({"data.no-test-label",
+              fmt::format("{}: every label of the test part is below 0, so none counts: test losses are 0",
+                          config.data().source())},
+             program);
   }
   if (onnx != nullptr) {
-    for (const std::string& note : onnx->notes()) {
-      program.add_notes(note);
+    for (const Note& note : onnx->notes()) {
+      add_note(note, program);
     }
   }
 }
 
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program) {
   POPRUN_CHECK(config.memory().allow_out_of_memory());
-  program.add_notes(allowance_note(out_of_memory));
+  std::vector<Fact> facts;
+  if (const auto& shortage = out_of_memory.facts.shortage) {
+    facts = {{"needed", shortage->needed}, {"had", shortage->had}};
+  }
+  add_note({"memory.allowed", allowance_note(out_of_memory), std::move(facts)}, program);
   if (config.memory().tiles() != "exact") {  // The layout was for the report.
     for (proto::IpuMemory& memory : *program.mutable_memory()) {
       memory.clear_layout();

@@ -16,8 +16,8 @@ Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, Compi
     options.initialised_here = match.absent;
     POPRUN_ASSIGN(program, compile_job(inputs, options));
   }
-  for (const std::string& note : match.notes) {
-    program.add_notes(note);
+  for (const Note& note : match.notes) {
+    add_note(note, program);
   }
   return compiles;
 }

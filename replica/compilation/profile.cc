@@ -280,7 +280,9 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }
   profile.mutable_device()->set_total_seconds(device_seconds(program, result.device_time));
-  profile.mutable_notes()->Add(result.notes.begin(), result.notes.end());
+  for (const Note& note : result.notes) {
+    *profile.add_notes() = to_proto(note);
+  }
 
   const auto samples = static_cast<double>(
       config.inference() ? length.test_items : result.steps * profile.batch_sizes().global_batch_size());

@@ -114,7 +114,10 @@ class Matcher {
   }
 
  private:
-  void note(const std::string& text) { result_.notes.push_back(fmt::format("{}: {}", kOption, text)); }
+  /// `what`: the note's code without "weights.".
+  void note(std::string_view what, const std::string& text, std::vector<Fact> facts = {}) {
+    result_.notes.push_back({fmt::format("weights.{}", what), fmt::format("{}: {}", kOption, text), std::move(facts)});
+  }
 
   /// Whether a weight has the file's name, with or without a prefix: layer scale is also called gamma.
   [[nodiscard]] bool wants(const std::string& name) const {
@@ -149,8 +152,10 @@ class Matcher {
       }
     }
     if (count > 0) {
-      note(fmt::format("gamma and beta read as weight and bias in {}, for example '{}'", counted(count, "name"),
-                       example));
+      note("gamma-beta",
+           fmt::format("gamma and beta read as weight and bias in {}, for example '{}'", counted(count, "name"),
+                       example),
+           {{"names", count}});
     }
   }
 
@@ -188,16 +193,17 @@ class Matcher {
       return other.first != best->first && fitting(other) == fitting(*best) && share_a_name(other.second, best->second);
     });
     if (rival != all.end()) {
-      note(
-          fmt::format("prefixes '{}' and '{}' fit the names of the file equally well, so neither "
-                      "is used",
-                      best->first.prefix, rival->first.prefix));
+      note("ambiguous-prefix", fmt::format("prefixes '{}' and '{}' fit the names of the file equally well, so neither "
+                                           "is used",
+                                           best->first.prefix, rival->first.prefix));
       return false;
     }
     const auto& [rule, matched] = *best;
-    note(fmt::format("prefix '{}' {} {} of the file, for example '{}'", rule.prefix,
+    note("prefix",
+         fmt::format("prefix '{}' {} {} of the file, for example '{}'", rule.prefix,
                      rule.add ? "added to" : "removed from", counted(matched.names.size(), "name"),
-                     unused_.at(matched.names.begin()->second)));
+                     unused_.at(matched.names.begin()->second)),
+         {{"prefix", rule.prefix}, {"names", matched.names.size()}});
     for (const auto& [weight, now] : matched.names) {
       take(weight, now);
     }
@@ -217,7 +223,8 @@ class Matcher {
         continue;
       }
       const std::string source = twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
-      note(fmt::format("'{}' is tied to '{}' and takes its values", weight, source));
+      note("tied", fmt::format("'{}' is tied to '{}' and takes its values", weight, source),
+           {{"weight", weight}, {"source", source}});
       if (twin != unused_.end()) {
         take(weight, twin->first);
       } else {
@@ -239,9 +246,11 @@ class Matcher {
       return;
     }
     const std::string& first = others.front();
-    note(fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which has [{}] in the file",
+    note("other-size",
+         fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which has [{}] in the file",
                      options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
-                     fmt::join(file_.at(result_.sources.at(first)).shape, ",")));
+                     fmt::join(file_.at(result_.sources.at(first)).shape, ",")),
+         {{"weights", others.size()}});
     for (const std::string& weight : others) {
       result_.absent.insert(weight);
       result_.sources.erase(weight);
@@ -290,7 +299,8 @@ class Matcher {
                                                   "file the one that should not be used",
                                                   kOption, name, source));
       }
-      note(fmt::format("'{}' equals '{}', to which the model ties it", name, source));
+      note("tied", fmt::format("'{}' equals '{}', to which the model ties it", name, source),
+           {{"weight", name}, {"source", source}});
       unused_.erase(now);
     }
     return {};
@@ -304,8 +314,10 @@ class Matcher {
     }
     for (const auto& [names, what] : {std::pair{&buffers, "buffer"}, std::pair{&others, "tensor"}}) {
       if (!names->empty()) {
-        note(fmt::format("ignored {} that the model {}, for example '{}'", counted(names->size(), what),
-                         names == &buffers ? "computes itself" : "does not have", names->front()));
+        note("ignored",
+             fmt::format("ignored {} that the model {}, for example '{}'", counted(names->size(), what),
+                         names == &buffers ? "computes itself" : "does not have", names->front()),
+             {{"names", names->size()}});
       }
     }
   }
@@ -316,8 +328,10 @@ class Matcher {
     }
     const auto& [name, shape] = *missing_.begin();
     if (options.may_lack && !result_.sources.empty()) {
-      note(fmt::format("{} kept for {} that the file lacks, for example '{}'", options.otherwise,
-                       counted(missing_.size(), "weight"), name));
+      note("lacking",
+           fmt::format("{} kept for {} that the file lacks, for example '{}'", options.otherwise,
+                       counted(missing_.size(), "weight"), name),
+           {{"weights", missing_.size()}});
       for (const auto& [weight, wanted] : missing_) {
         result_.absent.insert(weight);
       }

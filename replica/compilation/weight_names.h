@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/graph/types.h"
 
 /// Matches the tensors of a file of initial weights with the model's weights. Names in files of Hugging Face's models
@@ -30,7 +31,7 @@ struct WantedWeight {
 struct WeightMatch {
   std::map<std::string, std::string, std::less<>> sources;  ///< Names in the file, by the model's names.
   std::set<std::string, std::less<>> absent;                ///< Weights that the file lacks.
-  std::vector<std::string> notes;                           ///< Mapped and ignored names, one line per kind.
+  std::vector<Note> notes;                                  ///< Mapped and ignored names, one line per kind.
 };
 
 struct MatchOptions {

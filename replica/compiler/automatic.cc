@@ -32,8 +32,8 @@ MeasuredSplit measured(const Compiled& compiled, std::vector<std::size_t> begins
   return split;
 }
 
-void add_first_note(std::string note, Program& program) {
-  program.add_notes(std::move(note));
+void add_first_note(const Note& note, Program& program) {
+  add_note(note, program);
   std::rotate(program.mutable_notes()->rbegin(), program.mutable_notes()->rbegin() + 1,
               program.mutable_notes()->rend());
 }
@@ -160,15 +160,20 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
 
 void note_choices(const CompileOptions& asked, Compiled& best) {
   if (asked.outlining == Outlining::kAuto && best.options.outlining == Outlining::kOn) {
-    best.program.add_notes("memory.outlining = auto means on: the job does not fit with less");
+    add_note({"memory.auto",
+              "memory.outlining = auto means on: the job does not fit with less",
+              {{"option", "memory.outlining"}, {"value", "on"}}},
+             best.program);
   }
   for (const auto& [storage, key] : kMovable) {
     if (asked.locations.*storage == Storage::kAuto) {
-      best.program.add_notes(best.options.locations.*storage == Storage::kOffChip
-                                 ? fmt::format("{} = auto means off-chip: the job does not fit with less "
-                                               "off the chip",
-                                               key)
-                                 : fmt::format("{} = auto means on-chip", key));
+      const bool is_off = best.options.locations.*storage == Storage::kOffChip;
+      const std::string value = is_off ? "off-chip" : "on-chip";
+      add_note({"memory.auto",
+                fmt::format("{} = auto means {}{}", key, value,
+                            is_off ? ": the job does not fit with less off the chip" : ""),
+                {{"option", std::string{key}}, {"value", value}}},
+               best.program);
     }
   }
 }

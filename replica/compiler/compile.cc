@@ -57,7 +57,10 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts, const Co
   program.set_model(options.model);
   program.set_compute_batches(options.compute_batches);
   if (const auto missed = targets_missed(products); missed > 0) {
-    program.add_notes(fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")));
+    add_note({"products.memory-target",
+              fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")),
+              {{"products", missed}}},
+             program);
   }
   return program;
 }
@@ -105,7 +108,9 @@ Result<Compiled> compile_settled(const CompileOptions& options, const CompileObs
   }
   POPRUN_ASSIGN(Job job, run_passes(options, {}, observer));
   POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
-  program.mutable_notes()->Add(job.notes.begin(), job.notes.end());
+  for (const Note& note : job.notes) {
+    add_note(note, program);
+  }
   program.mutable_locations()->Add(job.locations.begin(), job.locations.end());
   describe_stages(job, program);
   return Compiled{options, std::move(job), std::move(program), observer.after_pass != nullptr};

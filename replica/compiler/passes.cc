@@ -201,10 +201,11 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last, con
     }
     if (can_be_left_out && status.error().code == ErrorCode::kBug) {
       job = std::move(*before);
-      job.notes.push_back(
-          fmt::format("{} {}: {}; results do not change, but memory and time do; "
-                      "please report this bug",
-                      pass.name, kLeftOut, status.error().message));
+      job.notes.push_back({"pass.left-out",
+                           fmt::format("{} {}: {}; results do not change, but memory and time do; please report this "
+                                       "bug",
+                                       pass.name, kLeftOut, status.error().message),
+                           {{"pass", std::string{pass.name}}}});
     } else {
       return tl::unexpected<Error>{status.error()};
     }

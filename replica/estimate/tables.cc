@@ -364,8 +364,8 @@ std::string compiled_text(const Estimate& e, const Program& program, bool all_ip
   for (const NamedShare& share : kShares) {
     row(fmt::format("  {}", share.name), share_text(need.shares, share));
   }
-  for (const std::string& note : program.notes()) {
-    row("note", note);
+  for (const proto::Note& note : program.notes()) {
+    row("note", note.text());
   }
   return text;
 }

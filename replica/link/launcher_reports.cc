@@ -56,9 +56,9 @@ void LauncherReporter::evaluation(const EvaluationReport& report) {
   send(std::move(item));
 }
 
-void LauncherReporter::note(std::string_view text) {
+void LauncherReporter::note(const proto::Note& note) {
   proto::ReportItem item;
-  item.set_note(std::string{text});
+  *item.mutable_note() = note;
   send(std::move(item));
 }
 

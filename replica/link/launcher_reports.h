@@ -25,7 +25,7 @@ class LauncherReporter final : public Reporter {
 
   void step(const StepReport& report) override;
   void evaluation(const EvaluationReport& report) override;
-  void note(std::string_view text) override;
+  void note(const proto::Note& note) override;
   void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                std::span<const std::byte> data) override;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 #include "replica/engine/engine.h"
 #include "replica/loops/host_streams.h"
@@ -71,7 +72,7 @@ struct LoopResult {
   std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty without a tile layout.
   std::string stray_index;                          ///< As in the engine.
-  std::vector<std::string> notes;                   ///< Diagnostics of the run, for the user.
+  std::vector<Note> notes;                          ///< Diagnostics of the run, for the user.
   double first_step_began = 0;                      ///< Seconds of the steady clock.
 };
 

@@ -283,12 +283,15 @@ Status TrainingLoop::note_unequal_labels() {
       continue;
     }
     result_.notes.push_back(
-        fmt::format("the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
-                    "are averaged, so that a label counts for more in a batch with few labels; training.loss-mean = "
-                    "tokens weights all labels of a step equally",
-                    -extremes[t], extremes[t + 1]));
+        {"loss.unequal-labels",
+         fmt::format(
+             "the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
+             "are averaged, so that a label counts for more in a batch with few labels; training.loss-mean = "
+             "tokens weights all labels of a step equally",
+             -extremes[t], extremes[t + 1]),
+         {{"fewest", -extremes[t]}, {"most", extremes[t + 1]}}});
     if (ports_.reporter != nullptr) {
-      ports_.reporter->note(result_.notes.back());
+      ports_.reporter->note(to_proto(result_.notes.back()));
     }
   }
   return {};

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 
 namespace poprun {
@@ -42,7 +43,7 @@ class Reporter {
   virtual void evaluation(const EvaluationReport& report) = 0;
 
   /// Reports one line about the job for people.
-  virtual void note(std::string_view text) = 0;
+  virtual void note(const proto::Note& note) = 0;
 
   /// Reports a trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in name order.
   virtual void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,

@@ -71,6 +71,26 @@ const proto::IpuMemory& fullest(const Program& program) {
   return *std::ranges::max_element(program.memory(), {}, needed);
 }
 
+proto::Note to_proto(const Note& note) {
+  proto::Note message;
+  message.set_code(note.code);
+  message.set_text(note.text);
+  for (const Fact& fact : note.facts) {
+    proto::Fact& added = *message.add_facts();
+    added.set_name(fact.name);
+    if (const auto* number = std::get_if<std::int64_t>(&fact.value)) {
+      added.set_number(*number);
+    } else {
+      added.set_text(std::get<std::string>(fact.value));
+    }
+  }
+  return message;
+}
+
+void add_note(const Note& note, Program& program) {
+  *program.add_notes() = to_proto(note);
+}
+
 std::string bytes_text(std::int64_t bytes) {
   const std::string rounded = mebibytes_text(static_cast<std::uint64_t>(bytes));
   return rounded.ends_with("iB") ? fmt::format("{} ({} B)", rounded, grouped(bytes)) : rounded;

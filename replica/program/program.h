@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/program.pb.h"
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 
 /// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
@@ -51,6 +52,10 @@ const proto::IpuMemory& fullest(const Program& program);
 
 /// Whether two tensors have a byte in common, at the same time or at different ones.
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b);
+
+proto::Note to_proto(const Note& note);
+
+void add_note(const Note& note, Program& program);
 
 /// Formats bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
 std::string bytes_text(std::int64_t bytes);

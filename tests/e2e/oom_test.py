@@ -196,7 +196,7 @@ class Allowed(JobTest):
                 self.assertRegex(small.stdout, r"\n  tiles .* of 480,000 B, [\d,]+ B over; ")
                 profile = small.profile()
                 self.assertTrue(profile["outOfMemory"])
-                self.assertTrue(any(re.match(note, line) for line in profile["notes"]), profile["notes"])
+                self.assertTrue(any(re.match(note, line["text"]) for line in profile["notes"]), profile["notes"])
                 self.assertFalse(large.profile()["outOfMemory"])
                 self.assertNotIn("out of memory", large.stdout + large.stderr)
 

@@ -72,7 +72,7 @@ class ResultsReporter final : public Reporter {
   void evaluation(const EvaluationReport& report) override {
     results_[fmt::format("loss of evaluation {}", report.step)] = fmt::format("{}", report.loss);
   }
-  void note(std::string_view /*text*/) override {}
+  void note(const proto::Note& /*note*/) override {}
   void weights(std::string_view name, std::string_view /*type*/, std::span<const std::int64_t> /*shape*/,
                std::span<const std::byte> data) override {
     results_[std::string{name}] = bytes_of(data);
@@ -159,7 +159,9 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::st
     job.onnx = onnx;
     POPRUN_ASSIGN(job.weights, model->weights());
   }
-  job.notes.insert(job.notes.end(), job.program.notes().begin(), job.program.notes().end());
+  for (const proto::Note& note : job.program.notes()) {
+    job.notes.push_back(note.text());
+  }
   job.config.mutable_memory()->set_allow_out_of_memory(true);
   if (const Status fits = check_fits(job.program); !fits) {
     allow_out_of_memory(fits.error(), job.config, job.program);

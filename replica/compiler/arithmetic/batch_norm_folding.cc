@@ -112,9 +112,11 @@ Status run(const CompileOptions& options, Job& job) {
   }
   graph.at(*job.evaluation).operations = std::move(kept);
   job.notes.push_back(
-      fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
-                  counted(norms, "batch norm"),
-                  folded == norms ? "" : "; the others do not follow a convolution whose result only they read"));
+      {"batch-norm.folded",
+       fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
+                   counted(norms, "batch norm"),
+                   folded == norms ? "" : "; the others do not follow a convolution whose result only they read"),
+       {{"folded", folded}, {"batch-norms", norms}}});
   return {};
 }
 

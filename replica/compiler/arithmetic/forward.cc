@@ -33,7 +33,7 @@ TensorId add_metrics(Builder& begin, const std::string& name) {
 
 /// Adds a note on the tensors of the data that the model does not read.
 void note_unread(const CompileOptions& options, const std::vector<TensorId>& inputs,
-                 std::span<const Operation> operations, std::vector<std::string>& notes) {
+                 std::span<const Operation> operations, std::vector<Note>& notes) {
   std::vector<std::string> unread;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool is_read = std::ranges::any_of(operations, [&](const Operation& operation) {
@@ -45,13 +45,16 @@ void note_unread(const CompileOptions& options, const std::vector<TensorId>& inp
     }
   }
   if (!unread.empty()) {
-    notes.push_back(fmt::format("the data has {}, which {} does not read", fmt::join(unread, ", "), options.model));
+    const std::string tensors = fmt::format("{}", fmt::join(unread, ", "));
+    notes.push_back({"data.not-read",
+                     fmt::format("the data has {}, which {} does not read", tensors, options.model),
+                     {{"tensors", tensors}}});
   }
 }
 
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
 ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream, TensorId metrics,
-                       bool training, std::vector<std::string>& notes) {
+                       bool training, std::vector<Note>& notes) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {

@@ -61,9 +61,9 @@ Status run(const CompileOptions& options, Job& job) {
       }
     }
   }
-  POPRUN_ASSIGN(const std::vector<std::string> unused, settings.notes_of_no_effect(products));
+  POPRUN_ASSIGN(const std::vector<Note> unused, settings.notes_of_no_effect(products));
   job.notes.insert(job.notes.end(), unused.begin(), unused.end());
-  const std::vector<std::string> unequal = settings.notes_of_unequal(products);
+  const std::vector<Note> unequal = settings.notes_of_unequal(products);
   job.notes.insert(job.notes.end(), unequal.begin(), unequal.end());
   return {};
 }

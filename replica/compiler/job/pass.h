@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
@@ -103,7 +104,7 @@ struct Job {
   /// The balancing of the pass "stages", if the job does not say how to cut the model.
   std::optional<Balancing> balancing = {};
 
-  std::vector<std::string> notes = {};  ///< Decisions of passes, for the user; one line each.
+  std::vector<Note> notes = {};  ///< Decisions of passes, for the user; one line each.
 
   /// Where the job keeps each tensor, and why: "w: off-chip (memory.weights)".
   std::vector<std::string> locations = {};

@@ -144,7 +144,7 @@ ProductOptions ProductSettings::of(const PlacedProduct& product) const {
 
 template <typename T>
 Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule<T>>& rules,
-                                    std::span<const PlacedProduct> products, std::vector<std::string>& notes) {
+                                    std::span<const PlacedProduct> products, std::vector<Note>& notes) {
   constexpr std::size_t kExamples = 4;
   for (const Rule<T>& rule : rules) {
     const ProductSetting<T>& setting = rule.setting;
@@ -153,7 +153,9 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
       continue;
     }
     if (setting.operators.empty()) {
-      notes.push_back(fmt::format("{} has no effect: {}", shown(key, setting), why_unused(setting, products)));
+      notes.push_back({"option.no-effect",
+                       fmt::format("{} has no effect: {}", shown(key, setting), why_unused(setting, products)),
+                       {{"option", std::string{key}}}});
       continue;
     }
     std::vector<std::string> names;
@@ -169,19 +171,19 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
   return {};
 }
 
-Result<std::vector<std::string>> ProductSettings::notes_of_no_effect(std::span<const PlacedProduct> products) const {
-  std::vector<std::string> notes;
+Result<std::vector<Note>> ProductSettings::notes_of_no_effect(std::span<const PlacedProduct> products) const {
+  std::vector<Note> notes;
   POPRUN_TRY(note_unused(kAvailableMemoryKey, available_memory_, products, notes));
   POPRUN_TRY(note_unused(kPartialsKey, partials_, products, notes));
   return notes;
 }
 
-std::vector<std::string> ProductSettings::notes_of_unequal(std::span<const PlacedProduct> products) const {
+std::vector<Note> ProductSettings::notes_of_unequal(std::span<const PlacedProduct> products) const {
   std::map<std::uint32_t, std::set<std::int64_t>> by_ipu;
   for (const PlacedProduct& product : products) {
     by_ipu[product.ipu].insert(of(product).permille);
   }
-  std::vector<std::string> notes;
+  std::vector<Note> notes;
   for (const auto& [ipu, found] : by_ipu) {
     if (found.size() < 2) {
       continue;
@@ -189,9 +191,11 @@ std::vector<std::string> ProductSettings::notes_of_unequal(std::span<const Place
     std::vector<std::string> texts;
     std::ranges::transform(found, std::back_inserter(texts), proportion_text);
     notes.push_back(
-        fmt::format("{} differs on IPU {} ({}): products that are otherwise equal cannot share code there, "
-                    "which costs memory; set one value per IPU to avoid this",
-                    kAvailableMemoryKey, ipu, fmt::join(texts, ", ")));
+        {"products.unequal-proportions",
+         fmt::format("{} differs on IPU {} ({}): products that are otherwise equal cannot share code there, "
+                     "which costs memory; set one value per IPU to avoid this",
+                     kAvailableMemoryKey, ipu, fmt::join(texts, ", ")),
+         {{"ipu", ipu}, {"proportions", found.size()}}});
   }
   return notes;
 }

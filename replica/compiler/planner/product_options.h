@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/device/product.h"
 #include "replica/graph/attributes.h"
 
@@ -86,11 +87,11 @@ class ProductSettings {
 
   /// Returns a note for each setting that applies to none of the job's products, one line each.
   /// Errors: kUsage if a pattern matches no name, with the nearest name.
-  [[nodiscard]] Result<std::vector<std::string>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
+  [[nodiscard]] Result<std::vector<Note>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
   /// Returns one line for each IPU whose products have different proportions of memory, because equal products with
   /// different proportions cannot share code (Graphcore's note on the available memory proportion, section 3).
-  [[nodiscard]] std::vector<std::string> notes_of_unequal(std::span<const PlacedProduct> products) const;
+  [[nodiscard]] std::vector<Note> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
  private:
   template <typename T>
@@ -109,7 +110,7 @@ class ProductSettings {
   static const Rule<T>* deciding(const std::vector<Rule<T>>& rules, const PlacedProduct& product);
   template <typename T>
   static Status note_unused(std::string_view key, const std::vector<Rule<T>>& rules,
-                            std::span<const PlacedProduct> products, std::vector<std::string>& notes);
+                            std::span<const PlacedProduct> products, std::vector<Note>& notes);
 
   std::vector<Rule<std::int64_t>> available_memory_;
   std::vector<Rule<Partials>> partials_;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 
@@ -90,17 +92,20 @@ bool applies(const CompileOptions& options) {
   return in_training(options) && options.gradient_bucket > Bytes{0};
 }
 
+Note no_effect(std::string_view because) {
+  return {"option.no-effect",
+          fmt::format("training.gradient-bucket has no effect with {}", because),
+          {{"option", "training.gradient-bucket"}}};
+}
+
 Status run(const CompileOptions& options, Job& job) {
   if (options.gradient_accumulation > 1) {
-    job.notes.emplace_back(
-        "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
-        "complete only after the last micro-batch");
+    job.notes.push_back(
+        no_effect("training.gradient-accumulation: gradients are complete only after the last micro-batch"));
     return {};
   }
   if (job.ipu_of_stage.size() > 1) {
-    job.notes.emplace_back(
-        "training.gradient-bucket has no effect with several pipeline stages: each IPU exchanges "
-        "its gradients once it has all of them");
+    job.notes.push_back(no_effect("several pipeline stages: each IPU exchanges its gradients once it has all of them"));
     return {};
   }
   exchange_in_background(job.graph, job.training->micro_batch, job.training->update, options.gradient_bucket);

@@ -328,13 +328,15 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
     scope.notes.push_back(
-        fmt::format("the last {} is kept, because {}: the loss takes its output as logits and so applies softmax "
-                    "twice; export the model without it",
-                    where(proto), *reason));
+        {"onnx.softmax-kept",
+         fmt::format("the last {} is kept, because {}: the loss takes its output as logits and so applies softmax "
+                     "twice; export the model without it",
+                     where(proto), *reason)});
     return false;
   }
   node.pass(0, 0);
-  scope.notes.push_back(fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
+  scope.notes.push_back({"onnx.softmax-left-out",
+                         fmt::format("the last {} is left out: the loss takes its input instead", where(proto))});
   return true;
 }
 

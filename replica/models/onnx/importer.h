@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/graph/types.h"
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/learnt.h"
@@ -100,7 +101,7 @@ struct Imported {
 
   /// Initial values of the variables that the import created, by name. Shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
-  std::vector<std::string> notes;
+  std::vector<Note> notes;
   Surprises surprises;
 
   /// For each appended operation, the node that it comes from: an index into GraphProto::node, which never decreases.

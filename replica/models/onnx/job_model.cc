@@ -333,7 +333,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     surprises_.add(imported.surprises);
     frozen_ = inputs.frozen;
   }
-  for (const std::string& note : imported.notes) {
+  for (const Note& note : imported.notes) {
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(note);
     }
@@ -348,10 +348,13 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   const Shape& logits = builder.type(output).shape;
   const Shape& labelled = builder.type(labels).shape;
   if (loss_ == kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
-    std::string note = fmt::format(
-        "the classes of the output [{}] may be axis 1 or the last axis, judging by labels [{}]; assumed: {}",
-        fmt::join(logits, ","), fmt::join(labelled, ","),
-        classes_come_second(logits, labelled) ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens");
+    const bool second = classes_come_second(logits, labelled);
+    Note note{"onnx.classes-axis",
+              fmt::format("the classes of the output [{}] may be axis 1 or the last axis, judging by labels [{}]; "
+                          "assumed: {}",
+                          fmt::join(logits, ","), fmt::join(labelled, ","),
+                          second ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens"),
+              {{"axis", second ? 1 : std::ssize(logits) - 1}}};
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(std::move(note));
     }
@@ -370,10 +373,10 @@ ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {
   return *outputs;
 }
 
-std::vector<std::string> JobModel::notes() const {
-  std::vector<std::string> notes = notes_;
-  if (std::string note = surprises_.note(frozen_); !note.empty()) {
-    notes.push_back(fmt::format("model.onnx {}: {}", file_, note));
+std::vector<Note> JobModel::notes() const {
+  std::vector<Note> notes = notes_;
+  if (const std::string text = surprises_.note(frozen_); !text.empty()) {
+    notes.push_back({"onnx.trained", fmt::format("model.onnx {}: {}", file_, text)});
   }
   return notes;
 }

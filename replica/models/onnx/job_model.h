@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "replica/base/note.h"
 #include "replica/models/layers/model.h"
 #include "replica/models/onnx/cuts.h"
 #include "replica/models/onnx/importer.h"
@@ -46,7 +47,7 @@ class JobModel {
   [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
 
   /// Returns a note on each decision made while building, each once.
-  [[nodiscard]] std::vector<std::string> notes() const;
+  [[nodiscard]] std::vector<Note> notes() const;
 
  private:
   JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
@@ -65,7 +66,7 @@ class JobModel {
   std::string trained_;
   std::string frozen_;  ///< training.frozen of the last build for training.
   std::map<std::string, std::shared_ptr<const Constant>> weights_;
-  std::vector<std::string> notes_;
+  std::vector<Note> notes_;
   Surprises surprises_;
   std::vector<Piece> layers_;  ///< Found by the first build and used by all.
 };

@@ -212,9 +212,11 @@ Result<TensorId> Node::constant_tensor(Value v) {
   if (scope_.half && v.constant->real()) {
     const auto within = within_half(v.constant);
     if (within != v.constant) {
-      scope_.notes.push_back(fmt::format(
-          "model.precision = half: elements of the constant '{}' beyond half's range are clamped to 65,504 or -65,504",
-          v.name));
+      scope_.notes.push_back({"onnx.clamped",
+                              fmt::format("model.precision = half: elements of the constant '{}' beyond half's range "
+                                          "are clamped to 65,504 or -65,504",
+                                          v.name),
+                              {{"constant", v.name}}});
       v.constant = within;
     }
   }
@@ -262,7 +264,9 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   if (name == "__metadata__") {
     name += "~";
     scope_.notes.push_back(
-        fmt::format("the weight '{}' is saved as '{}': safetensors files reserve that name", v.name, name));
+        {"onnx.renamed",
+         fmt::format("the weight '{}' is saved as '{}': safetensors files reserve that name", v.name, name),
+         {{"weight", v.name}, {"saved-as", name}}});
   }
   POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;

@@ -10,6 +10,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "replica/base/note.h"
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
@@ -45,7 +46,7 @@ struct Scope {
   std::set<std::string> read;   ///< Values that a node reads or the model outputs.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< Initial values, by variable.
-  std::vector<std::string> notes;
+  std::vector<Note> notes;
   Surprises surprises;
 
   /// Adds an operation. Its first output is called `name`, with a suffix if that is taken.

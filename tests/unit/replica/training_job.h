@@ -136,7 +136,7 @@ class Record final : public Reporter {
  public:
   void step(const StepReport& report) override { steps.push_back(report); }
   void evaluation(const EvaluationReport& report) override { evaluations.push_back(report); }
-  void note(std::string_view text) override { notes.emplace_back(text); }
+  void note(const proto::Note& note) override { notes.push_back(note.text()); }
   void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> /*shape*/,
                std::span<const std::byte> data) override {
     std::vector<float>& tensor = tensors[std::string{name}];

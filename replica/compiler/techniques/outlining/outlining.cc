@@ -122,12 +122,20 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
       }
     }
     if (functions > 0) {
-      job.notes.push_back(fmt::format(
-          "outlining on IPU {}: {} with {} operations share {}; each tile saves about {} of code "
-          "and takes {} for copies",
-          ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations), counted(functions, "function"),
-          mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
-          mebibytes_text(static_cast<std::uint64_t>(balance[ipu].taken.count()))));
+      job.notes.push_back(
+          {"outlining.outlined",
+           fmt::format("outlining on IPU {}: {} with {} operations share {}; each tile saves about {} of code and "
+                       "takes {} for copies",
+                       ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
+                       counted(functions, "function"),
+                       mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
+                       mebibytes_text(static_cast<std::uint64_t>(balance[ipu].taken.count()))),
+           {{"ipu", ipu},
+            {"runs", runs},
+            {"operations", operations},
+            {"functions", functions},
+            {"code-saved", balance[ipu].code},
+            {"copies", balance[ipu].taken}}});
     }
   }
 }
@@ -179,10 +187,11 @@ void note_unequal_proportions(Job& job) {
   }
   const std::int64_t apart = runs_in(find_equal_runs(alike)) - runs_in(find_equal_runs(job.graph));
   if (apart > 0) {
-    job.notes.push_back(
-        fmt::format("{} of operations could also share code if their convolutions and matmuls had "
-                    "the same memory.available-memory-proportion",
-                    counted(static_cast<std::uint64_t>(apart), "run")));
+    job.notes.push_back({"outlining.unequal-proportions",
+                         fmt::format("{} of operations could also share code if their convolutions and matmuls had "
+                                     "the same memory.available-memory-proportion",
+                                     counted(static_cast<std::uint64_t>(apart), "run")),
+                         {{"runs", apart}}});
   }
 }
 
@@ -217,14 +226,19 @@ void outline_what_pays(const CompileOptions& options, bool forced, const StepByt
   }
 }
 
+Note no_effect(std::string_view why) {
+  return {"option.no-effect",
+          fmt::format("memory.outlining = on has no effect: {}", why),
+          {{"option", "memory.outlining"}}};
+}
+
 Status run(const CompileOptions& options, Job& job) {
   const bool forced = options.outlining == Outlining::kOn;
   note_unequal_proportions(job);
   const std::vector<EqualRuns> all = find_equal_runs(job.graph);
   if (all.empty()) {
     if (forced) {
-      job.notes.push_back(
-          fmt::format("memory.outlining = on has no effect: no runs of {} or more operations are equal", kLeastRun));
+      job.notes.push_back(no_effect(fmt::format("no runs of {} or more operations are equal", kLeastRun)));
     }
     return {};
   }
@@ -233,9 +247,8 @@ Status run(const CompileOptions& options, Job& job) {
   std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
   if (forced && candidates.empty()) {
     job.notes.push_back(
-        fmt::format("memory.outlining = on has no effect: for each of {}, copies would take more than half of "
-                    "the time of its operations",
-                    counted(static_cast<std::uint64_t>(runs_in(all)), "equal run")));
+        no_effect(fmt::format("for each of {}, copies would take more than half of the time of its operations",
+                              counted(static_cast<std::uint64_t>(runs_in(all)), "equal run"))));
   }
   outline_what_pays(options, forced, bytes,
                     forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload), job);

@@ -29,15 +29,19 @@ Status run(const CompileOptions& options, Job& job) {
   const std::set<std::uint32_t> ipus(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
   const bool overlaps = schedule == Schedule::kGrouped || schedule == Schedule::kInterleaved;
   if (job.training && overlaps && ipus.size() > 1 && micro_batches < stages) {
-    job.notes.push_back(fmt::format(
-        "with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, for {:.1f} %",
-        options.compute_batches > 1 ? "compute batches in a step = " : "training.gradient-accumulation = ",
-        micro_batches, stages, utilisation(micro_batches, stages), 8 * stages, utilisation(8 * stages, stages)));
+    job.notes.push_back(
+        {"pipeline.few-micro-batches",
+         fmt::format("with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, for {:.1f} %",
+                     options.compute_batches > 1 ? "compute batches in a step = " : "training.gradient-accumulation = ",
+                     micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
+                     utilisation(8 * stages, stages)),
+         {{"micro-batches", micro_batches}, {"stages", stages}}});
   }
   if (!job.training && schedule == Schedule::kInterleaved && stages > 1) {
-    job.notes.emplace_back(
-        "in inference, pipeline.schedule = interleaved is the same as grouped: there are no "
-        "backward parts with which forward parts could alternate");
+    job.notes.push_back({"option.no-effect",
+                         "in inference, pipeline.schedule = interleaved is the same as grouped: there are no backward "
+                         "parts with which forward parts could alternate",
+                         {{"option", "pipeline.schedule"}}});
   }
   return make_pipeline(job, schedule);
 }

@@ -309,11 +309,12 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
     const Bytes bytes = job.graph.bytes({variable});
     if (bytes >= kWorthANote) {
       job.notes.push_back(
-          fmt::format("IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
-                      "back; to avoid this, put the stages that use it on one IPU with "
-                      "pipeline.device-mapping",
-                      tensor.ipu, fmt::join(ipus, " and "), tensor.name,
-                      mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
+          {"pipeline.shared-weight",
+           fmt::format("IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size back; to "
+                       "avoid this, put the stages that use it on one IPU with pipeline.device-mapping",
+                       tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+                       mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu),
+           {{"tensor", tensor.name}, {"bytes", bytes}, {"ipu", tensor.ipu}}});
     }
   }
 }

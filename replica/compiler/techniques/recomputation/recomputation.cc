@@ -51,8 +51,8 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Returns a note on why a job recomputes nothing; none if kStandard has found no need to.
-std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
+/// Returns the text of a note on why a job recomputes nothing; none if kStandard has found no need to.
+std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
   const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
@@ -79,10 +79,10 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked, 
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// Returns a note on stages in which recomputation takes time but saves no memory, such as those whose backward pass
-/// follows their forward pass at once; none if there are no such stages. `memories`: of the micro-batch. Cost: linear
-/// in the operations.
-std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
+/// Returns the text of a note on stages in which recomputation takes time but saves no memory, such as those whose
+/// backward pass follows their forward pass at once; none if there are no such stages. `memories`: of the micro-batch.
+/// Cost: linear in the operations.
+std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
   const std::vector<StageMemory> with = memories.measure(plan, kept);
@@ -175,8 +175,8 @@ Status run(const CompileOptions& options, Job& job) {
   const ClonePlan plan = plan_clones(micro_batch, kept);
   if (std::ranges::none_of(plan, [](const auto& clones) { return !clones.empty(); })) {
     const bool is_asked_for = !options.pipeline.recomputation.empty() || !asked.checkpoints.empty();
-    if (auto note = note_of_no_effect(asked, micro_batch, chosen, kept.size()); note && is_asked_for) {
-      job.notes.push_back(*std::move(note));
+    if (auto text = text_of_no_effect(asked, micro_batch, chosen, kept.size()); text && is_asked_for) {
+      job.notes.push_back({"option.no-effect", *std::move(text), {{"option", "pipeline.recomputation"}}});
     }
     return {};
   }
@@ -185,8 +185,8 @@ Status run(const CompileOptions& options, Job& job) {
     POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
     StageMemories memories(job.graph, micro_batch, job.graph.at(job.training->update), job.ipu_of_stage,
                            std::move(stash_lengths));
-    if (auto note = note_of_vain_stages(asked.mode, micro_batch, memories, plan, kept)) {
-      job.notes.push_back(*std::move(note));
+    if (auto text = text_of_vain_stages(asked.mode, micro_batch, memories, plan, kept)) {
+      job.notes.push_back({"recomputation.vain", *std::move(text)});
     }
   }
   insert_clones(job.graph, place, plan, kept);

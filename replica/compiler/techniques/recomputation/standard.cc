@@ -325,25 +325,28 @@ StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch
   return Chooser(graph, micro_batch, update, chosen, goal).run();
 }
 
-std::string note_of(const StandardChoice& choice, const StandardGoal& goal) {
+Note note_of(const StandardChoice& choice, const StandardGoal& goal) {
   const std::string needs = mebibytes_text(static_cast<std::uint64_t>(choice.fullest.count()));
   const std::string had =
       fmt::format("{} (pipeline.recomputation-memory = {})",
                   mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
+  std::vector<Fact> facts = {{"needed", choice.fullest}, {"goal", goal.memory()}};
   if (choice.fullest > goal.memory()) {
-    return fmt::format(
-        "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs at least "
-        "about {}, recomputing {:.0f} % of the forward pass",
-        had, needs, 100 * choice.recomputed);
+    return {"recomputation.standard",
+            fmt::format("pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs at least about "
+                        "{}, recomputing {:.0f} % of the forward pass",
+                        had, needs, 100 * choice.recomputed),
+            std::move(facts)};
   }
-  return choice.recomputed == 0 ? fmt::format(
-                                      "pipeline.recomputation = standard recomputes nothing: without it, the "
-                                      "fullest IPU needs about {} of {}",
-                                      needs, had)
-                                : fmt::format(
-                                      "pipeline.recomputation = standard recomputes {:.0f} % of the forward "
-                                      "pass; the fullest IPU needs about {} of {}",
-                                      100 * choice.recomputed, needs, had);
+  return {"recomputation.standard",
+          choice.recomputed == 0
+              ? fmt::format("pipeline.recomputation = standard recomputes nothing: without it, the fullest IPU needs "
+                            "about {} of {}",
+                            needs, had)
+              : fmt::format("pipeline.recomputation = standard recomputes {:.0f} % of the forward pass; the fullest "
+                            "IPU needs about {} of {}",
+                            100 * choice.recomputed, needs, had),
+          std::move(facts)};
 }
 
 }  // namespace poprun

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 #include "replica/compiler/techniques/recomputation/kept.h"
 #include "replica/graph/graph.h"
@@ -52,6 +53,6 @@ StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch
                                const ChosenByName& chosen, const StandardGoal& goal);
 
 /// Returns the note about the choice.
-std::string note_of(const StandardChoice& choice, const StandardGoal& goal);
+Note note_of(const StandardChoice& choice, const StandardGoal& goal);
 
 }  // namespace poprun

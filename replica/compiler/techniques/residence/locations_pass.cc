@@ -48,19 +48,26 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
     }
     const std::string_view name = name_of(static_cast<Kept>(k));
     if (moved > 0) {
-      job.notes.push_back(fmt::format(
-          "{} off the chip: {} in {}{}", name, mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
-          counted(static_cast<std::uint64_t>(moved), "tensor"),
-          stayed == 0 ? "" : fmt::format("; {} on the chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))));
-    } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
       job.notes.push_back(
-          fmt::format("{}: {} kept on the chip because of memory.location or "
-                      "memory.off-chip-min-elements",
-                      name, counted(static_cast<std::uint64_t>(stayed), "tensor")));
+          {"locations.off-chip",
+           fmt::format("{} off the chip: {} in {}{}", name, mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
+                       counted(static_cast<std::uint64_t>(moved), "tensor"),
+                       stayed == 0
+                           ? ""
+                           : fmt::format("; {} on the chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))),
+           {{"kind", std::string{name}}, {"bytes", bytes}, {"tensors", moved}, {"on-chip", stayed}}});
+    } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
+      job.notes.push_back({"locations.on-chip",
+                           fmt::format("{}: {} kept on the chip because of memory.location or "
+                                       "memory.off-chip-min-elements",
+                                       name, counted(static_cast<std::uint64_t>(stayed), "tensor")),
+                           {{"kind", std::string{name}}, {"on-chip", stayed}}});
     } else if (storages.at(k) == Storage::kOffChip) {
-      job.notes.push_back(stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
-                              ? "accumulators stay on the chip: each lives for only one phase"
-                              : fmt::format("the job has no {} that could be kept off the chip", name));
+      const bool of_one_phase = stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1;
+      job.notes.push_back({"option.no-effect",
+                           of_one_phase ? "accumulators stay on the chip: each lives for only one phase"
+                                        : fmt::format("the job has no {} that could be kept off the chip", name),
+                           {{"kind", std::string{name}}}});
     }
   }
 }
@@ -72,10 +79,11 @@ void note_overrides(const CompileOptions& options, const std::vector<Location>& 
     if (std::ranges::none_of(locations, [&](const Location& location) {
           return std::regex_search(job.graph.tensor(location.tensor).name, pattern);
         })) {
-      job.notes.push_back(
-          fmt::format("memory.location {} has no effect: no weight, optimiser state, accumulator "
-                      "or stash has a matching name",
-                      one.tensors));
+      job.notes.push_back({"option.no-effect",
+                           fmt::format("memory.location {} has no effect: no weight, optimiser state, accumulator or "
+                                       "stash has a matching name",
+                                       one.tensors),
+                           {{"option", "memory.location"}, {"tensors", one.tensors}}});
     }
   }
 }

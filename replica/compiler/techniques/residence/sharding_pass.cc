@@ -19,6 +19,7 @@ namespace poprun::passes::sharding {
 namespace {
 
 constexpr std::string_view kName = "sharding";
+constexpr const char* kOption = "memory.replicated-tensor-sharding";
 
 bool applies(const CompileOptions& options) {
   return options.sharding.any();
@@ -78,13 +79,15 @@ std::string obstacle(const CompileOptions& options, const Tensor& tensor, const 
   return {};
 }
 
+Note no_effect(const std::string& why) {
+  return {"option.no-effect", fmt::format("{} has no effect: {}", kOption, why), {{"option", kOption}}};
+}
+
 Status run(const CompileOptions& options, Job& job) {
   const std::int64_t group = group_of(options);
   const std::int64_t count = group > 0 ? group : options.replicas;
   if (count == 1) {
-    job.notes.emplace_back(
-        "memory.replicated-tensor-sharding has no effect: there is only one replica per "
-        "group");
+    job.notes.push_back(no_effect("there is only one replica per group"));
     return {};
   }
   if (options.replicas % count != 0) {
@@ -116,17 +119,17 @@ Status run(const CompileOptions& options, Job& job) {
     saved += tensor.type.bytes() - shard_type(tensor.type, count).bytes();
   }
   if (!rules.empty()) {
-    job.notes.push_back(
-        fmt::format("memory.replicated-tensor-sharding: the state of {} is not sharded, because its update "
-                    "does not work on shards",
-                    fmt::join(rules, ", ")));
+    const std::string optimisers = fmt::format("{}", fmt::join(rules, ", "));
+    job.notes.push_back({"sharding.optimiser",
+                         fmt::format("{}: the state of {} is not sharded, because its update does not work on shards",
+                                     kOption, optimisers),
+                         {{"optimisers", optimisers}}});
   }
   if (sharded.empty() && rules.empty()) {
-    job.notes.push_back(whole == 0
-                            ? "memory.replicated-tensor-sharding has no effect: the job has no such tensors"
-                            : fmt::format("memory.replicated-tensor-sharding has no effect: {} with fewer than {} "
-                                          "elements (memory.sharding-min-elements) or copied for another IPU",
-                                          counted(whole, "tensor"), options.sharding.elements_min));
+    job.notes.push_back(no_effect(whole == 0 ? "the job has no such tensors"
+                                             : fmt::format("{} with fewer than {} elements "
+                                                           "(memory.sharding-min-elements) or copied for another IPU",
+                                                           counted(whole, "tensor"), options.sharding.elements_min)));
   }
   if (sharded.empty()) {
     return {};
@@ -134,9 +137,11 @@ Status run(const CompileOptions& options, Job& job) {
   shard_variables(job.graph, sharded, group, options.replicas,
                   job.training ? std::optional(job.training->update) : std::nullopt,
                   job.training ? job.training->phases : std::vector<Place>{});
-  job.notes.push_back(fmt::format("{} sharded over {} replicas, which saves {}{}", counted(sharded.size(), "tensor"),
-                                  count, mebibytes_text(static_cast<std::uint64_t>(saved.count())),
-                                  whole == 0 ? "" : fmt::format("; {} not sharded", counted(whole, "tensor"))));
+  job.notes.push_back({"sharding.sharded",
+                       fmt::format("{} sharded over {} replicas, which saves {}{}", counted(sharded.size(), "tensor"),
+                                   count, mebibytes_text(static_cast<std::uint64_t>(saved.count())),
+                                   whole == 0 ? "" : fmt::format("; {} not sharded", counted(whole, "tensor"))),
+                       {{"tensors", sharded.size()}, {"replicas", count}, {"saved", saved}, {"not-sharded", whole}}});
   return {};
 }
 

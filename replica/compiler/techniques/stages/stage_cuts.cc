@@ -232,7 +232,7 @@ std::vector<StageCut> cuts_before(std::span<const std::size_t> layers) {
   return cuts;
 }
 
-std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how) {
+Note balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how) {
   std::vector<std::int64_t> counts(begins.size() + 1, 0);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const auto stage = std::ranges::upper_bound(begins, l) - begins.begin();
@@ -243,10 +243,11 @@ std::string balanced_note(std::span<const Layer> layers, std::span<const std::si
   });
   std::vector<std::string> names;
   std::ranges::transform(begins, std::back_inserter(names), [&](std::size_t begin) { return layers[begin].name; });
-  return fmt::format("pipeline.layers-per-ipu = balanced means {} for this job{}",
-                     counts_suffice ? fmt::format("{}", fmt::join(counts, " "))
-                                    : fmt::format("pipeline.split = {}", fmt::join(names, " ")),
-                     how);
+  const std::string split = counts_suffice ? fmt::format("{}", fmt::join(counts, " "))
+                                           : fmt::format("pipeline.split = {}", fmt::join(names, " "));
+  return {"stages.balanced",
+          fmt::format("pipeline.layers-per-ipu = balanced means {} for this job{}", split, how),
+          {{"split", split}}};
 }
 
 std::string abbreviated(std::span<const std::string> names) {

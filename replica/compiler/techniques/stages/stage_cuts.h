@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/graph/graph.h"
 
 /// Cuts the forward pass of a model into pipeline stages, as the options ask.
@@ -56,8 +57,7 @@ std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// Returns a note on what "balanced" means if the stages begin with these layers: "3 7 7 7" or, if counts cannot
 /// express it, "pipeline.split = pooler". The note ends with `how` the stages were found.
-std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins,
-                          std::string_view how = {});
+Note balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how = {});
 
 /// Returns names for a message, long lists abbreviated in the middle: "a, b, c, d, ..., y, z (26 in all)".
 std::string abbreviated(std::span<const std::string> names);

@@ -196,7 +196,9 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
       held.insert(stages[s].layers.begin(), stages[s].layers.end());
     }
     job.notes.push_back(
-        fmt::format("{}: {}, {} parameters", which, span_text(job.graph.layers, held, shared), grouped(parameters)));
+        {"stages.layers",
+         fmt::format("{}: {}, {} parameters", which, span_text(job.graph.layers, held, shared), grouped(parameters)),
+         {{"first", first}, {"end", end}, {"layers", held.size()}, {"parameters", parameters}}});
   };
   for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
     const std::size_t s = row.index;
@@ -225,11 +227,13 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
   const std::string setting = !pipeline.device_mapping.empty()
                                   ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
                                   : setting_text(pipeline);
-  job.notes.push_back(fmt::format(
-      "{} uses only {} of the {} IPUs of each replica{}", setting.empty() ? "the model" : setting, used.size(),
-      options.ipus_per_replica,
-      setting.empty() ? fmt::format(": it can be cut into at most {}", counted(job.ipu_of_stage.size(), "stage"))
-                      : ""));
+  job.notes.push_back({"stages.unused-ipus",
+                       fmt::format("{} uses only {} of the {} IPUs of each replica{}",
+                                   setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
+                                   setting.empty() ? fmt::format(": it can be cut into at most {}",
+                                                                 counted(job.ipu_of_stage.size(), "stage"))
+                                                   : ""),
+                       {{"used", used.size()}, {"ipus", options.ipus_per_replica}}});
 }
 
 Status run(const CompileOptions& options, Job& job) {

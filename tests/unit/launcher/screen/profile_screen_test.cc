@@ -163,7 +163,7 @@ TEST(ProfileScreen, SaysWhetherTheJobFits) {
 
 TEST(ProfileScreen, HasTheNotesOfTheCompilerInFull) {
   proto::Profile noted = profile(1, 600'000);
-  noted.add_notes(
+  noted.add_notes()->set_text(
       "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. "
       "Optimising for minimum memory. (30 products)");
   const std::string screen = profile_screen(noted, {.width = 80});

@@ -7,6 +7,7 @@
 #include "replica/machine/machine.h"
 #include "replica/models/layers/layers.h"
 #include "tests/unit/replica/onnx_models.h"
+#include "tests/unit/replica/texts.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun {
@@ -405,7 +406,7 @@ TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
     const auto checked = check_variants(config, testing::dataset(), nullptr);
     ASSERT_TRUE(checked) << checked.error().message;
     EXPECT_EQ(std::ranges::max(checked->variants, {}, &Variant::ipus).ipus, 5U);
-    EXPECT_THAT(checked->notes, ElementsAre(note));
+    EXPECT_THAT(testing::texts(checked->notes), ElementsAre(note));
   }
 }
 
@@ -416,16 +417,17 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
   config.mutable_pipeline()->add_layers_per_ipu(3);
   config.mutable_check()->add_ipus(3);
 
-  EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
+  EXPECT_THAT(testing::texts(check_variants(config, testing::dataset(), nullptr)->notes),
               ElementsAre("no row uses the job's own stages (pipeline.layers-per-ipu = 1 3): they "
                           "are for 2 IPUs, which --check-ipus leaves out; those on 3 IPUs use "
                           "balanced ones; rows without a schedule have a single stage"));
 
   config.mutable_check()->add_ipus(2);
   const auto both = check_variants(config, testing::dataset(), nullptr);
-  EXPECT_THAT(both->notes, ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
-                                       "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
-                                       "without a schedule have a single stage"));
+  EXPECT_THAT(testing::texts(both->notes),
+              ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
+                          "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
+                          "without a schedule have a single stage"));
   EXPECT_EQ(both->variants.back().split, "1 3");
 }
 
@@ -461,7 +463,7 @@ TEST(CheckVariants, SayThatOneMicroBatchComparesLittle) {
   proto::RunConfig config = job(1);
   config.mutable_training()->set_gradient_accumulation(1);
 
-  EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
+  EXPECT_THAT(testing::texts(check_variants(config, testing::dataset(), nullptr)->notes),
               ElementsAre(HasSubstr("add --training.gradient-accumulation 8")));
 }
 
@@ -474,8 +476,9 @@ TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
 
   ASSERT_TRUE(checked) << checked.error().message;
   EXPECT_EQ(checked->variants.back().ipus, 2U);
-  EXPECT_THAT(checked->notes, ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
-                                          "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
+  EXPECT_THAT(testing::texts(checked->notes),
+              ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
+                          "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
 }
 
 TEST(CheckVariants, NeedAModelThatCanBeCut) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/replica/texts.h"
+
 namespace poprun {
 namespace {
 
@@ -68,10 +70,11 @@ TEST(WeightNames, Gpt2sOwnFileHasNoPrefixAndHasBuffers) {
                                     {"ln_f.weight", {8}}});
   const WeightMatch match = matched(kGpt2, file);
   EXPECT_EQ(match.sources.at("transformer.h.0.attn.c_attn.bias"), "h.0.attn.c_attn.bias");
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
-                                       "example 'h.0.attn.c_attn.bias'",
-                                       "model.initial-weights: ignored 2 buffers that the model computes itself, for "
-                                       "example 'h.0.attn.bias'"));
+  EXPECT_THAT(testing::texts(match.notes),
+              ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
+                          "example 'h.0.attn.c_attn.bias'",
+                          "model.initial-weights: ignored 2 buffers that the model computes itself, for "
+                          "example 'h.0.attn.bias'"));
 }
 
 TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
@@ -82,8 +85,9 @@ TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
               HasSubstr("'lm_head.weight' and 'transformer.wte.weight' differ, but the model ties "
                         "them"));
   file["lm_head.weight"].digest = file["transformer.wte.weight"].digest;
-  EXPECT_THAT(matched(kGpt2, file).notes, ElementsAre("model.initial-weights: 'lm_head.weight' equals "
-                                                      "'transformer.wte.weight', to which the model ties it"));
+  EXPECT_THAT(testing::texts(matched(kGpt2, file).notes),
+              ElementsAre("model.initial-weights: 'lm_head.weight' equals "
+                          "'transformer.wte.weight', to which the model ties it"));
 }
 
 TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
@@ -91,8 +95,8 @@ TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
   wanted.push_back({"lm_head.weight", {50, 8}});
   const WeightMatch match = matched(wanted, file_of(kGpt2));
   EXPECT_EQ(match.sources.at("lm_head.weight"), "transformer.wte.weight");
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: 'lm_head.weight' is tied to "
-                                       "'transformer.wte.weight' and takes its values"));
+  EXPECT_THAT(testing::texts(match.notes), ElementsAre("model.initial-weights: 'lm_head.weight' is tied to "
+                                                       "'transformer.wte.weight' and takes its values"));
 }
 
 const std::vector<WantedWeight> kBert = {{"bert.embeddings.word_embeddings.weight", {50, 8}},
@@ -117,7 +121,7 @@ TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
   file["cls.predictions.decoder.weight"].digest = file["bert.embeddings.word_embeddings.weight"].digest;
   const WeightMatch match = matched(kBert, file);
   EXPECT_EQ(match.sources.at("bert.embeddings.LayerNorm.bias"), "bert.embeddings.LayerNorm.beta");
-  EXPECT_THAT(match.notes,
+  EXPECT_THAT(testing::texts(match.notes),
               ElementsAre("model.initial-weights: gamma and beta read as weight and bias in 3 names, for example "
                           "'bert.embeddings.LayerNorm.beta'",
                           "model.initial-weights: 'cls.predictions.decoder.weight' equals "
@@ -139,10 +143,11 @@ TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
                     HasSubstr("model.initial-weights-partial = true")));
   const WeightMatch match = matched(kBert, file, kPartial);
   EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias", "cls.predictions.transform.LayerNorm.weight"));
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
-                                       "example 'embeddings.LayerNorm.bias'",
-                                       "model.initial-weights: initialisation kept for 2 weights that the file "
-                                       "lacks, for example 'cls.predictions.bias'"));
+  EXPECT_THAT(testing::texts(match.notes),
+              ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
+                          "example 'embeddings.LayerNorm.bias'",
+                          "model.initial-weights: initialisation kept for 2 weights that the file "
+                          "lacks, for example 'cls.predictions.bias'"));
 }
 
 TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
@@ -154,9 +159,10 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
   const WeightMatch match = matched(model, file, kPartial);
   EXPECT_THAT(match.absent, ElementsAre("fc.weight"));
   EXPECT_EQ(match.sources.size(), 2U);
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: initialisation kept for 1 weight whose size differs in "
-                                       "the file, for example 'fc.weight' [10,8], "
-                                       "which has [1000,8] in the file"));
+  EXPECT_THAT(testing::texts(match.notes),
+              ElementsAre("model.initial-weights: initialisation kept for 1 weight whose size differs in "
+                          "the file, for example 'fc.weight' [10,8], "
+                          "which has [1000,8] in the file"));
 }
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {
@@ -170,8 +176,9 @@ TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
                                     file_of({{"module.fc.weight", {2, 3}}, {"module.fc.bias", {2}}}));
   EXPECT_THAT(match.sources,
               UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"), Pair("fc.bias", "module.fc.bias")));
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
-                                       "file, for example 'module.fc.bias'"));
+  EXPECT_THAT(testing::texts(match.notes),
+              ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
+                          "file, for example 'module.fc.bias'"));
 }
 
 TEST(WeightNames, APrefixThatCouldBeEitherIsNotGuessed) {
@@ -204,8 +211,8 @@ TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
       matched({{"decoder.layer.0.weight", {2, 3}}, {"encoder.layer.0.weight", {2, 3}}, {"head.weight", {2}}},
               file_of({{"layer.0.weight", {2, 3}}, {"head.weight", {2}}}), kPartial);
   EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("head.weight", "head.weight")));
-  EXPECT_THAT(match.notes[0], HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names of the "
-                                        "file equally well, so neither is used"));
+  EXPECT_THAT(match.notes[0].text, HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names of the "
+                                             "file equally well, so neither is used"));
 }
 
 TEST(WeightNames, OneNameThatEndsLikeAnotherIsNoPrefixOfTheWhole) {

@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/replica/texts.h"
+
 namespace poprun::passes_test {
 namespace {
 
@@ -321,8 +323,9 @@ TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
   EXPECT_TRUE(job.graph.has("v.shard"));
   EXPECT_THAT(job.locations,
               ::testing::ElementsAre("m: not sharded, add updates it as a whole", "v: sharded over 2 replicas"));
-  EXPECT_THAT(job.notes, ::testing::Contains("memory.replicated-tensor-sharding: the state of add is not "
-                                             "sharded, because its update does not work on shards"));
+  EXPECT_THAT(testing::texts(job.notes),
+              ::testing::Contains("memory.replicated-tensor-sharding: the state of add is not "
+                                  "sharded, because its update does not work on shards"));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
@@ -678,7 +681,7 @@ TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
   EXPECT_THAT(text, HasSubstr("x = stream_in() stream=\"test\"\n"
                               "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
                               "y2 = conv2d(z, w2) dilation"));
-  EXPECT_EQ(job.notes,
+  EXPECT_EQ(testing::texts(job.notes),
             std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
                                      "them; the others do not follow a convolution whose result only they read"});
 }

@@ -20,6 +20,7 @@
 #include "replica/program/timeline.h"
 #include "tests/unit/replica/compiled.h"
 #include "tests/unit/replica/naive_cnn.h"
+#include "tests/unit/replica/texts.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun::training_test {
@@ -494,8 +495,9 @@ TEST(Compile, SaysWhatEachIpuHolds) {
   const auto program = compile(*compile_options(job, dataset()));
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(), ::testing::ElementsAre("stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
-                                                       "stage 1 on IPU 1: fc2, 1,290 parameters"));
+  EXPECT_THAT(testing::texts(program->notes()),
+              ::testing::ElementsAre("stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
+                                     "stage 1 on IPU 1: fc2, 1,290 parameters"));
 }
 
 /// Dumps everything of step 2.

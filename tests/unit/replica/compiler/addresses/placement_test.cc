@@ -12,6 +12,7 @@
 #include "replica/compiler/proofs/equivalence.h"
 #include "replica/machine/operations.h"
 #include "tests/unit/replica/compiled.h"
+#include "tests/unit/replica/texts.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun::placement_test {
@@ -264,7 +265,7 @@ TEST(Locations, SmallTensorsStayAndOverridesDecide) {
 }
 
 std::vector<std::string> notes_of(const proto::RunConfig& job) {
-  return run_passes(*compile_options(job, dataset()))->notes;
+  return testing::texts(run_passes(*compile_options(job, dataset()))->notes);
 }
 
 TEST(Locations, SayWhichOverridesFindNothing) {

@@ -7,6 +7,7 @@
 #include "replica/compilation/job_inputs.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/planner/product_options.h"
+#include "tests/unit/replica/texts.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun {
@@ -109,17 +110,18 @@ TEST(PlannerOptions, SettingsForNothingAreNoted) {
   const auto notes = settings_of(options).notes_of_no_effect(products);
 
   ASSERT_TRUE(notes);
-  EXPECT_THAT(*notes, ElementsAre("memory.available-memory-proportion = matmuls=0.1 has no effect: the "
-                                  "model has no matmul",
-                                  "memory.available-memory-proportion = stage2=0.3 has no effect: there is "
-                                  "no convolution or matmul in stage 2; stages with one: 0, 1"));
+  EXPECT_THAT(testing::texts(*notes),
+              ElementsAre("memory.available-memory-proportion = matmuls=0.1 has no effect: the "
+                          "model has no matmul",
+                          "memory.available-memory-proportion = stage2=0.3 has no effect: there is "
+                          "no convolution or matmul in stage 2; stages with one: 0, 1"));
 }
 
 TEST(PlannerOptions, UnequalProportionsOnOneIpuAreNoted) {
   const std::vector<PlacedProduct> products = {
       {kConvolution, 0, 0, "conv1"}, {kConvolution, 0, 0, "conv2"}, {kMatmul, 1, 1, "fc1"}};
   const auto notes = [&](std::vector<Proportion> settings) {
-    return settings_of({.available_memory = std::move(settings)}).notes_of_unequal(products);
+    return testing::texts(settings_of({.available_memory = std::move(settings)}).notes_of_unequal(products));
   };
   EXPECT_THAT(notes({{.text = "ipu0=0.2", .ipu = 0, .value = 200}}), IsEmpty());
   EXPECT_THAT(notes({{.text = "conv2=0.25", .operators = "conv2", .value = 250}}),

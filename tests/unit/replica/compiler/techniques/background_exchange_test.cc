@@ -135,7 +135,7 @@ TEST(BackgroundExchange, SaysThatAccumulationLeavesItWithoutEffect) {
 
   ASSERT_TRUE(program) << program.error().message;
   ASSERT_EQ(program->notes_size(), 1);
-  EXPECT_THAT(program->notes(0), HasSubstr("training.gradient-bucket has no effect"));
+  EXPECT_THAT(program->notes(0).text(), HasSubstr("training.gradient-bucket has no effect"));
 }
 
 }  // namespace

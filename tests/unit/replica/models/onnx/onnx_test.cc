@@ -18,6 +18,7 @@
 #include "replica/tools/onnx_check/onnx_check.h"
 #include "tests/unit/replica/graph_runner.h"
 #include "tests/unit/replica/onnx_models.h"
+#include "tests/unit/replica/texts.h"
 
 namespace poprun::onnx_test {
 namespace {
@@ -358,7 +359,7 @@ TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
   for (const Operation& operation : built.graph.functions[1].regions[0].operations) {
     EXPECT_NE(operation.kind, "softmax");
   }
-  EXPECT_THAT(built.model->notes(), ElementsAre(HasSubstr("Softmax")));
+  EXPECT_THAT(testing::texts(built.model->notes()), ElementsAre(HasSubstr("Softmax")));
   EXPECT_EQ(built.model->weights()->at("b1").size(), 12U);
 }
 
@@ -387,7 +388,7 @@ Told told(OnnxBuilder b, const std::string& op_loss = "mean-squared-error", cons
   for (const Tensor& tensor : built.graph.tensors()) {
     told.trained = told.trained || (tensor.role == Role::kParameter && tensor.name == "c");
   }
-  const auto notes = built.model->notes();
+  const auto notes = testing::texts(built.model->notes());
   told.note = notes.empty() ? "" : notes.back();
   return told;
 }
@@ -443,7 +444,7 @@ TEST(OnnxJob, NormsWithoutWeightsOfTheirOwnGetConstantsWithoutANote) {
   const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 4, 2}, {}});
 
   EXPECT_THAT(trained_of(built), ElementsAre("gamma"));
-  EXPECT_THAT(built.model->notes(), ElementsAre());
+  EXPECT_THAT(testing::texts(built.model->notes()), ElementsAre());
 }
 
 TEST(OnnxJob, SingleNumbersWithoutDimensionsAreWeightsWhereTheirNameSaysSo) {
@@ -457,7 +458,7 @@ TEST(OnnxJob, SingleNumbersWithoutDimensionsAreWeightsWhereTheirNameSaysSo) {
     const Built built = build(b, "mean-squared-error", kBatch);
     EXPECT_EQ(built.model->notes().size(), 1U);
     const bool trained = std::ranges::count(trained_of(built), name) == 1;
-    EXPECT_EQ(built.model->notes().at(0),
+    EXPECT_EQ(testing::texts(built.model->notes()).at(0),
               trained ? number_trained(name) : not_trained(fmt::format("'{}' (a scalar)", name)));
     return trained;
   };
@@ -496,9 +497,10 @@ TEST(OnnxJob, WhereAllWeightsAreConstantNodesTheseAreTrained) {
   const Built built = build(b, "mean-squared-error", kBatch);
 
   EXPECT_THAT(trained_of(built), UnorderedElementsAre("w", "b"));
-  EXPECT_THAT(built.model->notes(), ElementsAre(fmt::format("model.onnx test.onnx: trained: tensors in Constant nodes, "
-                                                            "since no initialiser holds weights{}",
-                                                            kChange)));
+  EXPECT_THAT(testing::texts(built.model->notes()),
+              ElementsAre(fmt::format("model.onnx test.onnx: trained: tensors in Constant nodes, "
+                                      "since no initialiser holds weights{}",
+                                      kChange)));
 }
 
 TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
@@ -640,7 +642,7 @@ std::string said_of_softmax(std::int64_t axis, const std::string& behind, const 
   for (const Operation& operation : built.graph.functions[1].regions[0].operations) {
     kept = kept || operation.kind == "softmax";
   }
-  const auto notes = built.model->notes();
+  const auto notes = testing::texts(built.model->notes());
   EXPECT_EQ(notes.size(), 1U);
   EXPECT_EQ(kept, notes.at(0).find("is left out") == std::string::npos);
   return notes.empty() ? "" : notes[0];

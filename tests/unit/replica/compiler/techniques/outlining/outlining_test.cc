@@ -14,6 +14,7 @@
 #include "replica/compiler/passes.h"
 #include "replica/compiler/proofs/equivalence.h"
 #include "replica/compiler/proofs/occupancy.h"
+#include "tests/unit/replica/texts.h"
 
 namespace poprun::outlining_test {
 namespace {
@@ -133,8 +134,10 @@ repeat 1
   EXPECT_EQ(own.role, Role::kActivation);
   EXPECT_EQ(own.copy_of, job.graph.find("wa"));
   ASSERT_EQ(job.notes.size(), 1U);
-  EXPECT_THAT(job.notes[0], HasSubstr("outlining on IPU 0: 2 runs with 8 operations share 1 "
-                                      "function; each tile saves about"));
+  EXPECT_EQ(job.notes[0].code, "outlining.outlined");
+  EXPECT_THAT(job.notes[0].facts, ::testing::IsSupersetOf({Fact{"ipu", 0}, Fact{"runs", 2}, Fact{"operations", 8}}));
+  EXPECT_THAT(job.notes[0].text, HasSubstr("outlining on IPU 0: 2 runs with 8 operations share 1 "
+                                           "function; each tile saves about"));
 }
 
 TEST(Outlining, NeedsEqualOperations) {
@@ -546,7 +549,7 @@ TEST(Outlining, LeavesRandomNumbersOutsideOfMicroBatchesToTheHostsFunctions) {
 TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
   EXPECT_FALSE(outlines(two_layers(), Outlining::kAuto));
   Job job = outlined(two_layers("hb2 = relu(hb1)"));
-  EXPECT_THAT(job.notes, ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
+  EXPECT_THAT(testing::texts(job.notes), ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
 }
 
 /// What the verifier and value numbering say of a job whose text has `was` replaced by `is` after the pass.

@@ -103,7 +103,7 @@ void expect_found_wherever_one_fits(const std::string& recomputation) {
     ASSERT_TRUE(program) << program.error().message;
     const bool one_fits = needs_of_all_splits(options)[0] <= needs[i];
     EXPECT_EQ(all_fit(*program), one_fits)
-        << "recomputation " << recomputation << ", " << needs[i] << ": " << program->notes(0);
+        << "recomputation " << recomputation << ", " << needs[i] << ": " << program->notes(0).text();
   }
 }
 
@@ -139,8 +139,8 @@ TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
 
   ASSERT_TRUE(program) << program.error().message;
   EXPECT_EQ(forward_passes, 1);
-  EXPECT_THAT(program->notes(0), HasSubstr("balanced means "));
-  EXPECT_THAT(program->notes(0), Not(HasSubstr("compil")));
+  EXPECT_THAT(program->notes(0).text(), HasSubstr("balanced means "));
+  EXPECT_THAT(program->notes(0).text(), Not(HasSubstr("compil")));
 }
 
 /// The graph as the pass "stages" leaves it last.
@@ -161,7 +161,7 @@ TEST(BalancedSplit, IsNamedWithHowItWasFoundAndIsTheOneShownLast) {
   bool searched = false;
   for (const std::int64_t capacity : needs_of_all_splits(plenty)) {
     CompileOptions options = with_capacity(plenty, capacity);
-    const std::string note = plan_program(options)->notes(0);
+    const std::string note = plan_program(options)->notes(0).text();
     if (note.find("found by") == std::string::npos) {
       continue;
     }
@@ -186,8 +186,9 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
   const auto program = plan_program(options);
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(0), ContainsRegex("; (it does not fit, and no other is expected to|none of the [2-6] "
-                                               "compiled splits fits, and this one comes closest)$"));
+  EXPECT_THAT(program->notes(0).text(),
+              ContainsRegex("; (it does not fit, and no other is expected to|none of the [2-6] "
+                            "compiled splits fits, and this one comes closest)$"));
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
 }
 
@@ -220,7 +221,7 @@ CompileOptions resnet_50(std::uint32_t ipus) {
 TEST(BalancedSplit, OfResNet50IsThatOfItsPlans) {
   CompileOptions options = resnet_50(4);
   const Program balanced = *plan_program(options);
-  EXPECT_THAT(balanced.notes(0), HasSubstr("balanced means 4 4 4 6 "));
+  EXPECT_THAT(balanced.notes(0).text(), HasSubstr("balanced means 4 4 4 6 "));
   options.pipeline.layers_per_ipu = {4, 3, 4, 7};
   const auto length = [](const Program& program) { return walk(program, *find_function(program, "train")).length; };
   EXPECT_LT(length(balanced), length(*plan_program(options)));

@@ -10,6 +10,7 @@
 
 #include "replica/compilation/job_inputs.h"
 #include "tests/unit/replica/compiled.h"
+#include "tests/unit/replica/texts.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun::pipeline_test {
@@ -336,7 +337,7 @@ std::vector<std::string> notes_of_shared_weight(std::int64_t elements, std::vect
   }
   Job job = job_of(text, std::move(ipu_of_stage));
   EXPECT_TRUE(make_pipeline(job, Schedule::kGrouped));
-  return job.notes;
+  return testing::texts(job.notes);
 }
 
 TEST(Pipeline, SaysWhatWeightsOfTwoIpusCost) {
@@ -447,13 +448,14 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   options->ipus_per_replica = 4;
   const auto few = compile(*options);
   ASSERT_TRUE(few) << few.error().message;
-  EXPECT_THAT(few->notes(), ::testing::Contains("with training.gradient-accumulation = 1, 4 equal stages would "
-                                                "be busy for 25.0 % of a step; with 32, for 91.4 %"));
+  EXPECT_THAT(testing::texts(few->notes()),
+              ::testing::Contains("with training.gradient-accumulation = 1, 4 equal stages would "
+                                  "be busy for 25.0 % of a step; with 32, for 91.4 %"));
 
   options->gradient_accumulation = 4;
   const auto enough = compile(*options);
   ASSERT_TRUE(enough);
-  EXPECT_THAT(enough->notes(), Not(::testing::Contains(HasSubstr("equal stages would"))));
+  EXPECT_THAT(testing::texts(enough->notes()), Not(::testing::Contains(HasSubstr("equal stages would"))));
 }
 
 TEST(Pipeline, SaysThatInterleavedIsGroupedInInference) {
@@ -463,7 +465,7 @@ TEST(Pipeline, SaysThatInterleavedIsGroupedInInference) {
   const auto notes = [&config] {
     const auto program = compile(*compile_options(config, testing::dataset()));
     EXPECT_TRUE(program) << program.error().message;
-    return std::vector<std::string>(program->notes().begin(), program->notes().end());
+    return testing::texts(program->notes());
   };
   const auto note = HasSubstr("pipeline.schedule = interleaved is the same as grouped");
   EXPECT_THAT(notes(), Not(::testing::Contains(note)));
@@ -480,7 +482,8 @@ TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
   const auto program = compile(*options);
 
   ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(), ::testing::Contains(HasSubstr("training.gradient-bucket has no effect with several")));
+  EXPECT_THAT(testing::texts(program->notes()),
+              ::testing::Contains(HasSubstr("training.gradient-bucket has no effect with several")));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "replica/compiler/techniques/recomputation/kept.h"
 #include "replica/compiler/techniques/recomputation/standard.h"
 #include "tests/unit/replica/graph_runner.h"
+#include "tests/unit/replica/texts.h"
 
 namespace poprun::recomputation_test {
 namespace {
@@ -144,7 +145,7 @@ std::string after(Job job, const CompileOptions& options) {
       text += line + "\n";
     }
   }
-  for (const std::string& note : job.notes) {
+  for (const std::string& note : testing::texts(job.notes)) {
     text += "note: " + note + "\n";
   }
   return text;

@@ -10,6 +10,7 @@
 
 #include "replica/compiler/passes.h"
 #include "replica/compiler/techniques/stages/stage_cuts.h"
+#include "tests/unit/replica/texts.h"
 
 namespace poprun::stages_test {
 namespace {
@@ -183,7 +184,7 @@ TEST(Stages, MayShareAnIpu) {
   const auto job = after(shared);
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_THAT(job->ipu_of_stage, ElementsAre(0, 1, 0));
-  EXPECT_THAT(job->notes,
+  EXPECT_THAT(testing::texts(job->notes),
               ElementsAre("stage 0 on IPU 0: embeddings, 64 parameters",
                           "stage 1 on IPU 1: a to d (4 layers), 0 parameters", "stage 2 on IPU 0: head, 0 parameters"));
 }
@@ -195,7 +196,7 @@ TEST(Stages, OfAPhasedJobTakeTurnsOnItsIpus) {
   const auto job = after(phased);
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_THAT(job->ipu_of_stage, ElementsAre(0, 1, 0));
-  EXPECT_EQ(job->notes.at(1), "phase 1 on IPU 1: b, c, 0 parameters");
+  EXPECT_EQ(job->notes.at(1).text, "phase 1 on IPU 1: b, c, 0 parameters");
 
   phased.pipeline.layers_per_ipu.clear();
   phased.pipeline.phases = 6;
@@ -236,7 +237,7 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
   const auto job = after(options(8));
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->ipu_of_stage.size(), 6U);
-  EXPECT_EQ(job->notes.back(),
+  EXPECT_EQ(job->notes.back().text,
             "the model uses only 6 of the 8 IPUs of each replica: it can be cut into at most 6 "
             "stages");
   EXPECT_EQ(training(options(8, {.device_mapping = {0, 1, 2, 3, 4, 5, 6}})),
@@ -245,7 +246,7 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
 }
 
 TEST(Stages, SayWhichSettingLeavesIpusIdle) {
-  const auto last_note = [](const PipelineOptions& pipeline) { return after(options(4, pipeline))->notes.back(); };
+  const auto last_note = [](const PipelineOptions& pipeline) { return after(options(4, pipeline))->notes.back().text; };
   EXPECT_EQ(last_note({.layers_per_ipu = {2, 2}}),
             "pipeline.layers-per-ipu = 2 2 uses only 2 of the 4 IPUs of each replica");
   EXPECT_EQ(last_note({.split = {"b"}}), "pipeline.split = b uses only 2 of the 4 IPUs of each replica");
@@ -256,18 +257,19 @@ TEST(Stages, SayWhichSettingLeavesIpusIdle) {
 TEST(Stages, SayWhatIsOnlyPartOfALayer) {
   const auto job = after(with_split({"dropped"}));
   ASSERT_TRUE(job) << job.error().message;
-  EXPECT_THAT(job->notes, ElementsAre("stage 0 on IPU 0: embeddings to part of b (2 layers), 64 parameters",
-                                      "stage 1 on IPU 1: part of b to head (3 layers), 0 parameters"));
+  EXPECT_THAT(testing::texts(job->notes),
+              ElementsAre("stage 0 on IPU 0: embeddings to part of b (2 layers), 64 parameters",
+                          "stage 1 on IPU 1: part of b to head (3 layers), 0 parameters"));
 }
 
 TEST(Stages, OfBalancedJobsAreNamedAsTheyCouldBeWritten) {
   const std::vector<Layer> layers = parse_graph(kModel)->layers;
-  const auto note = [&](std::vector<std::size_t> begins) { return balanced_note(layers, begins); };
+  const auto note = [&](std::vector<std::size_t> begins) { return balanced_note(layers, begins).text; };
   EXPECT_EQ(note({3}), "pipeline.layers-per-ipu = balanced means 2 2 for this job");
   EXPECT_EQ(note({1, 5}), "pipeline.layers-per-ipu = balanced means 0 4 0 for this job");
   std::vector<Layer> two_heads = layers;
   two_heads.push_back({"pooler", false});
-  EXPECT_EQ(balanced_note(two_heads, std::vector<std::size_t>{1, 6}),
+  EXPECT_EQ(balanced_note(two_heads, std::vector<std::size_t>{1, 6}).text,
             "pipeline.layers-per-ipu = balanced means pipeline.split = a pooler for this job");
 }
 

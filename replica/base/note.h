@@ -1,0 +1,37 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "replica/base/units.h"
+
+namespace poprun {
+
+/// A number or a text that a note states, for programs to read. Sizes are in bytes.
+struct Fact {
+  Fact(std::string_view what, std::integral auto number) : name(what), value(static_cast<std::int64_t>(number)) {}
+  Fact(std::string_view what, Bytes bytes) : name(what), value(bytes.count()) {}
+  Fact(std::string_view what, std::string text) : name(what), value(std::move(text)) {}
+
+  std::string name;
+  std::variant<std::int64_t, std::string> value;
+
+  friend bool operator==(const Fact&, const Fact&) = default;
+};
+
+/// A decision and its reasons, or an option without effect (a diagnostic or remark in compilers): `text` for people,
+/// `code` and `facts` for programs, which never parse texts.
+struct Note {
+  std::string code;  ///< What was decided, as in "sharding.sharded"; stays the same from version to version.
+  std::string text;  ///< One line, with the numbers.
+  std::vector<Fact> facts = {};
+
+  friend bool operator==(const Note&, const Note&) = default;
+};
+
+}  // namespace poprun
