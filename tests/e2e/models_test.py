@@ -116,17 +116,6 @@ class Sizes(JobTest):
         job = self.run_job("-n", 2, "--model.heads", 4, code=64)
         self.assert_first_line(job, "model.heads", "small-cnn")
 
-    def test_a_model_larger_than_an_ipu_ends_with_86(self):
-        config = GPT2.replace("layers = 2\nhidden = 64\nheads = 4\n", "").replace(
-            "name = gpt2", "name = gpt2-xl").replace("sequence-length = 32\n[data]",
-                                                    "sequence-length = 1024\n[data]")
-        job = self.run_job("-n", 2, "--ipus-per-replica", 2, config=config, code=86)
-        self.assert_first_line(job, "out of memory", "gpt2-xl", "of IPU ", "--ipus-per-replica ")
-        self.assertRegex(job.stderr, r"\nthe fullest tile of each IPU:\n"
-                                     r"  IPU 0 +\S+ of 638,976 B, \S+ B over\n"
-                                     r"  IPU 1 +\S+ of 638,976 B, \S+ B over\n")
-        self.assertIn("\nremedies, each compiled:\n", job.stderr)
-
 
 class DryRun(JobTest):
     def test_compiles_as_the_run_would(self):

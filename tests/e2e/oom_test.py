@@ -134,11 +134,12 @@ class Report(JobTest):
 
 class Remedies(JobTest):
     def compare_with_their_own_compiles(self, *arguments, config, most=None):
-        """Compiles the job with each remedy, or with the first `most` of them."""
+        """Compiles the job as it is and with each remedy, or only with the first `most` remedies: a command that does
+        not fit searches for remedies again, which takes long."""
         job = self.run_job(*arguments, "--dry-run", config=config, code=86)
         rows = remedies_of(job.stderr)
         self.assertGreater(len(rows), 2, job.stderr)
-        for options, predicted, fits, time in rows[:most]:
+        for options, predicted, fits, time in rows[1:most + 1] if most else rows:
             with self.subTest(options=options):
                 own = self.run_job(*arguments, "--dry-run", *arguments_of(options or "--verbose 0"),
                                    config=config, code=0 if fits else 86)
@@ -155,7 +156,7 @@ class Remedies(JobTest):
 
     def test_are_combined_where_none_fits_alone(self):
         job, rows = self.compare_with_their_own_compiles("--device.tiles", 24, "--device.bytes-per-tile", 150_000,
-                                                         config=GPT2)
+                                                         config=GPT2, most=3)
         (_, together), *alone = [(fits, options) for options, _, fits, _ in rows[1:]]
         self.assertFalse(any(fits for fits, _ in alone), job.stderr)
         self.assert_first_line(job, "out of memory", f"it fits with {together} together (")
@@ -163,7 +164,7 @@ class Remedies(JobTest):
     def test_of_bert_large_do_not_hide_that_its_optimiser_state_is_too_large(self):
         # Enough time for all remedies, even on a slow machine.
         job, rows = self.compare_with_their_own_compiles("--ipus-per-replica", 4, "--pipeline.recomputation", "layer",
-                                                         "--collective-timeout", 440, config=BERT_LARGE, most=3)
+                                                         "--collective-timeout", 440, config=BERT_LARGE, most=2)
         self.assertIn("\nmostly optimiser state (", job.stderr)
         first = rows[1]
         self.assertTrue(first[2], job.stderr)
