@@ -2,7 +2,6 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,17 +11,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "launcher/job/attempts.h"
-#include "launcher/job/dry_run.h"
-#include "launcher/job/estimate.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
-#include "launcher/job/profile.h"
+#include "launcher/job/subcommands.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/help.h"
 #include "launcher/options/parse.h"
+#include "launcher/placement/addresses.h"
 #include "launcher/placement/hosts.h"
-#include "launcher/placement/loopback.h"
 #include "launcher/placement/placement.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/screen/console.h"
@@ -147,8 +143,7 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
         return allow_many_threads(placement);
       });
   if (!allowed) {
-    console.say(allowed.error().message);
-    return {.exit_code = exit_code_of(allowed.error().code)};
+    return {.exit_code = console.say(allowed.error())};
   }
   if (options.print_topology || options.verbosity > 0) {
     console.out(topology_table(placement));
@@ -160,8 +155,7 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Result<Options> options = parse_options(args);
   if (!options) {
-    console.say(options.error().message);
-    return exit_code_of(options.error().code);
+    return console.say(options.error());
   }
   if (options->help || options->version) {
     console.out(options->help ? help_text(*options->help) : fmt::format("poprun-emu {}", POPRUN_VERSION));
@@ -181,8 +175,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {
-    console.say(placement.error().message);
-    return exit_code_of(placement.error().code);
+    return console.say(placement.error());
   }
   if (!options->dry_run) {
     console.never_wait();  // A job continues whatever happens to its readers.
@@ -199,8 +192,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return 0;
   }
   if (const Status reaches_itself = check_loopback(); !reaches_itself) {
-    console.say(reaches_itself.error().message);
-    return exit_code_of(reaches_itself.error().code);
+    return console.say(reaches_itself.error());
   }
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
@@ -222,8 +214,8 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
   if (told) {
     return code;
   }
-  console.say(told.error().message);
-  return code == 0 ? exit_code_of(told.error().code) : code;
+  const int code_of_untold = console.say(told.error());
+  return code == 0 ? code_of_untold : code;
 }
 
 }  // namespace

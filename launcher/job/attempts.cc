@@ -1,5 +1,4 @@
-#include "launcher/job/attempts.h"
-
+// Restarts of a job (--restarts).
 #include <algorithm>
 #include <csignal>
 #include <ctime>
@@ -56,8 +55,7 @@ Result<Placement> place_without(const Options& options, const std::vector<std::s
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at) {
   if (options.restarts > 0 && placement.hosts.size() < options.hosts_min) {
     console.say(
-        fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower "
-                    "it, or give it more hosts",
+        fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower it, or give it more hosts",
                     options.hosts_min, counted(placement.hosts.size(), "host")));
     return {.exit_code = exit_code_of(ErrorCode::kUsage)};
   }

@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <csignal>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sys/wait.h>

@@ -12,31 +12,20 @@
 
 namespace poprun::launcher {
 
-Status Inquiry::start(const std::vector<std::string>& command, const std::string& input, OnExit on_exit) {
-  const Child::Program program{path_beside_us(command[0]), command, {}, SIGKILL, input};
-  return supervisor_.start_inquiry(
-      program, [this](std::string_view line) { console_.out(line); }, [this](std::string_view line) { complain(line); },
-      [this, name = command[0], on_exit = std::move(on_exit)](int status) {
-        if (!WIFEXITED(status)) {
-          complain(fmt::format("{} {}", name, exit_text(status)));
-        }
-        on_exit(WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(ErrorCode::kInfrastructure));
-      });
-}
-
-/// Prints the first line as an error, and further lines, which are its table, unchanged.
-void Inquiry::complain(std::string_view line) {
-  if (std::exchange(complained_, true)) {
-    console_.err(line);
-  } else {
-    console_.say(line);
+Result<ModelInputs> read_inputs(const proto::ModelConfig& model) {
+  ModelInputs inputs;
+  if (!model.initial_weights().empty()) {
+    POPRUN_ASSIGN(inputs.initial_weights, read_safetensors(model.initial_weights()));
   }
+  if (!model.onnx().empty()) {
+    POPRUN_ASSIGN(inputs.onnx, read_onnx_file(model.onnx()));
+  }
+  return inputs;
 }
 
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console) {
   asio::io_context loop;
   Supervisor supervisor(loop);
-  Inquiry inquiry(supervisor, console);
   int exit_code = 0;
   asio::signal_set signals(loop);
   for (const int number : ending_signals()) {
@@ -49,13 +38,23 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
       loop.stop();
     }
   });
-  const Status started = inquiry.start(command, input, [&](int code) {
-    exit_code = code;
-    loop.stop();
-  });
+  bool complained = false;
+  // Prints the first line as an error, and further lines, which are its table, unchanged.
+  const auto complain = [&](std::string_view line) {
+    std::exchange(complained, true) ? console.err(line) : console.say(line);
+  };
+  const Status started = supervisor.start_inquiry(
+      {path_beside_us(command[0]), command, {}, SIGKILL, input}, [&](std::string_view line) { console.out(line); },
+      complain,
+      [&](int status) {
+        if (!WIFEXITED(status)) {
+          complain(fmt::format("{} {}", command[0], exit_text(status)));
+        }
+        exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(ErrorCode::kInfrastructure);
+        loop.stop();
+      });
   if (!started) {
-    console.say(started.error().message);
-    return exit_code_of(started.error().code);
+    return console.say(started.error());
   }
   loop.run();
   return exit_code;

@@ -10,16 +10,11 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include "launcher/job/inquiry.h"
-#include "launcher/job/join_reply.h"
-#include "launcher/job/silent_hosts.h"
+#include "launcher/placement/addresses.h"
 #include "launcher/placement/hosts.h"
-#include "launcher/placement/loopback.h"
 #include "launcher/placement/mca_parameters.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/verdict/replica_words.h"
-#include "proto/inquiry.pb.h"
-#include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -87,82 +82,9 @@ JobEnd Job::run() {
   return end;
 }
 
-Status Job::prepare() {
-  if (const auto warning = warning_about_key(options_.tls_files.key)) {
-    console_.say(fmt::format("warning: {}", *warning));
-  }
-  POPRUN_ASSIGN(security_, job_security(options_.tls_files, services_leave_loopback()));
-  POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
-  if (const int refused = check_model(); refused != 0) {
-    stop(refused, /*at_once=*/false);
-    return {};
-  }
-  POPRUN_TRY(start_metrics());
-  const std::string& onnx = inputs_.onnx.bytes;
-  POPRUN_TRY(checkpoints_.find(onnx.empty() ? "" : sha256_of(onnx)));
-  POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), restarts_ > 0));
-  POPRUN_TRY(checkpoints_.take_folder());
-  POPRUN_TRY(processes_.check());
-  POPRUN_TRY(start_coordinator());
-  return processes_.start(coordinator_->port());
-}
-
-/// Refuses a model that no replica could read before anything is started. Returns the exit code, with the reason
-/// already printed, or 0. Costs the start of one process.
-int Job::check_model() {
-  if (inputs_.onnx.bytes.empty()) {
-    return 0;
-  }
-  proto::ModelQuestion question;
-  *question.mutable_model() = options_.config.model();
-  question.set_onnx_model(inputs_.onnx.bytes);
-  return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
-}
-
 /// Address at which replicas reach this launcher. Requires: the coordinator runs.
 std::string Job::address() const {
   return fmt::format("{}:{}", processes_.own_address(), coordinator_->port());
-}
-
-bool Job::services_leave_loopback() const {
-  return leaves_loopback(processes_.listens_at() + ":");
-}
-
-Status Job::start_coordinator() {
-  POPRUN_ASSIGN(coordinator_, Coordinator::start(loop_, *this,
-                                                 {.bind_host = processes_.listens_at(),
-                                                  .token = security_.token,
-                                                  .identity = security_.identity(services_leave_loopback()),
-                                                  .job = {placement_.num_instances, placement_.replicas_per_instance()},
-                                                  .launched_at = launched_at_,
-                                                  .initial_weights = inputs_.initial_weights,
-                                                  .onnx_model = inputs_.onnx,
-                                                  .checkpoints = checkpoints_.writer(),
-                                                  .resumed_state = checkpoints_.resumed_state()}));
-  return {};
-}
-
-void Job::on_dataset(const Result<ServedDataset>& served) {
-  if (!served) {
-    give_error(served.error());
-    return;
-  }
-  if (phase_ != Phase::kRunning) {
-    return;
-  }
-  if (const Status same = checkpoints_.take_data(served->dataset); !same) {
-    give_error(same.error());
-    return;
-  }
-  dataset_known_ = true;
-  data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
-  const bool no_test = served->dataset.test_items() == 0;
-  if (no_test && options_.config.inference()) {
-    console_.say("note: the data has no test part, so inference runs on all its items");
-  } else if (no_test && options_.config.training().evaluate()) {
-    console_.say("note: the data has no test part, so nothing is evaluated");
-  }
-  coordinator_->open(join_reply(options_, placement_, *served, checkpoints_.resumed()));
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {

@@ -12,26 +12,36 @@
 #include <asio/steady_timer.hpp>
 
 #include "launcher/job/checkpoints.h"
-#include "launcher/job/inputs.h"
-#include "launcher/job/outcome.h"
+#include "launcher/job/data_service.h"
+#include "launcher/job/inquiry.h"
 #include "launcher/job/processes.h"
 #include "launcher/job/record.h"
 #include "launcher/metrics/job_metrics.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/options.h"
+#include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/deadlines.h"
-#include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/post_mortem.h"
 #include "launcher/verdict/slow_replicas.h"
 #include "launcher/wire/coordinator.h"
 #include "launcher/wire/security.h"
 #include "proto/coordinator.pb.h"
+#include "proto/profile.pb.h"
 
 namespace poprun::launcher {
+
+/// How a job ended.
+struct JobEnd {
+  int exit_code = 0;
+  std::optional<proto::Profile> profile = {};  ///< Set if the job is complete.
+  bool may_pass = false;                       ///< The failure may be transient: a restart may help.
+  bool has_checkpoint = false;                 ///< The job stored a checkpoint of its own.
+  std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
+};
 
 /// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the whole state; gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled.
@@ -152,5 +162,15 @@ class Job final : private CoordinatorEvents {
   bool is_final_ = false;      ///< A restart would fail for the same reason.
   bool needs_nobody_ = false;  ///< All results have arrived; only the disk is pending.
 };
+
+/// Runs the job and, with --restarts, runs it again from its last checkpoint if it fails for a reason that may pass: on
+/// the remaining hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the start of
+/// the command.
+JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
+
+/// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. Without
+/// test data nothing is evaluated. Training resumes from `resumed`, if it is set.
+proto::JoinReply join_reply(const Options& options, const Placement& placement, const ServedDataset& served,
+                            const std::optional<Checkpoint>& resumed);
 
 }  // namespace poprun::launcher

@@ -35,8 +35,8 @@ void Job::notice_own_silence(double now) {
   }
   if (slept.is_worth_telling) {
     console_.say(
-        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); "
-                    "replicas assume that a launcher silent for too long has died",
+        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); replicas "
+                    "assume that a launcher silent for too long has died",
                     slept.seconds));
   }
 }
@@ -133,9 +133,8 @@ void Job::tell_of_straggler() {
   const std::uint32_t instance = found->replica / placement_.replicas_per_instance();
   const std::string others = found->others > 0 ? fmt::format(", as are {}", counted(found->others, "other")) : "";
   console_.say(
-      fmt::format("note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} "
-                  "against "
-                  "{} in operators per step, over {} steps; all replicas wait for it at each exchange",
+      fmt::format("note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} against {} in "
+                  "operators per step, over {} steps; all replicas wait for it at each exchange",
                   found->replica, state_.instances()[instance].host, found->seconds_per_step / found->usual_seconds,
                   others, duration_text(found->seconds_per_step), duration_text(found->usual_seconds), found->steps));
 }

@@ -62,9 +62,9 @@ void Job::drain(int number) {
                                 : "";
   console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights", sigabbrev_np(number),
                            needs_nobody_ ? "the training is done, and its results are being written"
-                           : trained     ? "the training is done; saving its weights, without waiting "
-                                           "for an evaluation to end"
-                                         : "stopping at the next micro-batch and saving the weights",
+                           : trained
+                               ? "the training is done; saving its weights, without waiting for an evaluation to end"
+                               : "stopping at the next micro-batch and saving the weights",
                            limit));
   coordinator_->request_drain();
 }
@@ -97,10 +97,9 @@ void Job::end_drain() {
     give_results_up(*failure, " before --drain-timeout expired");
     return;
   }
-  console_.say(
-      fmt::format("the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without "
-                  "its weights",
-                  options_.drain_timeout_seconds, doing_now(monotonic_seconds())));
+  console_.say(fmt::format(
+      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without its weights",
+      options_.drain_timeout_seconds, doing_now(monotonic_seconds())));
   stop(128 + signal_, /*at_once=*/false);
 }
 

@@ -7,7 +7,6 @@
 
 #include "launcher/outputs/read_file.h"
 #include "launcher/screen/summary.h"
-#include "launcher/verdict/failure_report.h"
 
 namespace poprun::launcher {
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -135,10 +134,6 @@ std::string exposition_of(const JobMetrics& metrics) {
   add_training(page, metrics);
   add_survival(page, metrics);
   return page.text();
-}
-
-std::string phase_name(JobPhase phase) {
-  return kPhases[static_cast<std::size_t>(phase)].second;
 }
 
 }  // namespace poprun::launcher

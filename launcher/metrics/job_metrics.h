@@ -92,7 +92,4 @@ struct JobMetrics {
 /// Formats `metrics` as the page that Prometheus reads: a few KiB, whatever the size of the job.
 std::string exposition_of(const JobMetrics& metrics);
 
-/// Returns the name of the phase in lower case, as `running`.
-std::string phase_name(JobPhase phase);
-
 }  // namespace poprun::launcher

@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
-#include <string>
 
 #include <fmt/format.h>
 #include <pwd.h>
@@ -107,9 +106,7 @@ const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 /// Returns the command of a Slurm step with one process on one host; the script adds the host.
 std::string srun_line(const std::string& job) {
   return fmt::format(
-      "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none "
-      "--export=ALL --nodelist",
-      job);
+      "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none --export=ALL --nodelist", job);
 }
 
 /// Returns the command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
@@ -140,12 +137,12 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
   if (free >= needed) {
     return {};
   }
-  return fail(ErrorCode::kHostResources,
-              fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set "
-                          "TMPDIR to another folder",
-                          mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
-                          mebibytes_text(static_cast<std::uint64_t>(free.count()))),
-              {.shortage = Shortage{.needed = needed, .had = free}});
+  return fail(
+      ErrorCode::kHostResources,
+      fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set TMPDIR to another folder",
+                  mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
+                  mebibytes_text(static_cast<std::uint64_t>(free.count()))),
+      {.shortage = Shortage{.needed = needed, .had = free}});
 }
 
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,

@@ -1,10 +1,7 @@
-#include "launcher/options/combination.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,11 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "hostio/datasets/source.h"
-#include "launcher/options/hyper_parameters.h"
-#include "launcher/options/locations.h"
 #include "launcher/options/option_table.h"
-#include "launcher/options/pipeline.h"
-#include "launcher/options/products.h"
+#include "launcher/options/rules.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -47,9 +41,11 @@ Status check_learning_rate_scaling(const Options& options) {
       {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
   for (const auto& [name, is_sum] : sums) {
     if (is_sum && training.loss_mean() != "tokens" && options.learning_rate_base_batch > 0) {
-      return fail(ErrorCode::kUsage, fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
-                                                 "but {} is sum; remove one of the two",
-                                                 options.learning_rate_base_batch, name));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format(
+              "training.scale-learning-rate = {} needs gradients that are means, but {} is sum; remove one of the two",
+              options.learning_rate_base_batch, name));
     }
   }
   return {};
@@ -78,10 +74,9 @@ Status check_model(Options& options) {
       return fail(ErrorCode::kUsage,
                   "model.trained-constants is for model.onnx; built-in models define what they train");
     }
-    return model.loss().empty() ? Status{}
-                                : Status{fail(ErrorCode::kUsage,
-                                              "model.loss is for model.onnx; built-in models have "
-                                              "their own loss")};
+    return model.loss().empty()
+               ? Status{}
+               : Status{fail(ErrorCode::kUsage, "model.loss is for model.onnx; built-in models have their own loss")};
   }
   Setting& name = setting_of(options, "model.name");
   const Origin onnx_from = setting_of(options, "model.onnx").origin;
@@ -94,9 +89,9 @@ Status check_model(Options& options) {
                                                named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
-    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model takes its "
-                                               "dropout from its Dropout nodes; leave it out",
-                                               model.dropout()));
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.dropout = {}: an ONNX model takes its dropout from its Dropout nodes; leave it out",
+                            model.dropout()));
   }
   if (model.normalisation() != "batch") {
     return fail(
@@ -160,8 +155,7 @@ Status check_inference(Options& options) {
   }
   if (options.config.report().dump_tensors_size() > 0) {
     return fail(ErrorCode::kUsage,
-                "report.dump-tensors needs training steps, but model.mode = inference has none; remove "
-                "one of the two");
+                "report.dump-tensors needs training steps, but model.mode = inference has none; remove one of the two");
   }
   const proto::ModelConfig& model = options.config.model();
   if (model.dropout() > 0) {
@@ -200,9 +194,9 @@ Status check_compute_batch(Options& options) {
     return {};
   }
   if (compute > micro || micro % compute != 0) {
-    return fail(ErrorCode::kUsage, fmt::format("data.compute-batch-size = {} does not divide data.micro-batch-size = "
-                                               "{}; use {}",
-                                               compute, micro, divisor(micro, std::min(compute, micro), -1)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.compute-batch-size = {} does not divide data.micro-batch-size = {}; use {}", compute,
+                            micro, divisor(micro, std::min(compute, micro), -1)));
   }
   if (options.config.inference() && compute < micro) {
     options.notes.push_back(
@@ -222,20 +216,21 @@ Status resolve_instances(Options& options) {
   }
   const std::uint32_t instances = topology.num_instances();
   if (instances > replicas) {
-    return fail(ErrorCode::kUsage, fmt::format("--num-instances = {} is more than --num-replicas = "
-                                               "{}; an instance has at least one replica",
-                                               instances, replicas));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--num-instances = {} is more than --num-replicas = {}; an instance has at least one replica",
+                    instances, replicas));
   }
   if (replicas % instances != 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
-                            "has the same number of replicas; use {} or {} instances",
+                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance has the same "
+                            "number of replicas; use {} or {} instances",
                             replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
   }
   if (!options.instance_mpi_local_args.empty() && options.instance_mpi_local_args.rbegin()->first >= instances) {
-    return fail(ErrorCode::kUsage, fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 "
-                                               "to {}",
-                                               options.instance_mpi_local_args.rbegin()->first, instances - 1));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 to {}",
+                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
   }
   if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
     return fail(ErrorCode::kUsage, fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
@@ -273,13 +268,12 @@ Status check_estimate(const Options& options) {
   }
   if (options.dry_run) {
     return fail(ErrorCode::kUsage,
-                "--dry-run compiles the job that would run, but estimate runs none; give only one "
-                "of them, or estimate --compile");
+                "--dry-run compiles the job that would run, but estimate runs none; give only one of them, or estimate "
+                "--compile");
   }
   if (options.estimate_by_layer && !options.varied.key.empty()) {
     return fail(ErrorCode::kUsage,
-                "--by-layer lists the layers of one job, but --vary estimates several; give only "
-                "one of them");
+                "--by-layer lists the layers of one job, but --vary estimates several; give only one of them");
   }
   return {};
 }
@@ -288,9 +282,9 @@ Status check_estimate(const Options& options) {
 Status check_profile_request(const Options& options) {
   const ProfileRequest& request = options.profile;
   if (options.dry_run) {
-    return fail(ErrorCode::kUsage,
-                "--dry-run compiles the job that would run; to profile it without running, give "
-                "profile --no-run instead");
+    return fail(
+        ErrorCode::kUsage,
+        "--dry-run compiles the job that would run; to profile it without running, give profile --no-run instead");
   }
   if (request.compare && !request.tiles.empty()) {
     return fail(ErrorCode::kUsage,
@@ -299,17 +293,21 @@ Status check_profile_request(const Options& options) {
   return {};
 }
 
+/// Makes `folder` the default of --output-dir.
+void take_folder_of_its_own(Options& options, const char* folder) {
+  Setting& setting = setting_of(options, "output-dir");
+  if (setting.origin == Origin::kDefault) {
+    options.output_dir = setting.text = folder;
+  }
+}
+
 /// Checks the options of a profile, and gives it its own default folder.
 Status resolve_profile(Options& options) {
   if (options.subcommand != Subcommand::kProfile) {
     return {};
   }
   POPRUN_TRY(check_profile_request(options));
-  Setting& folder = setting_of(options, "output-dir");
-  if (folder.origin == Origin::kDefault) {
-    folder.text = "poprun-emu-profile";
-    options.output_dir = folder.text;
-  }
+  take_folder_of_its_own(options, "poprun-emu-profile");
   return {};
 }
 
@@ -333,11 +331,7 @@ Status resolve_check(Options& options) {
   }
   options.config.mutable_report()->clear_dump_tensors();
   note_what_check_overrules(options);
-  Setting& folder = setting_of(options, "output-dir");
-  if (folder.origin == Origin::kDefault) {
-    folder.text = "poprun-emu-check";
-    options.output_dir = folder.text;
-  }
+  take_folder_of_its_own(options, "poprun-emu-check");
   return {};
 }
 
@@ -358,9 +352,8 @@ Status check_tiles(Options& options) {
 Status check_outlining(const Options& options) {
   if (options.config.memory().outlining() == "on" && !options.config.report().dump_tensors().empty()) {
     return fail(ErrorCode::kUsage,
-                "memory.outlining = on cannot be combined with report.dump-tensors, since layers "
-                "that share a function do not keep the names of their tensors; leave one of them "
-                "out");
+                "memory.outlining = on cannot be combined with report.dump-tensors, since layers that share a function "
+                "do not keep the names of their tensors; leave one of them out");
   }
   return {};
 }

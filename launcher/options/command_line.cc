@@ -4,15 +4,12 @@
 #include <cstddef>
 #include <exception>
 #include <iterator>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/options/option_table.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -109,23 +106,20 @@ using Pair = std::pair<std::string_view, std::string_view>;
 
 constexpr std::string_view kMpiOption = "belongs to mpirun; pass it on with --mpi-global-args";
 constexpr std::string_view kOneLauncher =
-    "is not needed: poprun-emu is started once and starts the processes on all hosts of --host or "
-    "--hostfile";
+    "is not needed: poprun-emu is started once and starts the processes on all hosts of --host or --hostfile";
 constexpr std::string_view kSlots =
-    "is not an option: --num-instances is the number of processes in the whole job, and --host "
-    "node0:4,node1:4 places 4 of them on each host";
+    "is not an option: --num-instances is the number of processes in the whole job, and --host node0:4,node1:4 places "
+    "4 of them on each host";
 
 /// Options of other programs without an equivalent here, and what to do instead.
 constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
-     "is poprun's; here the settings of a job are in train.cfg and its placement is on the command "
-     "line"},
+     "is poprun's; here the settings of a job are in train.cfg and its placement is on the command line"},
     {"export-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
     {"overwrite-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
     {"version-format",
-     "is poprun's; here --version has one form, and profile.json lists the versions of the "
-     "libraries"},
+     "is poprun's; here --version has one form, and profile.json lists the versions of the libraries"},
     // mpirun
     {"mca", kMpiOption},
     {"bind-to", kMpiOption},

@@ -1,7 +1,6 @@
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,14 +22,18 @@ struct HelpTopic {
   }
 };
 
-/// Returns a row for the command line only, not yet with the code that reads its value.
+/// Returns a row for the command line only.
+template <typename Kind, typename Store>
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
-              const std::string& help) {
-  return {.name = name, .section = section, .placeholder = placeholder, .fallback = fallback, .help = help, .set = {}};
+              const std::string& help, Kind kind, Store store) {
+  return with_value(
+      {.name = name, .section = section, .placeholder = placeholder, .fallback = fallback, .help = help, .set = {}},
+      std::move(kind), std::move(store));
 }
 
-OptionRow flag(const char* section, const char* name, const char* help) {
-  OptionRow made = row(section, name, "", "", help);
+template <typename Store>
+OptionRow flag(const char* section, const char* name, const char* help, Store store) {
+  OptionRow made = row(section, name, "", "", help, Boolean{}, std::move(store));
   made.arity = Arity::kFlag;
   return made;
 }
@@ -48,80 +51,74 @@ OptionRow with_letter(char letter, OptionRow made) {
 Rows general() {
   // Questions are answered before any row is set.
   const auto nothing = [](Options&, const auto&) {};
-  OptionRow help = flag("general", "help", "Show the common options, one section, or all");
-  help.placeholder = "SECTION";
+  OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
+                                          "Show the common options, one section, or all", HelpTopic{}, nothing));
   OptionRow verbose =
-      flag("general", "verbose",
-           "-v also shows the processes that are started or, with --dry-run, a pipeline's schedule; -vv also shows "
-           "debug lines or, with --dry-run, a row for every IPU and the graph after each compiler pass");
-  verbose.fallback = "0";
-  return {with_letter('h', with_value(help, HelpTopic{}, nothing)),
-          with_value(flag("general", "version", "Show the version"), Boolean{}, nothing),
-          with_value(flag("general", "dry-run",
-                          "Show the topology, the resolved configuration, the mpirun command "
-                          "and the memory and time of the compiled job; start no replica"),
-                     Boolean{}, into(&Options::dry_run)),
-          with_value(flag("general", "allow-out-of-memory",
-                          "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, "
-                          "and mark its results"),
-                     Boolean{}, Field("memory.allow-out-of-memory")),
-          with_value(flag("general", "list-models", "List the built-in models: parameters, work, sizes"), Boolean{},
-                     nothing),
-          with_value(row("general", "check-onnx", "DIR", "",
-                         "Run every ONNX test case in or below DIR and compare the outputs"),
-                     Text{}, nothing),
-          with_letter('v', with_value(verbose, Verbosity{}, into(&Options::verbosity))),
-          with_value(flag("general", "debug", "Same as -vv"), Boolean{},
-                     [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })};
+      many(Arity::kFlag,
+           row("general", "verbose", "", "0",
+               "-v also shows the processes that are started or, with --dry-run, a pipeline's schedule; -vv also shows "
+               "debug lines or, with --dry-run, a row for every IPU and the graph after each compiler pass",
+               Verbosity{}, into(&Options::verbosity)));
+  return {with_letter('h', help),
+          flag("general", "version", "Show the version", nothing),
+          flag("general", "dry-run",
+               "Show the topology, the resolved configuration, the mpirun command and the memory and time of the "
+               "compiled job; start no replica",
+               into(&Options::dry_run)),
+          flag("general", "allow-out-of-memory",
+               "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, and mark "
+               "its results",
+               Field("memory.allow-out-of-memory")),
+          flag("general", "list-models", "List the built-in models: parameters, work, sizes", nothing),
+          row("general", "check-onnx", "DIR", "", "Run every ONNX test case in or below DIR and compare the outputs",
+              Text{}, nothing),
+          with_letter('v', verbose),
+          flag("general", "debug", "Same as -vv", [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })};
 }
 
 Rows placement() {
-  return {with_letter('n', with_value(row("placement", "num-replicas", "N", "1", "Number of replicas in the whole job"),
-                                      Integer{1, 4096}, Field("topology.num-replicas"))),
-          with_value(row("placement", "num-instances", "N", "",
-                         "Number of processes; the replicas are divided evenly among them "
-                         "(default: one process per replica)"),
-                     Integer{1, 4096}, Field("topology.num-instances")),
-          with_value(row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica"), Integer{1, 64},
-                     Field("topology.ipus-per-replica")),
-          with_value(flag("placement", "print-topology",
-                          "Show a table of hosts, IPU-Link domains, instances and replicas, then run "
-                          "the job; without a train.cfg, show the table only"),
-                     Boolean{}, into(&Options::print_topology))};
+  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas in the whole job",
+                               Integer{1, 4096}, Field("topology.num-replicas"))),
+          row("placement", "num-instances", "N", "",
+              "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
+              Integer{1, 4096}, Field("topology.num-instances")),
+          row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica", Integer{1, 64},
+              Field("topology.ipus-per-replica")),
+          flag("placement", "print-topology",
+               "Show a table of hosts, IPU-Link domains, instances and replicas, then run the job; without a "
+               "train.cfg, show the table only",
+               into(&Options::print_topology))};
 }
 
 Rows hosts() {
-  return {with_letter(
-              'H', with_value(many(Arity::kRepeated, row("hosts", "host", "LIST", "",
-                                                         "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' "
-                                                         "limits a host to 4 instances, 'user@node0' logs in as user")),
-                              Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
-          with_value(row("hosts", "hostfile", "FILE", "",
-                         "File with one host per line, in mpirun's format, such as 'node0 slots=4'; not with --host"),
-                     Text{}, into(&Options::hostfile)),
-          with_value(row("hosts", "host-subnet", "CIDR", "",
-                         "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
-                     Subnet{}, into(&Options::host_subnet)),
-          with_value(row("hosts", "cpu-isa", "NAME", "",
-                         fmt::format("Instruction set that every replica computes with, for hosts with "
-                                     "different processors: {} (default: the best of each processor, "
-                                     "which must then be the same on all hosts)",
-                                     fmt::join(cpu_isas(), ", "))),
-                     Choice{cpu_isas()}, into(&Options::cpu_isa)),
-          with_value(many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
-                                                 "Extra mpirun arguments for the whole job, such as "
-                                                 "\"--mca NAME VALUE\"")),
-                     Words{}, add_words(&Options::mpi_global_args)),
-          with_value(many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
-                                                 "Extra mpirun arguments for every instance, such as "
-                                                 "\"-x NAME=VALUE\"")),
-                     Words{}, add_words(&Options::mpi_local_args)),
-          with_value(many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
-                                                 "Extra mpirun arguments for instance I only, after those for all")),
-                     InstanceWords{}, [](Options& o, const auto& v) {
-                       auto& words = o.instance_mpi_local_args[v.first];
-                       words.insert(words.end(), v.second.begin(), v.second.end());
-                     })};
+  return {
+      with_letter('H', many(Arity::kRepeated,
+                            row("hosts", "host", "LIST", "",
+                                "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' limits a host to 4 "
+                                "instances, 'user@node0' logs in as user",
+                                Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); }))),
+      row("hosts", "hostfile", "FILE", "",
+          "File with one host per line, in mpirun's format, such as 'node0 slots=4'; not with --host", Text{},
+          into(&Options::hostfile)),
+      row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts talk to each other, such as 10.1.0.0/16",
+          Subnet{}, into(&Options::host_subnet)),
+      row("hosts", "cpu-isa", "NAME", "",
+          fmt::format("Instruction set that every replica computes with, for hosts with different processors: {} "
+                      "(default: the best of each processor, which must then be the same on all hosts)",
+                      fmt::join(cpu_isas(), ", ")),
+          Choice{cpu_isas()}, into(&Options::cpu_isa)),
+      many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
+                                  "Extra mpirun arguments for the whole job, such as \"--mca NAME VALUE\"", Words{},
+                                  add_words(&Options::mpi_global_args))),
+      many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
+                                  "Extra mpirun arguments for every instance, such as \"-x NAME=VALUE\"", Words{},
+                                  add_words(&Options::mpi_local_args))),
+      many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
+                                  "Extra mpirun arguments for instance I only, after those for all", InstanceWords{},
+                                  [](Options& o, const auto& v) {
+                                    auto& words = o.instance_mpi_local_args[v.first];
+                                    words.insert(words.end(), v.second.begin(), v.second.end());
+                                  }))};
 }
 
 auto into(std::string TlsFiles::*file) {
@@ -129,138 +126,121 @@ auto into(std::string TlsFiles::*file) {
 }
 
 Rows data_server() {
-  return {
-      with_value(row("data-server", "hostio-address", "HOST:PORT", "",
-                     "Use the poprun-emu-hostio that listens there instead of starting one; "
-                     "its token is read from the environment variable POPRUN_EMU_TOKEN"),
-                 HostPort{}, into(&Options::hostio_address)),
-      with_value(
+  return {row("data-server", "hostio-address", "HOST:PORT", "",
+              "Use the poprun-emu-hostio that listens there instead of starting one; its token is read from the "
+              "environment variable POPRUN_EMU_TOKEN",
+              HostPort{}, into(&Options::hostio_address)),
           row("data-server", "hostio-timeout", "SECONDS", "60",
-              "How long to wait while the data server neither answers nor makes progress in reading the dataset"),
-          Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
-      with_value(
+              "How long to wait while the data server neither answers nor makes progress in reading the dataset",
+              Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
           row("data-server", "tls-cert", "FILE", "",
               "Your own certificate (PEM) for launcher, replicas and data server, used even on a single host; needs "
-              "--tls-key and --tls-ca (default: derived from the job's token, for connections between hosts)"),
-          Text{}, into(&TlsFiles::certificate)),
-      with_value(row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert"),
-                 Text{}, into(&TlsFiles::key)),
-      with_value(row("data-server", "tls-ca", "FILE", "",
-                     "Certificates (PEM) of the authorities that sign the other side's certificate"),
-                 Text{}, into(&TlsFiles::authorities))};
+              "--tls-key and --tls-ca (default: derived from the job's token, for connections between hosts)",
+              Text{}, into(&TlsFiles::certificate)),
+          row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert", Text{},
+              into(&TlsFiles::key)),
+          row("data-server", "tls-ca", "FILE", "",
+              "Certificates (PEM) of the authorities that sign the other side's certificate", Text{},
+              into(&TlsFiles::authorities))};
 }
 
 Rows output() {
-  return {with_value(row("output", "output-dir", "DIR", "poprun-emu-out",
-                         "Folder for weights.safetensors, metrics.csv, profile.json and "
-                         "logs/"),
-                     Text{}, into(&Options::output_dir)),
-          with_value(flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"), Boolean{},
-                     into(&Options::overwrite)),
-          with_value(row("output", "only-output-from-instance", "I", "",
-                         "Show only the output of instance I and of any instance that fails"),
-                     Integer{0, 4095}, into(&Options::only_output_from_instance))};
+  return {
+      row("output", "output-dir", "DIR", "poprun-emu-out",
+          "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{}, into(&Options::output_dir)),
+      flag("output", "overwrite", "Replace the results of an earlier run in --output-dir", into(&Options::overwrite)),
+      row("output", "only-output-from-instance", "I", "",
+          "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
+          into(&Options::only_output_from_instance))};
 }
 
 Rows checkpoints() {
-  return {
-      with_value(
-          row("checkpoints", "checkpoint-every", "INTERVAL", "",
+  return {row("checkpoints", "checkpoint-every", "INTERVAL", "",
               "Take a checkpoint every so many steps, such as 500, or after every interval of time, such as 30s, 10min "
-              "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1"),
-          Interval{}, into(&Options::checkpoint_every)),
-      with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
-                 Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
-      with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
-                     "Folder for checkpoints (default: checkpoints in --output-dir)"),
-                 Text{}, into(&Options::checkpoint_dir)),
-      with_value(row("checkpoints", "resume", "DIR|auto", "",
-                     "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run "
-                     "without a break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none"),
-                 Text{}, into(&Options::resume)),
-      with_value(row("checkpoints", "restarts", "N", "0",
-                     "How often to restart the job from its last checkpoint if something died (exit code 75), without "
-                     "the hosts that were lost"),
-                 Integer{0, 1'000'000}, into(&Options::restarts)),
-      with_value(row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart"), Integer{1, 4096},
-                 into(&Options::hosts_min))};
+              "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1",
+              Interval{}, into(&Options::checkpoint_every)),
+          row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep", Integer{1, 1'000'000},
+              into(&Options::checkpoint_keep)),
+          row("checkpoints", "checkpoint-dir", "DIR", "",
+              "Folder for checkpoints (default: checkpoints in --output-dir)", Text{}, into(&Options::checkpoint_dir)),
+          row("checkpoints", "resume", "DIR|auto", "",
+              "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run without a "
+              "break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none",
+              Text{}, into(&Options::resume)),
+          row("checkpoints", "restarts", "N", "0",
+              "How often to restart the job from its last checkpoint if something died (exit code 75), without the "
+              "hosts that were lost",
+              Integer{0, 1'000'000}, into(&Options::restarts)),
+          row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
+              into(&Options::hosts_min))};
 }
 
 Rows metrics() {
-  return {
-      with_value(row("metrics", "metrics-port", "PORT", "0",
-                     "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics "
-                     "while it runs; 0: do not"),
-                 Integer{0, 65535}, into(&Options::metrics_port)),
-      with_value(row("metrics", "metrics-address", "ADDRESS", "",
-                     "Address of this machine to serve the metrics at, 0.0.0.0 for all (default: 127.0.0.1 or, with "
-                     "other hosts, the address at which they reach this one); anyone who can reach it can read them"),
-                 IpAddress{}, into(&Options::metrics_address))};
+  return {row("metrics", "metrics-port", "PORT", "0",
+              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs; 0: do not",
+              Integer{0, 65535}, into(&Options::metrics_port)),
+          row("metrics", "metrics-address", "ADDRESS", "",
+              "Address of this machine to serve the metrics at, 0.0.0.0 for all (default: 127.0.0.1 or, with other "
+              "hosts, the address at which they reach this one); anyone who can reach it can read them",
+              IpAddress{}, into(&Options::metrics_address))};
 }
 
 Rows timeouts() {
-  return {
-      with_value(
-          row("timeouts", "timeout", "SECONDS", "0", "End the job with exit code 75 after this time; 0 means never"),
-          Real{0, 1e8}, into(&Options::timeout_seconds)),
-      with_value(row("timeouts", "drain-timeout", "SECONDS", "0",
-                     "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its "
-                     "weights if it has not "
-                     "stopped and saved them within this time; 0 waits until a second signal"),
-                 Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
-      with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance"),
-                 Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
-      with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
-                     "End the job when an instance has sent no heartbeat for this long, or has not joined this long "
-                     "after the last other instance joined"),
-                 Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
-      with_value(row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other"),
-                 Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
+  return {row("timeouts", "timeout", "SECONDS", "0", "End the job with exit code 75 after this time; 0 means never",
+              Real{0, 1e8}, into(&Options::timeout_seconds)),
+          row("timeouts", "drain-timeout", "SECONDS", "0",
+              "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its weights if it has not stopped and "
+              "saved them within this time; 0 waits until a second signal",
+              Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
+          row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance",
+              Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
+          row("timeouts", "heartbeat-timeout", "SECONDS", "30",
+              "End the job when an instance has sent no heartbeat for this long, or has not joined this long after the "
+              "last other instance joined",
+              Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
+          row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other",
+              Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
 }
 
 Rows check() {
-  return {with_value(row("check", "check-steps", "N", "3", "Training steps of each run"), Integer{1, 1000},
-                     into(&Options::check_steps)),
-          with_value(row("check", "check-ipus", "LIST", "",
-                         "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
-                         "--ipus-per-replica, or 2, 3 and 4 if that is 1, up to the number of layers)"),
-                     Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
-                       o.check_ipus.assign(ipus.begin(), ipus.end());
-                     })};
+  return {row("check", "check-steps", "N", "3", "Training steps of each run", Integer{1, 1000},
+              into(&Options::check_steps)),
+          row("check", "check-ipus", "LIST", "",
+              "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: --ipus-per-replica, or 2, 3 "
+              "and 4 if that is 1, up to the number of layers)",
+              Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
+                o.check_ipus.assign(ipus.begin(), ipus.end());
+              })};
 }
 
 Rows estimate() {
-  return {with_value(flag("estimate", "by-layer",
-                          "Also show a row for each layer; with -v also its convolutions, dense "
-                          "layers and so on, with their formulas"),
-                     Boolean{}, into(&Options::estimate_by_layer)),
-          with_value(flag("estimate", "compile", "Also compile the job, and show what the compiler needs"), Boolean{},
-                     into(&Options::estimate_compile)),
-          with_value(row("estimate", "vary", "KEY=VALUES", "",
-                         "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or "
-                         "ipus-per-replica, as in model.layers=2,4,8; can be given once"),
-                     Variation{}, [](Options& o, const Variation::Value& v) {
-                       o.varied.key = v.key;
-                       o.varied.values = v.values;
-                     })};
+  return {
+      flag("estimate", "by-layer",
+           "Also show a row for each layer; with -v also its convolutions, dense layers and so on, with their formulas",
+           into(&Options::estimate_by_layer)),
+      flag("estimate", "compile", "Also compile the job, and show what the compiler needs",
+           into(&Options::estimate_compile)),
+      row("estimate", "vary", "KEY=VALUES", "",
+          "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or ipus-per-replica, as in "
+          "model.layers=2,4,8; can be given once",
+          Variation{}, [](Options& o, const Variation::Value& v) {
+            o.varied.key = v.key;
+            o.varied.values = v.values;
+          })};
 }
 
 Rows profile() {
   return {
-      with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
-                 [](Options& o, bool v) { o.profile.run = !v; }),
-      with_value(
-          row("profile", "profile-steps", "N", "3", "Training steps to execute or, in inference, batches per replica"),
+      flag("profile", "no-run", "Compile the job, but execute nothing", [](Options& o, bool v) { o.profile.run = !v; }),
+      row("profile", "profile-steps", "N", "3", "Training steps to execute or, in inference, batches per replica",
           Integer{1, 1000}, [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
-      with_value(
-          many(Arity::kRepeated,
-               row("profile", "tile", "[IPU:]TILE", "",
-                   "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3")),
-          TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
-      with_value(
-          flag("profile", "compare",
-               "Compare two profiles (profile.pb or profile.json), source and target, given instead of a train.cfg"),
-          Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
+      many(Arity::kRepeated,
+           row("profile", "tile", "[IPU:]TILE", "",
+               "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3", TileName{},
+               [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); })),
+      flag("profile", "compare",
+           "Compare two profiles (profile.pb or profile.json), source and target, given instead of a train.cfg",
+           [](Options& o, bool v) { o.profile.compare = v; })};
 }
 
 }  // namespace

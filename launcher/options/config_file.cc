@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/common.h>
 
-#include "launcher/options/command_line.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {

@@ -130,8 +130,8 @@ std::string common_text() {
           wrapped(fmt::format("More: poprun-emu --help SECTION, where SECTION is {}.", fmt::join(help_topics(), ", ")),
                   0, 0);
   text += wrapped(
-      "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below "
-      "[training]. The command line wins.",
+      "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below [training]. The command "
+      "line wins.",
       0, 0);
   if (const std::string job = default_job(); !job.empty()) {
     text += fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");
@@ -186,13 +186,12 @@ const std::vector<ExitCode>& exit_codes() {
       {"64", "An option or a key of train.cfg is wrong; check: also if nothing could be compared"},
       {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",
-       "A host or the data server could not be reached, this machine has no room for the job, or "
-       "hosts would not compute the same bits"},
+       "A host or the data server could not be reached, this machine has no room for the job, or hosts would not "
+       "compute the same bits"},
       {"70", "A bug in poprun-emu; check: also if a run differs"},
       {"75", "Something died or took too long; running the job again may help"},
       {"86",
-       "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer "
-       "than two runs fit"},
+       "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer than two runs fit"},
       {"129, 130, 140, 143", "Stopped by SIGHUP, SIGINT, SIGUSR2 or SIGTERM"},
       {"other", "The exit code of a replica, passed on"}};
   return all;

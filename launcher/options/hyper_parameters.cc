@@ -1,11 +1,10 @@
-#include "launcher/options/hyper_parameters.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "launcher/options/option_values.h"
+#include "launcher/options/rules.h"
 #include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun::launcher {

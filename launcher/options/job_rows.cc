@@ -9,12 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "hostio/datasets/dataset.h"
-#include "launcher/options/hyper_parameters.h"
-#include "launcher/options/locations.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
-#include "launcher/options/pipeline.h"
-#include "launcher/options/products.h"
+#include "launcher/options/rules.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -64,8 +61,7 @@ Rows model() {
   return {
       file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
       file_key("model.precision", "NAME", "float",
-               "Type of weights, activations and gradients: float (32 bits) or half (16 "
-               "bits)",
+               "Type of weights, activations and gradients: float (32 bits) or half (16 bits)",
                Choice{{"float", "half"}}),
       file_key("model.dropout", "X", "0", "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
@@ -77,11 +73,11 @@ Rows model() {
                "In inference, fold batch norms into the convolutions before them: saves memory and time; outputs "
                "differ by rounding",
                Boolean{}),
-      file_key("model.mode", "NAME", "training",
-               "Mode: training, or inference, which writes the model's outputs for all test items, "
-               "in order, to outputs.npy",
-               Choice{{"training", "inference"}},
-               [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
+      file_key(
+          "model.mode", "NAME", "training",
+          "Mode: training, or inference, which writes the model's outputs for all test items, in order, to outputs.npy",
+          Choice{{"training", "inference"}},
+          [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
       file_key("model.loss", "NAME", "", "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
@@ -114,12 +110,11 @@ Rows data() {
                "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
                Choice{{"first", "last"}}, parameter("channels")),
       file_key("data.mean", "X", "",
-               "Mean to subtract from npz and npy images; uint8 is divided by 255 first (default: "
-               "0.5 for uint8, 0 for floats)",
+               "Mean to subtract from npz and npy images; uint8 is divided by 255 first (default: 0.5 for uint8, 0 for "
+               "floats)",
                Real{-1e9, 1e9}, parameter("mean")),
       file_key("data.deviation", "X", "",
-               "Standard deviation to divide npz and npy images by (default: 0.5 for uint8, 1 for "
-               "floats)",
+               "Standard deviation to divide npz and npy images by (default: 0.5 for uint8, 1 for floats)",
                Real{0, 1e9, false}, parameter("deviation")),
       file_key("data.augment", "NAME", "", "Augmentation of training images: none (default), flip, crop or flip+crop",
                Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
@@ -181,9 +176,8 @@ Rows training_update() {
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
-               "What gradient accumulators hold: mean (a sum that the update divides by the number "
-               "of micro-batches), running-mean, or sum (never divided) (default: mean, with half "
-               "precision running-mean)",
+               "What gradient accumulators hold: mean (a sum that the update divides by the number of micro-batches), "
+               "running-mean, or sum (never divided) (default: mean, with half precision running-mean)",
                Choice{{"sum", "mean", "running-mean"}}),
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
@@ -198,16 +192,15 @@ Rows training_update() {
                "matter how it is split into micro-batches, or whether gradients are summed or averaged",
                Choice{{"micro-batches", "tokens"}}),
       file_key("training.loss-scaling", "X|auto", "",
-               "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
-               "finds X and skips steps that overflow (default: auto with half precision, else 1)",
+               "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
+               "steps that overflow (default: auto with half precision, else 1)",
                LossScale{}, into(&Options::loss_scaling)),
       file_key("training.master-weights", "BOOL", "false",
                "With half precision, keep a float copy of the weights for the optimiser", Boolean{}),
       file_key("training.stochastic-rounding", "BOOL", "false",
                "With half precision, round up or down at random so that the mean is preserved", Boolean{}),
       file_key("training.frozen", "REGEX", "",
-               "Do not train weights whose name matches REGEX; batch norms keep running statistics "
-               "whose name matches",
+               "Do not train weights whose name matches REGEX; batch norms keep running statistics whose name matches",
                Regex{})};
 }
 
@@ -257,8 +250,8 @@ Rows device_report() {
                       .arity = Arity::kRepeated,
                       .placeholder = "REGEX@STEP",
                       .fallback = "",
-                      .help = "Write replica 0's tensors whose name matches REGEX to "
-                              "dump-step-STEP.safetensors; several steps as in REGEX@1,5",
+                      .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; "
+                              "several steps as in REGEX@1,5",
                       .set = {}},
                      Dumps{}, [](Options& o, const std::vector<proto::DumpRequest>& requests) {
                        auto& all = *o.config.mutable_report()->mutable_dump_tensors();

@@ -1,5 +1,3 @@
-#include "launcher/options/locations.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -11,6 +9,7 @@
 
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/rules.h"
 
 namespace poprun::launcher {
 namespace {

@@ -162,8 +162,7 @@ Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) cons
   Read<std::vector<std::int64_t>> layers = Integers{-1, 1 << 16}.read(text);
   if (!layers || std::ranges::count(*layers, -1) > 1) {
     return allowed(
-        "balanced, or a number of layers for each stage, as in 3 7 7 7; one of them may "
-        "be -1, which takes the rest");
+        "balanced, or a number of layers for each stage, as in 3 7 7 7; one of them may be -1, which takes the rest");
   }
   return layers;
 }

@@ -1,26 +1,33 @@
 #include "launcher/options/parse.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
-#include "launcher/options/combination.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/help.h"
 #include "launcher/options/option_values.h"
-#include "launcher/options/pasted_program.h"
+#include "launcher/options/rules.h"
 #include "launcher/options/shell_words.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Shortens `text` for a message.
 std::string shortened(const std::string& text) {
@@ -116,6 +123,67 @@ std::string default_job_hint() {
   return job.empty() ? "" : fmt::format("; the default job is {}", job);
 }
 
+/// Judges by the content, since some file systems mark every file as executable.
+bool is_executable(const std::string& file) {
+  std::array<char, 4> begin{};
+  std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());
+  const std::string_view text(begin.data(), begin.size());
+  return text.starts_with("#!") || text ==
+                                       "\x7f"
+                                       "ELF";
+}
+
+bool is_in_path(const std::string& command) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder) / command;
+    std::error_code error;
+    if (!folder.empty() && fs::is_regular_file(candidate, error) && access(candidate.c_str(), X_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_program(const std::string& word) {
+  const fs::path path(word);
+  const std::string extension = path.extension();
+  if (extension == ".py" || extension == ".sh" || extension == ".cfg") {
+    return extension != ".cfg";
+  }
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    return is_executable(word);
+  }
+  return !fs::exists(path, error) && word.find('/') == std::string::npos &&
+         (word.starts_with("python") || is_in_path(word));
+}
+
+/// Detects a pasted command line of poprun that ends in a program with its own options (`poprun -n 2 python3 run.py
+/// --epochs 3`). Like poprun, this stops at the first word that is neither an option nor the value of one, and does not
+/// read the program's options as ours.
+///
+/// Errors
+///   kUsage  that word is a program (a script, an executable file, or a command in PATH), or an
+///           option before it is wrong.
+Status check_no_program(std::span<const std::string> args) {
+  const std::span<const std::string> words = words_after_options(args);
+  if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 || !is_program(words[0])) {
+    return {};
+  }
+  POPRUN_ASSIGN(const CommandLine before, parse_command_line(args.first(args.size() - words.size())));
+  if (std::ranges::any_of(before.written, [](const Written& w) { return w.row->name == "help"; })) {
+    return {};
+  }
+  constexpr std::size_t kShown = 4;
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
+                          "what to train, by which optimiser, on which data; usage: {}{}",
+                          fmt::join(words.first(std::min(kShown, words.size())), " "),
+                          words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun), default_job_hint()));
+}
+
 /// Returns the single train.cfg named on the command line.
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
@@ -145,9 +213,9 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
 
 /// Reads the job's file. Errors: kUsage, with the path of an installed file of that name, or else of the default job.
 Result<std::string> read_job(const std::string& file) {
-  const std::filesystem::path path(file);
+  const fs::path path(file);
   std::error_code error;
-  if (std::filesystem::exists(path, error) || error) {
+  if (fs::exists(path, error) || error) {
     return read_config_file(file);
   }
   const std::string name = path.filename().string();

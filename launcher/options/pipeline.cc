@@ -1,5 +1,3 @@
-#include "launcher/options/pipeline.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -11,6 +9,7 @@
 
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/rules.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {

@@ -1,5 +1,3 @@
-#include "launcher/options/products.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -15,6 +13,7 @@
 
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/rules.h"
 
 namespace poprun::launcher {
 namespace {

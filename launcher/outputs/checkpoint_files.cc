@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <system_error>
-#include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
+#include "launcher/outputs/result_files.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
@@ -118,6 +120,19 @@ std::string difference(const proto::RunConfig& then, const proto::RunConfig& now
   return first;
 }
 
+/// A file descriptor that is open as long as this lives.
+struct OpenFile {
+  int number;
+  explicit OpenFile(int opened) : number(opened) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (number >= 0) {
+      close(number);
+    }
+  }
+};
+
 }  // namespace
 
 std::uint64_t step_of(const std::string& folder) {
@@ -208,6 +223,73 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
         fmt::format("--resume {}: this job differs from the checkpoint's: {}; restore the old value, or start anew",
                     checkpoint.folder, found));
   }
+  return {};
+}
+
+Status sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some file systems cannot sync folders, and need not.
+  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+  return synced ? Status{} : cannot_write(folder, reason);
+}
+
+Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines) {
+  constexpr std::size_t kPieceBytes = 1 << 20;
+  const OpenFile source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  const OpenFile target(open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (target.number < 0) {
+    return cannot_write(to, errno);
+  }
+  std::string piece(kPieceBytes, '\0');
+  std::uint64_t written = 0;
+  while (lines > 0) {
+    const ssize_t got = read(source.number, piece.data(), piece.size());
+    if (got <= 0) {
+      return false;
+    }
+    std::size_t end = 0;
+    while (end < static_cast<std::size_t>(got) && lines > 0) {
+      lines -= piece[end++] == '\n' ? 1U : 0U;
+    }
+    POPRUN_TRY(write_at(target.number, to, std::string_view(piece).substr(0, end), written));
+    written += end;
+  }
+  if (fsync(target.number) != 0) {
+    return cannot_write(to, errno);
+  }
+  return true;
+}
+
+void remove_checkpoint(const std::string& checkpoint) {
+  const std::string none = checkpoint + ".old.part";
+  std::error_code unused;
+  fs::remove_all(none, unused);
+  fs::rename(checkpoint, none, unused);
+  fs::remove_all(none, unused);
+}
+
+void remove_parts(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("step-") && name.ends_with(".part")) {
+      std::error_code unused;
+      fs::remove_all(entry->path(), unused);
+    }
+  }
+}
+
+Status add_to_manifest(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
+  const std::string path = fmt::format("{}/{}", folder, name);
+  std::error_code error;
+  proto::CheckpointFile& file = *manifest.add_files();
+  file.set_name(name);
+  file.set_bytes(fs::file_size(path, error));
+  POPRUN_ASSIGN(*file.mutable_sha256(), sha256_of_file(path));
   return {};
 }
 

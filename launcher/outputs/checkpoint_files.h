@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/checkpoint.pb.h"
@@ -61,5 +62,22 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 ///           build wrote it.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
+
+// Disk operations of a checkpoint writer. Errors of all: kInfrastructure, with the file's name.
+
+/// Makes files that were created or renamed in a folder survive a crash.
+Status sync_folder(const std::string& folder);
+
+/// Copies the first `lines` lines of a file, piece by piece. Returns false while it has fewer.
+Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
+
+/// Removes a checkpoint so that it is complete or absent even if interrupted.
+void remove_checkpoint(const std::string& checkpoint);
+
+/// Removes interrupted checkpoints.
+void remove_parts(const std::string& folder);
+
+/// Adds a file of the folder to the manifest, with its size and digest.
+Status add_to_manifest(const std::string& folder, const char* name, proto::CheckpointManifest& manifest);
 
 }  // namespace poprun::launcher

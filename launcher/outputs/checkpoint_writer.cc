@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/outputs/checkpoint_disk.h"
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/safetensors.h"

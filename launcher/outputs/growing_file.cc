@@ -18,12 +18,25 @@ constexpr double kBetweenTriesSeconds = 1;
 
 }  // namespace
 
-Status cannot_write(const std::string& path, int reason) {
+tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
   Error error{ErrorCode::kInfrastructure, fmt::format("{} cannot be written: {}", path, std::strerror(reason))};
   if (reason == ENOSPC || reason == EDQUOT) {
     error.facts.shortage.emplace();
   }
   return tl::unexpected<Error>{std::move(error)};
+}
+
+Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno != EINTR) {
+      return cannot_write(path, errno);
+    }
+    const std::size_t count = written < 0 ? 0 : static_cast<std::size_t>(written);
+    bytes.remove_prefix(count);
+    offset += count;
+  }
+  return {};
 }
 
 GrowingFile::GrowingFile(GrowingFile&& other) noexcept

@@ -15,7 +15,10 @@ namespace poprun::launcher {
 
 /// Returns the error for a file that cannot be written, with errno `reason`. If the disk or a quota is full, it carries
 /// a shortage of unknown size.
-Status cannot_write(const std::string& path, int reason);
+tl::unexpected<Error> cannot_write(const std::string& path, int reason);
+
+/// Writes all `bytes` at `offset` of an open file; `path` is its name for messages.
+Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
 /// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends with a complete
 /// line.

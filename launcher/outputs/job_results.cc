@@ -254,16 +254,14 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
     dump.sort_by_name();
     const Status written = dump.write(path(fmt::format("dump-step-{}.safetensors", step)));
     dumps_due_.erase(step);
-    lines.push_back(!written ? written.error().message
-                             : fmt::format("dump-step-{}.safetensors has the {} tensors that step "
-                                           "{} computed before it ended",
-                                           step, tensors, step));
+    lines.push_back(
+        !written ? written.error().message
+                 : fmt::format("dump-step-{}.safetensors has the {} tensors that step {} computed before it ended",
+                               step, tensors, step));
   }
   if (ended_after && !dumps_due_.empty()) {
-    lines.push_back(
-        fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump of "
-                    "step {}",
-                    *ended_after, fmt::join(dumps_due_, ", ")));
+    lines.push_back(fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump of step {}",
+                                *ended_after, fmt::join(dumps_due_, ", ")));
   }
   return lines;
 }

@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "launcher/outputs/growing_file.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -58,13 +60,13 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, 
     file.file_.reset(std::fopen(file.temporary().c_str(), "we"));
     const auto size = static_cast<off_t>(file.header_bytes_ + file.data_bytes_);
     if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
-      return tl::unexpected<Error>{file.failed().error()};
+      return file.failed();
     }
     // If the file system can reserve space, a disk that will be full is reported now.
     if (fallocate(fileno(file.file_.get()), 0, 0, size) != 0 && errno == ENOSPC) {
-      return tl::unexpected<Error>{file.failed().error()};
+      return file.failed();
     }
-    POPRUN_TRY(file.write_at(0, header));
+    POPRUN_TRY(write_at(fileno(file.file_.get()), path, header, 0));
     return file;
   }
   return fail(ErrorCode::kBug, fmt::format("{}: unknown element type '{}'", path, type));
@@ -81,20 +83,7 @@ Status NpyFile::write(std::uint64_t offset, std::string_view data) {
     return fail(ErrorCode::kBug, fmt::format("{}: {} B at byte {} of {}", path_, data.size(), offset, data_bytes_));
   }
   bytes_written_ += data.size();
-  return write_at(header_bytes_ + offset, data);
-}
-
-Status NpyFile::write_at(std::uint64_t place, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t written = pwrite(fileno(file_.get()), data.data(), data.size(), static_cast<off_t>(place));
-    if (written < 0 && errno != EINTR) {
-      return failed();
-    }
-    const auto bytes = static_cast<std::size_t>(written < 0 ? 0 : written);
-    data.remove_prefix(bytes);
-    place += bytes;
-  }
-  return {};
+  return write_at(fileno(file_.get()), path_, data, header_bytes_ + offset);
 }
 
 Status NpyFile::finish() {
@@ -109,7 +98,7 @@ Status NpyFile::finish() {
   return {};
 }
 
-Status NpyFile::failed() const {
+tl::unexpected<Error> NpyFile::failed() const {
   return fail(ErrorCode::kInfrastructure, fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
 }
 

@@ -51,8 +51,7 @@ class NpyFile {
 
   NpyFile() = default;
   [[nodiscard]] std::string temporary() const { return path_ + ".part"; }
-  [[nodiscard]] Status failed() const;
-  Status write_at(std::uint64_t place, std::string_view data);
+  [[nodiscard]] tl::unexpected<Error> failed() const;
 
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished or moved from.

@@ -100,9 +100,8 @@ Result<proto::Profile> read_profile(const std::string& path) {
   POPRUN_ASSIGN(const std::string bytes, read_file(file, kBytesMax));
   proto::Profile profile;
   if (bytes.empty() || !parse(bytes, profile)) {
-    return fail(ErrorCode::kData, fmt::format("{}: not a profile; poprun-emu profile writes profile.pb and "
-                                              "profile.json",
-                                              path));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: not a profile; poprun-emu profile writes profile.pb and profile.json", path));
   }
   if (!profile.has_report()) {
     return fail(ErrorCode::kData, fmt::format("{}: a profile of a run, without the report of its compiled job; "

@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>

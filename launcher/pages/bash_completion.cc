@@ -1,5 +1,3 @@
-#include "launcher/pages/bash_completion.h"
-
 #include <algorithm>
 #include <iterator>
 #include <regex>
@@ -11,6 +9,7 @@
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
+#include "launcher/pages/pages.h"
 
 namespace poprun::launcher {
 namespace {
@@ -137,8 +136,7 @@ std::string bash_completion() {
       "_poprun_emu_subcommands='{}'\n"
       "_poprun_emu_sources='{}'\n\n"
       "# Offers the values of an option.\n"
-      "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
-      "esac\n}}\n{}",
+      "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  esac\n}}\n{}",
       fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "), fmt::join(beginnings_of_sources(), " "),
       cases, kScript);
 }

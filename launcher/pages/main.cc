@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/pages/bash_completion.h"
-#include "launcher/pages/manual_page.h"
+#include "launcher/pages/pages.h"
 
 /// Run by the build: prints poprun-emu's manual page or its completion for bash.
 int main(int argc, char** argv) {

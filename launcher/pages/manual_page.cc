@@ -1,5 +1,3 @@
-#include "launcher/pages/manual_page.h"
-
 #include <string_view>
 
 #include <fmt/format.h>
@@ -7,6 +5,7 @@
 #include "launcher/options/command_line.h"
 #include "launcher/options/help.h"
 #include "launcher/options/option_table.h"
+#include "launcher/pages/pages.h"
 
 namespace poprun::launcher {
 namespace {

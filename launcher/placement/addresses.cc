@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,16 +20,20 @@ std::string text_of(const sockaddr* address) {
   return text.data();
 }
 
+using Interfaces = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
+
+/// Returns the interfaces of this machine; none if the kernel does not list them.
+Interfaces interfaces() {
+  ifaddrs* list = nullptr;
+  return {getifaddrs(&list) == 0 ? list : nullptr, freeifaddrs};
+}
+
 }  // namespace
 
 std::vector<std::string> own_addresses() {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) {
-    return {};
-  }
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  const Interfaces list = interfaces();
   std::vector<std::string> addresses;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET) {
       addresses.push_back(text_of(entry->ifa_addr));
     }
@@ -63,6 +68,21 @@ std::optional<std::string> source_towards(const std::string& address) {
     close(descriptor);
   }
   return known ? std::optional(text_of(own_address)) : std::nullopt;
+}
+
+Status check_loopback() {
+  const Interfaces list = interfaces();
+  bool is_there = false;
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    is_there = is_there || (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 && (entry->ifa_flags & IFF_UP) != 0) {
+      return {};
+    }
+  }
+  return is_there ? fail(ErrorCode::kHostResources,
+                         "the loopback interface of this machine is down, and the processes of a "
+                         "job speak to each other through it; bring it up: ip link set lo up")
+                  : Status{};
 }
 
 }  // namespace poprun::launcher

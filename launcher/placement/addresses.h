@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-/// IPv4 addresses, as text.
+#include "replica/base/error.h"
+
+/// This machine's interfaces, and IPv4 addresses as text.
 namespace poprun::launcher {
 
 /// Returns the addresses of this machine's interfaces.
@@ -15,5 +17,12 @@ std::optional<std::string> address_of(const std::string& host);
 
 /// Returns the source address from which the kernel would send to `address`. Sends nothing.
 std::optional<std::string> source_towards(const std::string& address);
+
+/// Checks that this machine reaches itself: its processes talk to each other through the loopback interface, even at
+/// its other addresses. Without it there is no error message: sockets listen, and calls wait forever.
+///
+/// Errors
+///   kHostResources  the interface is down; with the command that brings it up.
+Status check_loopback();
 
 }  // namespace poprun::launcher

@@ -1,9 +1,6 @@
-#include "launcher/placement/job_hosts.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -16,6 +13,7 @@
 
 #include "launcher/options/config_file.h"
 #include "launcher/placement/addresses.h"
+#include "launcher/placement/hosts.h"
 #include "launcher/placement/mca_parameters.h"
 #include "launcher/process/supervisor.h"
 

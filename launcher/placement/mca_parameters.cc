@@ -87,11 +87,6 @@ std::string mca_folder() {
   return error || prefix == "/usr" ? "/etc/openmpi" : (prefix / "etc").string();
 }
 
-std::optional<std::string> mca_argument(std::span<const std::string> names, std::span<const std::string> arguments) {
-  const auto at = argument_at(names, arguments);
-  return at ? std::optional(arguments[*at + 2]) : std::nullopt;
-}
-
 Words without_mca_argument(std::span<const std::string> names, Words arguments) {
   while (const auto at = argument_at(names, arguments)) {
     const auto first = arguments.begin() + static_cast<std::ptrdiff_t>(*at);
@@ -101,8 +96,8 @@ Words without_mca_argument(std::span<const std::string> names, Words arguments) 
 }
 
 std::optional<std::string> mca_parameter(std::span<const std::string> names, std::span<const std::string> arguments) {
-  if (auto value = mca_argument(names, arguments)) {
-    return value;
+  if (const auto at = argument_at(names, arguments)) {
+    return arguments[*at + 2];
   }
   for (const std::string& name : names) {
     if (const auto value = variable({fmt::format("OMPI_MCA_{}", name).c_str()})) {

@@ -11,10 +11,7 @@ namespace poprun::launcher {
 /// Returns the folder of Open MPI's own files, where the distribution or an administrator sets defaults.
 std::string mca_folder();
 
-/// Returns the value of `--mca NAME VALUE` in `arguments` for one of `names`, which are synonyms.
-std::optional<std::string> mca_argument(std::span<const std::string> names, std::span<const std::string> arguments);
-
-/// Returns the arguments without the three words of that option.
+/// Returns the arguments without the three words of `--mca NAME VALUE` for one of `names`, which are synonyms.
 std::vector<std::string> without_mca_argument(std::span<const std::string> names, std::vector<std::string> arguments);
 
 /// Returns the value that mpirun uses for one of `names`: from its command line, the environment (OMPI_MCA_NAME), the

@@ -47,7 +47,7 @@ struct Placement {
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts, std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// Calls `place` for the device that `options` names and for its hosts (job_hosts.h), except the hosts `lost`.
+/// Calls `place` for the device that `options` names and for its hosts (hosts.h), except the hosts `lost`.
 ///
 /// Errors
 ///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no

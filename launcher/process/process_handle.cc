@@ -11,7 +11,7 @@ extern "C" {  // Missing in glibc 2.36.
 #include <sys/pidfd.h>
 }
 
-#include "collectives/session/children.h"
+#include "collectives/session/session.h"
 
 namespace poprun::launcher {
 

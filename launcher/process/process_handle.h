@@ -1,9 +1,7 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <csignal>
-#include <optional>
 #include <string>
 #include <vector>
 

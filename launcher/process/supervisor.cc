@@ -20,8 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collectives/session/children.h"
-#include "launcher/process/process_handle.h"
+#include "collectives/session/session.h"
 
 namespace poprun::launcher {
 namespace {
@@ -30,6 +29,16 @@ namespace {
 // starting have to be ended.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
+constexpr std::chrono::milliseconds kKillAgain{100};
+
+/// Sends SIGKILL to the children of `mpirun`, its replicas here and its remote shells. mpirun treats their end as a
+/// failure of the job: it ends all others and removes its folders and shared memory. It does not receive SIGTERM
+/// (kRequestSignals), and may have no children yet: call this repeatedly until it has ended.
+void kill_children(pid_t mpirun) {
+  for (const pid_t child : collectives::children_of(mpirun)) {
+    signal_child_of(mpirun, child, SIGKILL);
+  }
+}
 
 /// Returns whether the process ended within `patience`.
 bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
@@ -69,6 +78,31 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   _exit(0);
 }
 
+/// Starts the guard: a process that survives this one if it is killed, and then ends mpirun in order: it allows 3 s for
+/// mpirun to end by itself, then ends its children (kill_children), and 5 s later sends SIGKILL. Call before mpirun
+/// runs (Child::Program::before), so that mpirun is never without it. It is a child of this process, to be killed and
+/// reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a
+/// dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of
+/// this process.
+///
+/// Errors
+///   kHostResources  no process could be started, or no descriptor was left; says why.
+Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
+  POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
+  const pid_t launcher = getpid();
+  const pid_t guard = fork_with_signals_blocked();
+  if (guard == 0) {
+    keep_watch(launcher, mpirun, watched, folder);
+  }
+  if (guard < 0) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("cannot start the process that guards mpirun: {}; check ulimit -u and the control "
+                            "group's pids.max",
+                            std::strerror(errno)));
+  }
+  return ProcessHandle::open(guard);
+}
+
 namespace fs = std::filesystem;
 
 fs::path own_folder() {
@@ -89,28 +123,6 @@ Result<std::string> beside_us(const char* name) {
 }
 
 }  // namespace
-
-Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
-  POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
-  const pid_t launcher = getpid();
-  const pid_t guard = fork_with_signals_blocked();
-  if (guard == 0) {
-    keep_watch(launcher, mpirun, watched, folder);
-  }
-  if (guard < 0) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("cannot start the process that guards mpirun: {}; check ulimit -u and the control "
-                            "group's pids.max",
-                            std::strerror(errno)));
-  }
-  return ProcessHandle::open(guard);
-}
-
-void kill_children(pid_t mpirun) {
-  for (const pid_t child : collectives::children_of(mpirun)) {
-    signal_child_of(mpirun, child, SIGKILL);
-  }
-}
 
 Result<Programs> find_programs(bool other_hosts) {
   Programs programs;
@@ -232,7 +244,9 @@ Status Supervisor::start(Process& process, const Child::Program& program, Child:
 
 void Supervisor::terminate() {
   end_mpirun();
-  terminate_data_server();
+  if (data_server_.runs()) {
+    data_server_.child->kill();
+  }
 }
 
 void Supervisor::end_mpirun() {
@@ -246,12 +260,6 @@ void Supervisor::end_mpirun() {
       end_mpirun();
     }
   });
-}
-
-void Supervisor::terminate_data_server() {
-  if (data_server_.runs()) {
-    data_server_.child->kill();
-  }
 }
 
 void Supervisor::kill_all() {

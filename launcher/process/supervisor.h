@@ -18,24 +18,6 @@
 
 namespace poprun::launcher {
 
-/// Starts the guard: a process that survives this one if it is killed, and then ends mpirun in order: it allows 3 s for
-/// mpirun to end by itself, then ends its children (kill_children), and 5 s later sends SIGKILL. Call before mpirun
-/// runs (Child::Program::before), so that mpirun is never without it. It is a child of this process, to be killed and
-/// reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a
-/// dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of
-/// this process.
-///
-/// Errors
-///   kHostResources  no process could be started, or no descriptor was left; says why.
-Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder);
-
-/// Sends SIGKILL to the children of `mpirun`, its replicas here and its remote shells. mpirun treats their end as a
-/// failure of the job: it ends all others and removes its folders and shared memory. It does not receive SIGTERM
-/// (kRequestSignals), and may have no children yet: call this repeatedly until it has ended.
-void kill_children(pid_t mpirun);
-
-constexpr std::chrono::milliseconds kKillAgain{100};
-
 struct Programs {
   std::string replica;  ///< The first two paths are beside our own executable.
   std::string data_server;
@@ -90,9 +72,6 @@ class Supervisor {
   /// Ends mpirun in order, which takes 2 s: kills its children (kill_children), which have nothing left to save. Also
   /// kills the data server.
   void terminate();
-
-  /// Kills only the data server, which has nothing to save.
-  void terminate_data_server();
 
   /// Sends SIGKILL to all descendants of this process.
   void kill_all();

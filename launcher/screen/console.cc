@@ -229,6 +229,11 @@ void Console::say(std::string_view text, Keep keep) {
   err(fmt::format("poprun-emu: {}", text), keep);
 }
 
+int Console::say(const Error& error) {
+  say(error.message);
+  return exit_code_of(error.code);
+}
+
 void Console::never_wait() {
   out_->never_wait();
   err_->never_wait();

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "replica/base/error.h"
@@ -72,6 +71,8 @@ class Console {
 
   /// Writes a line of the launcher itself to standard error: `poprun-emu: text`.
   void say(std::string_view text, Keep keep = Keep::kAlways);
+  /// Writes the error as such a line and returns its exit code.
+  int say(const Error& error);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Returns the columns of the terminal; 80 if unknown.

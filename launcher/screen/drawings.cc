@@ -1,7 +1,6 @@
 #include "launcher/screen/drawings.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include <fmt/format.h>
 

@@ -1,5 +1,3 @@
-#include "launcher/screen/profile_comparison.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/screen/profile_screen.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -98,21 +97,17 @@ class Comparison {
     const std::uint64_t tile_scale = std::max(ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max());
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
-      bar(fmt::format("IPU {} {}", ipu, kSides.at(side)), bar_parts(report(side), of.at_peak(), of.peak()),
-          of.capacity(), scale, fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())));
+      text_ += bar_line(fmt::format("IPU {} {}", ipu, kSides.at(side)),
+                        bar_parts(report(side), of.at_peak(), of.peak()), of.capacity(), frame_.width,
+                        fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())), scale);
     }
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
-      bar(fmt::format("tile {} {}", of.fullest_tile().tile(), kSides.at(side)),
-          bar_parts(report(side), of.fullest_tile().at_peak(), of.fullest_tile().peak()), of.bytes_per_tile(),
-          tile_scale, fmt::format("{} of {} B", grouped(of.fullest_tile().peak()), grouped(of.bytes_per_tile())));
+      const proto::TileReport& tile = of.fullest_tile();
+      text_ += bar_line(fmt::format("tile {} {}", tile.tile(), kSides.at(side)),
+                        bar_parts(report(side), tile.at_peak(), tile.peak()), of.bytes_per_tile(), frame_.width,
+                        fmt::format("{} of {} B", grouped(tile.peak()), grouped(of.bytes_per_tile())), tile_scale);
     }
-  }
-
-  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::uint64_t scale,
-           const std::string& figures) {
-    const std::size_t width = frame_.width - kBarName - kBarFigures;
-    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width, scale), width, figures);
   }
 
   template <typename Text>
@@ -184,17 +179,10 @@ class Comparison {
           curve.liveness,
           {.width = frame_.width, .rows = kRowsOfCurves, .limit = curve.limit, .top = top, .marks = kMarksCompared},
           function_beginnings(report(side)));
-      peaks(curve);
-    }
-  }
-
-  void peaks(const Curve& curve) {
-    const auto peaks = static_cast<std::size_t>(curve.liveness.peaks_size());
-    for (std::size_t i = 0; i < std::min(peaks, kMarksCompared); ++i) {
-      const proto::Peak& peak = curve.liveness.peaks(static_cast<int>(i));
-      const std::string row = fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),
-                                          grouped(peak.step()), peak.function(), peak.operation());
-      text_ += shortened(row, frame_.width) + "\n";
+      const int peaks = std::min(curve.liveness.peaks_size(), static_cast<int>(kMarksCompared));
+      for (int i = 0; i < peaks; ++i) {
+        text_ += peak_line(static_cast<std::size_t>(i) + 1, curve.liveness.peaks(i), curve.limit, frame_.width);
+      }
     }
   }
 

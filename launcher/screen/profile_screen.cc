@@ -86,23 +86,19 @@ class Screen {
     }
   }
 
-  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,
-           const std::string& figures) {
-    const std::size_t width = frame_.width - kBarName - kBarFigures;
-    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width), width, figures);
-  }
-
   void bars() {
     for (const ListedRow& row : listed()) {
       if (row.left_out > 0) {
         text_ += fmt::format("..          {}, which -v shows\n", counted(row.left_out, "IPU"));
       }
       const proto::IpuReport& ipu = report_.ipus(static_cast<int>(row.index));
-      bar(fmt::format("IPU {}", row.index), bar_parts(report_, ipu.at_peak(), ipu.peak()), ipu.capacity(),
-          fmt::format("{} of {}", mebibytes_text(ipu.peak()), mebibytes_text(ipu.capacity())));
+      text_ +=
+          bar_line(fmt::format("IPU {}", row.index), bar_parts(report_, ipu.at_peak(), ipu.peak()), ipu.capacity(),
+                   frame_.width, fmt::format("{} of {}", mebibytes_text(ipu.peak()), mebibytes_text(ipu.capacity())));
       const proto::TileReport& tile = ipu.fullest_tile();
-      bar(fmt::format("  tile {}", tile.tile()), bar_parts(report_, tile.at_peak(), tile.peak()), ipu.bytes_per_tile(),
-          fmt::format("{} of {} B", grouped(tile.peak()), grouped(ipu.bytes_per_tile())));
+      text_ += bar_line(fmt::format("  tile {}", tile.tile()), bar_parts(report_, tile.at_peak(), tile.peak()),
+                        ipu.bytes_per_tile(), frame_.width,
+                        fmt::format("{} of {} B", grouped(tile.peak()), grouped(ipu.bytes_per_tile())));
     }
   }
 
@@ -240,9 +236,7 @@ class Screen {
   }
 
   void peak(std::size_t number, const proto::Peak& peak, std::uint64_t limit) {
-    const std::string what = fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
-                                         grouped(peak.step()), peak.function(), peak.operation());
-    text_ += shortened(what, frame_.width) + "\n";
+    text_ += peak_line(number, peak, limit, frame_.width);
     if (number > (in_detail().size() == 1 ? kMarksInDetail : 1)) {
       return;
     }

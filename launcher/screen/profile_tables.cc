@@ -65,6 +65,19 @@ std::vector<BarPart> bar_parts(const proto::Report& report, const proto::Categor
   return parts;
 }
 
+std::string bar_line(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
+                     const std::string& figures, std::uint64_t scale) {
+  constexpr std::size_t kBarFigures = 28;
+  const std::size_t bar = width - kBarName - kBarFigures;
+  return fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, bar, scale), bar, figures);
+}
+
+std::string peak_line(std::size_t number, const proto::Peak& peak, std::uint64_t limit, std::size_t width) {
+  const std::string line = fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
+                                       grouped(peak.step()), peak.function(), peak.operation());
+  return shortened(line, width) + "\n";
+}
+
 std::vector<NamedStep> function_beginnings(const proto::Report& report) {
   std::vector<NamedStep> names;
   for (const proto::FunctionTree& function : report.functions()) {

@@ -23,9 +23,8 @@ struct ProfileFrame {
   bool everything = false;  ///< Show every IPU, even if there are many, and more of each.
 };
 
-/// Columns beside the bar of a line that begins with a name of kBarName columns and ends with figures.
+/// Columns of the name before a bar.
 inline constexpr std::size_t kBarName = 12;
-inline constexpr std::size_t kBarFigures = 28;
 
 /// Shortens `text` to at most `width` columns; ".." replaces its end.
 std::string shortened(std::string_view text, std::size_t width);
@@ -46,6 +45,13 @@ char letter_of(std::string_view category, bool always_live);
 /// Returns the parts of a bar: bytes that are always live by category, then the others, then as '-' the bytes that the
 /// plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
+
+/// Formats a line of `width` columns: a name, a bar (memory_bar), and figures.
+std::string bar_line(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
+                     const std::string& figures, std::uint64_t scale = 0);
+
+/// Formats the line below a curve that names its peak number `number`, in at most `width` columns.
+std::string peak_line(std::size_t number, const proto::Peak& peak, std::uint64_t limit, std::size_t width);
 
 /// Returns the steps at which the functions of the Program begin.
 std::vector<NamedStep> function_beginnings(const proto::Report& report);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -109,8 +108,7 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
 std::string remedy(const Counts& counts) {
   return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
                              "(--check-ipus), so that at least two runs fit in memory"
-                           : "this does not pass: fix what the rows report, or choose other "
-                             "--check-ipus";
+                           : "this does not pass: fix what the rows report, or choose other --check-ipus";
 }
 
 std::string rate(double samples_per_second) {
@@ -199,8 +197,6 @@ void add_times(Rows& rows, const proto::Profile& profile) {
   if (device.ipus_size() > 1) {
     rows.emplace_back("utilisation",
                       fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
-  }
-  if (device.ipus_size() > 1) {
     add_ipus(rows, device.ipus(), &proto::IpuTime::busy_seconds, [&](int ipu, bool busiest) {
       const proto::IpuTime& time = device.ipus(ipu);
       rows.emplace_back(fmt::format("IPU {} time", ipu),

@@ -1,11 +1,8 @@
-#include "launcher/verdict/failure_report.h"
-
-#include <algorithm>
-#include <iterator>
 #include <span>
 
 #include <fmt/format.h>
 
+#include "launcher/verdict/post_mortem.h"
 #include "launcher/verdict/replica_words.h"
 
 namespace poprun::launcher {

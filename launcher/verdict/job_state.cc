@@ -1,7 +1,6 @@
 #include "launcher/verdict/job_state.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -198,6 +197,30 @@ std::optional<std::uint32_t> JobState::data_percent() const {
     }
   }
   return least;
+}
+
+void DrainPoint::beat(const proto::Beat& beat) {
+  if (beat.instance() >= instances_.size() || !beat.holds()) {
+    return;
+  }
+  Instance& instance = instances_[beat.instance()];
+  instance.settled = true;
+  for (const proto::ReplicaProgress& replica : beat.replicas()) {
+    instance.parts = std::max(instance.parts, replica.parts());
+  }
+}
+
+void DrainPoint::left(std::uint32_t instance) {
+  if (instance < instances_.size()) {
+    instances_[instance].settled = true;
+  }
+}
+
+std::optional<std::uint64_t> DrainPoint::last_part() const {
+  if (!std::ranges::all_of(instances_, &Instance::settled)) {
+    return std::nullopt;
+  }
+  return std::ranges::max_element(instances_, {}, &Instance::parts)->parts;
 }
 
 }  // namespace poprun::launcher

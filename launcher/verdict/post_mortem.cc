@@ -167,10 +167,8 @@ Verdict told_verdict(const JobState& state, const proto::Failure& failure, doubl
 std::string problem_of(const StartFailure& failure) {
   return failure.lacks.empty()
              ? fmt::format("no replica could be started on host {}: {}", failure.node, failure.problem)
-             : fmt::format(
-                   "host {} has no executable {}; install the same poprun-emu "
-                   "at the same path on every host",
-                   failure.node, failure.lacks);
+             : fmt::format("host {} has no executable {}; install the same poprun-emu at the same path on every host",
+                           failure.node, failure.lacks);
 }
 
 Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, double quiet) {
@@ -205,13 +203,13 @@ Verdict lost_node_verdict(const JobState& state, const std::string& node, double
   const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
   const bool live = still_beats(state, replicas, now, quiet);
   const bool hardly_reached = live && !state.losses().found(now).empty();
-  Verdict verdict{kInfrastructure,
-                  fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat "
-                              "came {:.1f} s ago",
-                              node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
-                              hardly_reached ? "is cut off from mpirun" : "is down or cut off", now - last_sign),
-                  {},
-                  instances.front()};
+  Verdict verdict{
+      kInfrastructure,
+      fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat came {:.1f} s ago",
+                  node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
+                  hardly_reached ? "is cut off from mpirun" : "is down or cut off", now - last_sign),
+      {},
+      instances.front()};
   for (const std::string& did : what_they_did(state, replicas, now)) {
     verdict.more.push_back("  there " + did);
   }
@@ -383,8 +381,7 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
     const std::span<const std::string> silent = state.silent_hosts();
     return {exit_code_of(code),
             silent.empty() ? said
-                           : fmt::format("no replica could be started: {} {} not answer; {} down or cut off? "
-                                         "({})",
+                           : fmt::format("no replica could be started: {} {} not answer; {} down or cut off? ({})",
                                          fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
                                          silent.size() == 1 ? "is it" : "are they",
                                          lacks_daemon(state) ? state.mpirun().start_failure->problem : reason)};

@@ -8,6 +8,7 @@
 
 #include "launcher/mpi/tagged_lines.h"
 #include "launcher/verdict/job_state.h"
+#include "proto/coordinator.pb.h"
 
 /// Finds the instance to blame, and explains the failure in words. Pure functions of what the launcher knows.
 namespace poprun::launcher {
@@ -65,5 +66,9 @@ void append(std::vector<std::string>& lines, std::vector<std::string> more);
 
 /// Returns the last `count` exchanges of the replica that failed, below a heading.
 std::vector<std::string> last_calls(const proto::Failure& failure, int count);
+
+/// Returns the text of failure.txt: the verdict, what each replica did and since when, lost packets, and what instances
+/// said before they left, with their last collectives.
+std::string failure_report(const JobState& state, const Verdict& verdict, double now);
 
 }  // namespace poprun::launcher

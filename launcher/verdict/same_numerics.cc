@@ -37,14 +37,13 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
   }
   if (isa != isa_of(first)) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} computes with {}, host {} with {}: results would depend on where "
-                            "a replica runs; use --cpu-isa {} or equal processors",
+                fmt::format("host {} computes with {}, host {} with {}: results would depend on where a replica runs; "
+                            "use --cpu-isa {} or equal processors",
                             first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
   }
   if (other.onednn_version() != first.onednn_version()) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all "
-                            "hosts",
+                fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all hosts",
                             first.host(), first.onednn_version(), other.host(), other.onednn_version()));
   }
   if (other.libm_digest() != first.libm_digest()) {

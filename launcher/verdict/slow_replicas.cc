@@ -1,7 +1,6 @@
 #include "launcher/verdict/slow_replicas.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

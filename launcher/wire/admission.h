@@ -11,9 +11,8 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include "launcher/wire/bounds.h"
-#include "launcher/wire/seat.h"
 #include "replica/base/error.h"
-#include "replica/base/token.h"
+#include "replica/base/grpc/identity.h"
 
 /// Decides which calls of the launcher's service are served, and refuses the others.
 namespace poprun::launcher {

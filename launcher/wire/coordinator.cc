@@ -2,9 +2,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -15,7 +13,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "launcher/wire/admission.h"
-#include "launcher/wire/bounds.h"
 #include "launcher/wire/transfers.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
@@ -35,11 +32,9 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
             proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
                 proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
-}  // namespace
-
 /// The reactors post events to the loop, and the loop starts their next operation, so two threads never use one reactor
 /// at the same time.
-class Coordinator::Service final : public ServiceBase {
+class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
       : loop_(loop), events_(events), setup_(std::move(setup)), admission_(setup_.token, setup_.job) {}
@@ -61,38 +56,38 @@ class Coordinator::Service final : public ServiceBase {
     return {};
   }
 
-  [[nodiscard]] int port() const { return port_; }
+  [[nodiscard]] int port() const override { return port_; }
 
-  void open(const proto::JoinReply& reply) {
+  void open(const proto::JoinReply& reply) override {
     reply_ = reply;
     for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
       answer(join);
     }
   }
 
-  void request_drain() {
+  void request_drain() override {
     wish_.set_drain(true);
     tell_wish();
   }
 
-  void stop_after(std::uint64_t last_part) {
+  void stop_after(std::uint64_t last_part) override {
     wish_.set_last_part(last_part);
     tell_wish();
   }
 
-  void request_checkpoint(std::uint64_t step) {
+  void request_checkpoint(std::uint64_t step) override {
     wish_.set_checkpoint_after(step);
     tell_wish();
   }
 
-  void excuse(bool excused) {
+  void excuse(bool excused) override {
     if (wish_.excused() != excused) {
       wish_.set_excused(excused);
       tell_wish();
     }
   }
 
-  void close() {
+  void close() override {
     closed_ = true;
     for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
       join.reactor->Finish(job_is_over());
@@ -102,7 +97,7 @@ class Coordinator::Service final : public ServiceBase {
     }
   }
 
-  void stop(const std::function<void()>& stopped) {
+  void stop(const std::function<void()>& stopped) override {
     close();
     // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
     try {
@@ -372,47 +367,13 @@ class Coordinator::Service final : public ServiceBase {
   std::thread stopper_;
 };
 
+}  // namespace
+
 Result<std::unique_ptr<Coordinator>> Coordinator::start(asio::io_context& loop, CoordinatorEvents& events,
                                                         Setup setup) {
   auto service = std::make_unique<Service>(loop, events, std::move(setup));
   POPRUN_TRY(service->listen());
-  return std::unique_ptr<Coordinator>(new Coordinator(std::move(service)));
-}
-
-Coordinator::Coordinator(std::unique_ptr<Service> service) : service_(std::move(service)) {}
-
-Coordinator::~Coordinator() = default;
-
-int Coordinator::port() const {
-  return service_->port();
-}
-
-void Coordinator::open(const proto::JoinReply& reply) {
-  service_->open(reply);
-}
-
-void Coordinator::close() {
-  service_->close();
-}
-
-void Coordinator::request_drain() {
-  service_->request_drain();
-}
-
-void Coordinator::stop_after(std::uint64_t last_part) {
-  service_->stop_after(last_part);
-}
-
-void Coordinator::request_checkpoint(std::uint64_t step) {
-  service_->request_checkpoint(step);
-}
-
-void Coordinator::excuse(bool excused) {
-  service_->excuse(excused);
-}
-
-void Coordinator::stop(std::function<void()> stopped) {
-  service_->stop(std::move(stopped));
+  return service;
 }
 
 double monotonic_seconds() {

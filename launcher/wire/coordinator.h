@@ -71,40 +71,35 @@ class Coordinator {
   ///   kHostResources  no port could be bound.
   static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop, CoordinatorEvents& events, Setup setup);
 
+  Coordinator() = default;
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
   /// Requires: `stop` has posted `stopped`, or no call ever came.
-  ~Coordinator();
+  virtual ~Coordinator() = default;
 
-  [[nodiscard]] int port() const;
+  [[nodiscard]] virtual int port() const = 0;
 
   /// Answers all Joins, both pending and future ones.
-  void open(const proto::JoinReply& reply);
+  virtual void open(const proto::JoinReply& reply) = 0;
 
   /// Called once the outcome of the job is decided. Answers all Joins, both pending and future ones, with the job's
   /// end, so that those instances leave without a message. Releases the instances that have failed.
-  void close();
+  virtual void close() = 0;
 
   /// Asks every instance to hold before its next part, including those that send heartbeats later.
-  void request_drain();
+  virtual void request_drain() = 0;
   /// Asks every instance that holds to begin no part after this one, to save and to leave.
-  void stop_after(std::uint64_t last_part);
+  virtual void stop_after(std::uint64_t last_part) = 0;
 
   /// Asks every instance for a checkpoint after this step.
-  void request_checkpoint(std::uint64_t step);
+  virtual void request_checkpoint(std::uint64_t step) = 0;
 
   /// Tells every instance whether a replica of the job waits for its data server, so that those waiting for that
   /// replica extend their deadlines.
-  void excuse(bool excused);
+  virtual void excuse(bool excused) = 0;
 
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.
-  void stop(std::function<void()> stopped);
-
- private:
-  class Service;
-  explicit Coordinator(std::unique_ptr<Service> service);
-
-  std::unique_ptr<Service> service_;
+  virtual void stop(const std::function<void()>& stopped) = 0;
 };
 
 /// Returns seconds of a monotonic clock; only differences are meaningful.

@@ -2,8 +2,6 @@
 
 #include <chrono>
 #include <future>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 

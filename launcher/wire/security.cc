@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
-#include "replica/base/error.h"
 #include "replica/base/grpc/channel.h"
-#include "replica/base/token.h"
+#include "replica/base/grpc/identity.h"
 
 namespace poprun::launcher {
 namespace {
@@ -18,8 +17,7 @@ std::string users_token() {
   return token == nullptr ? "" : token;
 }
 
-}  // namespace
-
+/// Returns our own POPRUN_EMU_TOKEN, or else 128 random bits.
 std::string job_token() {
   if (std::string users = users_token(); !users.empty()) {
     return users;
@@ -32,6 +30,8 @@ std::string job_token() {
   }
   return token;
 }
+
+}  // namespace
 
 bool token_is_users() {
   return !users_token().empty();

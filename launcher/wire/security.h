@@ -9,9 +9,6 @@
 /// Credentials that every call between the processes of a job must carry.
 namespace poprun::launcher {
 
-/// Returns our own POPRUN_EMU_TOKEN, or else 128 random bits.
-std::string job_token();
-
 /// Returns whether the user chose the token and can therefore start a data server with it.
 bool token_is_users();
 
@@ -28,7 +25,7 @@ struct Security {
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
-/// Builds the credentials from the user's files and token, if given (job_token.h).
+/// Builds the credentials from the user's files and token, if given.
 ///
 /// Errors: those of check_token and read_identity; those of check_hard_to_guess, if a service of the job
 /// `leaves_loopback`.

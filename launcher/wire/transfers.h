@@ -10,7 +10,6 @@
 #include "launcher/outputs/read_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/wire/bounds.h"
-#include "launcher/wire/seat.h"
 #include "proto/coordinator.pb.h"
 
 /// Sends the launcher's data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends by itself and

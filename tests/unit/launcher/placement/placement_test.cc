@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "launcher/options/parse.h"
-#include "launcher/placement/job_hosts.h"
+#include "launcher/placement/hosts.h"
 #include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {

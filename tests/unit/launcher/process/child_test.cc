@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collectives/session/children.h"
+#include "collectives/session/session.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/process/supervisor.h"
 

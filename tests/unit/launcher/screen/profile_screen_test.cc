@@ -7,8 +7,6 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/screen/profile_comparison.h"
-
 namespace poprun::launcher::profile_screen_test {
 namespace {
 

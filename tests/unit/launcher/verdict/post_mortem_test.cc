@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
-#include "launcher/verdict/failure_report.h"
 #include "launcher/verdict/slow_replicas.h"
 #include "tests/unit/launcher/joined_job.h"
 

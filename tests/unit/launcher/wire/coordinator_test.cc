@@ -23,8 +23,8 @@
 
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/link/launcher_link.h"
+#include "replica/link/launcher_ports.h"
 #include "replica/link/progress_board.h"
-#include "replica/link/state_transfer.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {

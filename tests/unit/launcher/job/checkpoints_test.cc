@@ -1,4 +1,4 @@
-#include "launcher/job/checkpoint_requests.h"
+#include "launcher/job/checkpoints.h"
 
 #include <gtest/gtest.h>
 

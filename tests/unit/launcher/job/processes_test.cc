@@ -1,4 +1,4 @@
-#include "launcher/job/silent_hosts.h"
+#include "launcher/job/processes.h"
 
 #include <chrono>
 #include <string>

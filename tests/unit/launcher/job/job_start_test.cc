@@ -1,6 +1,6 @@
-#include "launcher/job/join_reply.h"
-
 #include <gmock/gmock.h>
+
+#include "launcher/job/job.h"
 
 namespace poprun::launcher {
 namespace {

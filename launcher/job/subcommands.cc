@@ -1,0 +1,261 @@
+#include "launcher/job/subcommands.h"
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <asio/io_context.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "launcher/job/data_service.h"
+#include "launcher/job/inquiry.h"
+#include "launcher/mpi/mpirun.h"
+#include "launcher/options/parse.h"
+#include "launcher/outputs/profile_file.h"
+#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/process/supervisor.h"
+#include "launcher/screen/profile_screen.h"
+#include "launcher/wire/security.h"
+#include "proto/inquiry.pb.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// Returns what the dataset of a job holds, according to the user's data server or one that is started for this query.
+/// Blocks until the answer. Errors: those of DataService.
+Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
+  POPRUN_ASSIGN(const Security security, job_security(options.tls_files, /*leaves_loopback=*/false));
+  std::optional<Result<proto::Dataset>> answer;
+  asio::io_context loop;
+  Supervisor supervisor(loop);
+  DataService data(loop, supervisor, console, options,
+                   {.program = path_beside_us("poprun-emu-hostio"),
+                    .own_address = "127.0.0.1",
+                    .security = security,
+                    .only_describe = true},
+                   {.on_dataset =
+                        [&answer](const Result<ServedDataset>& served) {
+                          answer = served.map([](const ServedDataset& s) { return s.dataset; });
+                        },
+                    .on_end = [](int /*status*/) {}});
+  POPRUN_TRY(data.start());
+  while (!answer) {
+    loop.run_one();
+  }
+  data.forget();
+  supervisor.kill_all();
+  return *std::move(answer);
+}
+
+/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of its files. The question
+/// asks for no output. Errors: those of dataset_of and read_inputs.
+Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
+  proto::CompileQuestion job;
+  *job.mutable_config() = options.config;
+  POPRUN_ASSIGN(*job.mutable_dataset(), dataset_of(options, console));
+  POPRUN_ASSIGN(ModelInputs inputs, read_inputs(options.config.model()));
+  job.set_onnx_model(std::move(inputs.onnx.bytes));
+  job.mutable_command()->Assign(options.command.begin(), options.command.end());
+  for (const Tensor& tensor : inputs.initial_weights) {
+    proto::TensorDescription& description = *job.add_initial_weights();
+    description.set_name(tensor.name);
+    description.set_type(element_type(tensor.dtype));
+    description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    description.set_digest(std::hash<std::string>{}(tensor.data));
+  }
+  return job;
+}
+
+/// Asks a replica's program the question, unless it could not be composed. Returns the exit code.
+template <typename Question>
+int ask_replica(const char* option, const Result<Question>& question, Console& console) {
+  return question ? ask({"poprun-emu-replica", option}, question->SerializeAsString(), console)
+                  : console.say(question.error());
+}
+
+void print_plan(Console& console, const Options& options, const Placement& placement) {
+  const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
+  console.out(topology_table(placement));
+  console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
+  console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
+  for (std::size_t i = 0; i < command.instances.size(); ++i) {
+    console.out(fmt::format("# instance {} on {}", i, placement.host_of(static_cast<std::uint32_t>(i))));
+    for (const auto& [name, value] : command.instances[i]) {
+      console.out(fmt::format("{}={}", name, value));
+    }
+    console.out("POPRUN_EMU_COORDINATOR=<this launcher's address, chosen at start>\nPOPRUN_EMU_TOKEN=<secret>\n");
+  }
+}
+
+/// Returns the question for the compiler. Errors: those of compile_question.
+Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
+  POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
+  job.set_show_graphs(options.verbosity > 1);
+  job.set_show_schedule(options.verbosity > 0);
+  job.set_show_all_ipus(options.verbosity > 1);
+  job.set_screen_width(static_cast<std::uint32_t>(console.page_width()));
+  return job;
+}
+
+Result<proto::EstimateQuestion> estimate_question(const Options& options, Console& console) {
+  proto::EstimateQuestion question;
+  question.set_varied_key(options.varied.key);
+  question.set_compile(options.estimate_compile);
+  question.set_by_layer(options.estimate_by_layer);
+  question.set_by_block(options.verbosity > 0);
+  question.set_show_all_ipus(options.verbosity > 0);
+  std::vector<VariedJob> jobs = options.varied.jobs;
+  if (jobs.empty()) {
+    jobs.push_back({"", options.config});
+  }
+  std::map<std::string, proto::Dataset> datasets;  // By source.
+  for (const VariedJob& job : jobs) {
+    proto::EstimatedJob& asked = *question.add_jobs();
+    asked.set_value(job.value);
+    *asked.mutable_config() = job.config;
+    const std::string& source = job.config.data().source();
+    if (!datasets.contains(source)) {
+      Options queried = options;
+      queried.config = job.config;
+      POPRUN_ASSIGN(datasets[source], dataset_of(queried, console));
+    }
+    *asked.mutable_dataset() = datasets[source];
+    const std::string& file = job.config.model().onnx();
+    if (!file.empty() && !question.onnx_models().contains(file)) {
+      POPRUN_ASSIGN(OnnxFile onnx, read_onnx_file(file));
+      (*question.mutable_onnx_models())[file] = std::move(onnx.bytes);
+    }
+  }
+  return question;
+}
+
+/// A file through which another process answers; removed with this object.
+class AnswerFile {
+ public:
+  explicit AnswerFile(const std::string& folder)
+      : path_(std::filesystem::absolute(folder) / fmt::format(".poprun-emu-answer-{}", getpid())) {}
+  AnswerFile(const AnswerFile&) = delete;
+  AnswerFile& operator=(const AnswerFile&) = delete;
+  ~AnswerFile() {
+    std::error_code unused;
+    std::filesystem::remove(path_, unused);
+  }
+
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Result<proto::ProfileQuestion> profile_question(const Options& options, Console& console) {
+  proto::ProfileQuestion question;
+  POPRUN_ASSIGN(*question.mutable_job(), compile_question(options, console));
+  for (const NamedTile& named : options.profile.tiles) {
+    proto::ProfiledTile& tile = *question.add_tiles();
+    tile.set_tile(named.tile);
+    if (named.ipu) {
+      tile.set_ipu(*named.ipu);
+    }
+  }
+  question.set_show_times(options.verbosity > 0);
+  return question;
+}
+
+/// Returns the job as it runs for its profile: a few steps, without dumps.
+Options few_steps_of(const Options& options) {
+  Options few = options;
+  few.config.mutable_profile()->set_steps(options.profile.steps);
+  few.config.mutable_training()->set_steps(options.profile.steps);
+  few.config.mutable_report()->clear_dump_tensors();
+  return few;
+}
+
+/// Copies the figures that only a run can provide.
+void add_run(const proto::Profile& run, proto::Profile& profile) {
+  *profile.mutable_library_versions() = run.library_versions();
+  *profile.mutable_measured_peak_bytes() = run.measured_peak_bytes();
+  *profile.mutable_device() = run.device();
+  *profile.mutable_wall() = run.wall();
+  *profile.mutable_outcome() = run.outcome();
+}
+
+/// Writes the profile in place of an earlier run's results, unless a run of this job has already removed them.
+Status write(const proto::Profile& profile, const Options& options) {
+  POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output_dir, /*overwrite=*/true));
+  if (!profile.has_outcome()) {
+    POPRUN_TRY(clear_results(options.output_dir, options.config.model().initial_weights()));
+  }
+  return write_profile(options.output_dir, profile);
+}
+
+}  // namespace
+
+int dry_run(const Options& options, const Placement& placement, Console& console) {
+  print_plan(console, options, placement);
+  return ask_replica("--compile", dry_run_question(options, console), console);
+}
+
+int estimate(const Options& options, Console& console) {
+  return ask_replica("--estimate", estimate_question(options, console), console);
+}
+
+int profile(const Options& options, Console& console, const RunJob& run) {
+  Result<proto::ProfileQuestion> question = profile_question(options, console);
+  if (!question) {
+    return console.say(question.error());
+  }
+  // Only a check: the job locks the folder itself.
+  if (const auto folder = OutputFolder::take(options.output_dir, options.overwrite); !folder) {
+    return console.say(folder.error());
+  }
+  const AnswerFile answer(options.output_dir);
+  question->set_answer_file(answer.path());
+  const int asked = ask({"poprun-emu-replica", "--profile"}, question->SerializeAsString(), console);
+  if (asked != 0) {
+    return asked;
+  }
+  Result<proto::Profile> profile = read_profile(answer.path());
+  if (!profile) {
+    return console.say(profile.error());
+  }
+  const std::string& shortage = profile->report().shortage();
+  const bool may_run = shortage.empty() || options.config.memory().allow_out_of_memory();
+  if (may_run && options.profile.run) {
+    const JobEnd end = run(few_steps_of(options));
+    if (end.exit_code != 0 || !end.profile) {
+      return end.exit_code;
+    }
+    add_run(*end.profile, *profile);
+  }
+  if (const Status written = write(*profile, options); !written) {
+    return console.say(written.error());
+  }
+  console.out(profile_screen(*profile, {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output_dir));
+  if (may_run) {
+    return 0;
+  }
+  return console.say(Error{ErrorCode::kOutOfMemory, shortage});
+}
+
+int compare_profiles(const Options& options, Console& console) {
+  std::vector<proto::Profile> profiles;
+  for (const std::string& file : options.profile.compared) {
+    Result<proto::Profile> profile = read_profile(file);
+    if (!profile) {
+      return console.say(profile.error());
+    }
+    profiles.push_back(*std::move(profile));
+  }
+  console.out(profile_comparison({options.profile.compared[0], profiles[0]}, {options.profile.compared[1], profiles[1]},
+                                 {.width = console.page_width(), .everything = options.verbosity > 0}));
+  return 0;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+
+#include "launcher/job/job.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+
+/// What the command does instead of running a job, or before it.
+namespace poprun::launcher {
+
+/// Runs `poprun-emu estimate`: asks a data server what the data is, and the replica's program how much memory the job
+/// needs, or each of the jobs that --vary derives from it. Returns the exit code.
+int estimate(const Options& options, Console& console);
+
+/// Runs --dry-run: prints what the job would do, in order, then asks the data server what the dataset holds, compiles
+/// the job, and prints a description of the Program. Starts no replica and creates no file. Returns 0, or the exit code
+/// of the error with which the job would have failed by then.
+int dry_run(const Options& options, const Placement& placement, Console& console);
+
+/// Runs the job with these options.
+using RunJob = std::function<JobEnd(const Options&)>;
+
+/// Runs `poprun-emu profile`: shows where the memory and the device time of a compiled job go. `run` executes its few
+/// steps. Returns the exit code: that of kOutOfMemory for a job that does not fit, once its profile is printed; that of
+/// the run, if it failed.
+///
+///   data server   what is the data?        .
+///   replica       --profile: the Profile   |-- screen, profile.pb, profile.json
+///   the job       a few steps, unless      |
+///                 --no-run                 '
+int profile(const Options& options, Console& console, const RunJob& run);
+
+/// Shows two stored profiles side by side. Returns the exit code.
+int compare_profiles(const Options& options, Console& console);
+
+}  // namespace poprun::launcher

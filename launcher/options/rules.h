@@ -1,0 +1,78 @@
+#pragma once
+
+#include "launcher/options/option_table.h"
+#include "launcher/options/options.h"
+#include "replica/base/error.h"
+
+/// Groups of keys with rules of their own: the rows of each, which job_rows.cc lists, and the check of their values,
+/// which check_together calls. Every check requires that all rows have their values.
+namespace poprun::launcher {
+
+// The hyper-parameters of optimisers, derived from what the optimisers declare (replica/ops/optimizers).
+
+/// Returns one row training.NAME per hyper-parameter of any optimiser.
+Rows hyper_parameter_rows();
+
+/// Reduces the configuration to the hyper-parameters of its optimiser, with the optimiser's own defaults for those that
+/// the user left out. Adds a note if a number is for another optimiser.
+///
+/// Requires: options.settings record the origins of all rows.
+/// Errors: kUsage if a flag that the optimiser does not have is true.
+Status resolve_hyper_parameters(Options& options);
+
+// Where a job keeps its tensors (`memory.weights`, `memory.optimizer-state`, `memory.accumulators`,
+// `memory.activations`, and `memory.location` for tensors by name), and which of them it shards across the replicas.
+// Names and defaults are those of PopART's TensorLocationSettings.
+
+Rows location_rows();
+
+/// Checks that sharding is possible. Errors: kUsage, with the remedy.
+Status check_locations(Options& options);
+
+/// Returns whether a step accumulates gradients: over several micro-batches, or over their compute batches.
+bool accumulates(const proto::RunConfig& config);
+
+// Section [pipeline]: how a model is spread across the IPUs of a replica.
+
+Rows pipeline_rows();
+
+/// Returns the rows of `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
+Rows phase_rows();
+
+/// Checks the keys of both sections against each other and against --ipus-per-replica, as far as possible without the
+/// model. Adds notes on keys without effect.
+///
+/// Errors: kUsage, names the keys and the remedy.
+Status check_pipeline(Options& options);
+
+// Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each also
+// with the suffix `-operators` for operators by name. Both have one grammar:
+//
+//   0.6                  everywhere
+//   0.15 0.25 0.25       by IPU
+//   0.6 matmuls=0.4      a value, and more specific settings PLACE=X, KIND=X or PLACE.KIND=X;
+//                        KIND is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
+//   REGEX=0.1            for the key with -operators; several are separated by blanks
+//
+// replica/compiler/planner/product_options.h says which setting applies to an operator.
+
+Rows memory_proportion_rows();
+Rows partials_rows();
+
+/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`; the latter has the
+/// grammar of a key with -operators.
+Rows serialisation_rows();
+
+/// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without effect,
+/// and on proportions below the recommended minimum.
+///
+/// Errors: kUsage, names key, value and remedy.
+Status check_products(Options& options);
+
+/// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
+/// options, and notes on options without effect.
+///
+/// Errors: kUsage, names the options.
+Status check_together(Options& options);
+
+}  // namespace poprun::launcher
