@@ -21,7 +21,6 @@
 #include "replica/base/grpc/identity.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
-#include "replica/base/token.h"
 
 /// Main program of the data server, poprun-emu-hostio. Exit codes: replica/base/error.h.
 namespace poprun::hostio {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/local/node_communicator.h"
@@ -25,13 +26,27 @@ class LocalWorld {
 
   /// Errors
   ///   kHostResources  memory for the exchange could not be allocated.
-  static Result<std::unique_ptr<LocalWorld>> create(const Options& options);
+  static Result<std::unique_ptr<LocalWorld>> create(const Options& options) {
+    using collectives::NodeSegment;
+    POPRUN_CHECK(options.replicas > 0);
+    POPRUN_ASSIGN(std::unique_ptr<NodeSegment> segment,
+                  NodeSegment::create(NodeSegment::Peers::kThreads, options.replicas));
+    return std::unique_ptr<LocalWorld>(new LocalWorld(std::move(segment), options));
+  }
 
   /// Requires: index_of(replica) < replicas.
-  Communicator& communicator(ReplicaId replica);
+  Communicator& communicator(ReplicaId replica) {
+    POPRUN_CHECK(index_of(replica) < communicators_.size());
+    return *communicators_[index_of(replica)];
+  }
 
  private:
-  LocalWorld(std::unique_ptr<collectives::NodeSegment> segment, const Options& options);
+  LocalWorld(std::unique_ptr<collectives::NodeSegment> segment, const Options& options) : segment_(std::move(segment)) {
+    for (std::size_t i = 0; i < options.replicas; ++i) {
+      communicators_.push_back(std::make_unique<collectives::NodeCommunicator>(
+          *segment_, collectives::NodeCommunicator::Options{.self = i, .deadline = options.deadline}));
+    }
+  }
 
   std::unique_ptr<collectives::NodeSegment> segment_;
   std::vector<std::unique_ptr<collectives::NodeCommunicator>> communicators_;

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,8 +21,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "collectives/session/children.h"
 
 namespace poprun::collectives {
 namespace {
@@ -254,6 +251,33 @@ void JobFolder::remove() {
   if (ranks_job_ && is_only_session({}, *ranks_job_, place_)) {
     remove_shared_memory(*ranks_job_, place_);
   }
+}
+
+/// Reads the number after the last ')' and the state letter of /proc/PID/stat.
+pid_t parent_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  std::getline(file, stat, '\0');
+  const std::size_t close = stat.rfind(')');
+  pid_t parent = 0;
+  if (close != std::string::npos && close + 4 < stat.size()) {
+    std::from_chars(stat.data() + close + 4, stat.data() + stat.size(), parent);
+  }
+  return parent;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto [stop, parse_error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (parse_error == std::errc{} && stop == name.data() + name.size() && parent_of(pid) == parent) {
+      children.push_back(pid);
+    }
+  }
+  return children;
 }
 
 void end_daemon(const fs::path& session, pid_t daemon) {

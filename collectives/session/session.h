@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -71,6 +72,12 @@ class JobFolder {
 /// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later, and it
 /// ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
+
+/// Returns the unreaped children of `parent`, including those adopted from children that died.
+std::vector<pid_t> children_of(pid_t parent);
+
+/// Returns the parent of `pid`; 0 if there is no such process.
+pid_t parent_of(pid_t pid);
 
 /// Removes the files that dead jobs left at `place`. A job that is just starting already holds its lock. Cost if
 /// nothing is left: listing one or two folders.

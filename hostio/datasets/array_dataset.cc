@@ -57,12 +57,8 @@ Result<proto::Dataset> facts_of(const Tensors& tensors, const FileScope& scope) 
   proto::Dataset facts;
   for (const std::string& name : order_of(tensors)) {
     const Tensor& tensor = tensors.at(name);
-    proto::StreamTensor& stream = *facts.add_tensors();
-    stream.set_name(name);
-    stream.set_element(kElements.at(static_cast<std::size_t>(tensor.target.element)));
-    for (const std::uint64_t dim : tensor.sample_shape) {
-      stream.add_sample_shape(static_cast<std::uint32_t>(dim));
-    }
+    add_tensor(facts, name, kElements.at(static_cast<std::size_t>(tensor.target.element)),
+               {tensor.sample_shape.begin(), tensor.sample_shape.end()});
   }
   const Tensor& first = tensors.begin()->second;
   facts.set_train_items(first.train->header->shape[0]);

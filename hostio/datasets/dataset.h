@@ -119,6 +119,10 @@ std::string stored_name(std::string_view source);
 /// The forms of sources, for help: "fashion-mnist", "idx:DIR".
 std::vector<std::string> dataset_forms();
 
+/// Adds a tensor to the description of a dataset.
+void add_tensor(proto::Dataset& description, const std::string& name, const std::string& element,
+                const std::vector<std::uint32_t>& sample_shape);
+
 /// Number of items in a split.
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split);
 

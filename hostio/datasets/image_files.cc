@@ -177,15 +177,8 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   }
 
   proto::Dataset description;
-  proto::StreamTensor& images = *description.add_tensors();
-  images.set_name("images");
-  images.set_element("u8");
-  for (const std::uint32_t dim : {1U, train.height, train.width}) {
-    images.add_sample_shape(dim);
-  }
-  proto::StreamTensor& labels = *description.add_tensors();
-  labels.set_name("labels");
-  labels.set_element("i32");
+  add_tensor(description, "images", "u8", {1, train.height, train.width});
+  add_tensor(description, "labels", "i32", {});
   description.set_train_items(train.items);
   description.set_test_items(test.items);
   description.set_mean(facts.mean);

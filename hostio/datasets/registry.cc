@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
-#include "hostio/formats/content.h"
+#include "hostio/formats/open_file.h"
+#include "replica/base/random.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
@@ -20,8 +23,106 @@ namespace families {
 
 namespace {
 
-/// Parameter of all families: "augment" (see augmentation.h).
+/// Parameter of all families: "augment" (see check_augmentation).
 constexpr const char* kAugment = "augment";
+
+constexpr std::uint32_t kPad = 4;
+
+/// The source of a pixel in the result.
+struct Move {
+  bool flip = false;
+  std::int64_t down = 0;
+  std::int64_t right = 0;
+};
+
+struct Planes {
+  std::int64_t height;
+  std::int64_t width;
+  std::int64_t pixel;  ///< Bytes per pixel.
+};
+
+void move_image(const Planes& planes, const Move& move, std::span<const std::byte> from,
+                std::span<const std::byte> border, std::span<std::byte> to) {
+  for (std::size_t at = 0; at < to.size(); at += border.size()) {
+    std::memcpy(to.data() + at, border.data(), border.size());
+  }
+  const auto rows = static_cast<std::int64_t>(from.size()) / (planes.width * planes.pixel);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t y = row % planes.height + move.down;
+    for (std::int64_t x = 0; x < planes.width; ++x) {
+      const std::int64_t source = (move.flip ? planes.width - 1 - x : x) + move.right;
+      if (y >= 0 && y < planes.height && source >= 0 && source < planes.width) {
+        std::memcpy(to.data() + (row * planes.width + x) * planes.pixel,
+                    from.data() + ((row + move.down) * planes.width + source) * planes.pixel,
+                    static_cast<std::size_t>(planes.pixel));
+      }
+    }
+  }
+}
+
+class AugmentedImages final : public Dataset {
+ public:
+  AugmentedImages(std::unique_ptr<Dataset> dataset, bool flip, bool crop)
+      : Dataset(dataset->description()),
+        dataset_(std::move(dataset)),
+        border_(dataset_->black()),
+        flip_(flip),
+        crop_(crop) {}
+
+  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    if (tensor != 0 || sample.split != proto::SPLIT_TRAIN) {
+      dataset_->read(sample, tensor, destination);
+      return;
+    }
+    std::vector<std::byte> image(destination.size());
+    dataset_->read(sample, tensor, image);
+    const proto::StreamTensor& images = description().tensors(0);
+    const Planes planes{.height = images.sample_shape(1),
+                        .width = images.sample_shape(2),
+                        .pixel = static_cast<std::int64_t>(border_.size())};
+    move_image(planes, draw(sample), image, border_, destination);
+  }
+
+ private:
+  [[nodiscard]] Move draw(const Sample& sample) const {
+    const auto words = philox(random_key(sample.seed, "augmentation"), sample.item, sample.epoch);
+    const auto shift = [&](std::uint32_t word) {
+      return crop_ ? std::int64_t{word % (2 * kPad + 1)} - std::int64_t{kPad} : 0;
+    };
+    return {.flip = flip_ && (words[0] & 1U) != 0, .down = shift(words[1]), .right = shift(words[2])};
+  }
+
+  std::unique_ptr<Dataset> dataset_;
+  std::vector<std::byte> border_;  ///< A single pixel.
+  bool flip_;
+  bool crop_;
+};
+
+/// Augmentation: images that look different in every epoch. For training only; evaluation sees the original images.
+///
+///   none        the original image
+///   flip        mirrored left to right, with probability 1/2
+///   crop        shifted by -4 to 4 pixels in each direction, with a black border (the usual
+///               pad-and-crop of He et al., arXiv:1512.03385, section 4.2). Black is zero before
+///               the images are normalised, whatever their type.
+///   flip+crop   both
+///
+/// The result is a function of (seed, epoch, item).
+///
+/// Errors
+///   kUsage  another name, or the dataset's first tensor is not images [C, H, W].
+Status check_augmentation(const std::string& name, const proto::Dataset& description) {
+  if (name != "none" && name != "flip" && name != "crop" && name != "flip+crop") {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.augment = {} is not allowed; allowed: none, flip, crop, flip+crop", name));
+  }
+  const proto::StreamTensor& first = description.tensors(0);
+  if (name != "none" && (first.name() != "images" || first.sample_shape_size() != 3)) {
+    return fail(ErrorCode::kUsage, fmt::format("data.augment = {} needs images [C, H, W], but the dataset has {} [{}]",
+                                               name, first.name(), fmt::join(first.sample_shape(), ", ")));
+  }
+  return {};
+}
 
 Status check_parameters(const DatasetFamily& family, const Source& source) {
   for (const auto& [key, value] : source.parameters) {
@@ -50,11 +151,6 @@ Result<std::string> digest_of(const FileScope& scope) {
   POPRUN_ASSIGN(const std::string digest, fingerprint_of(scope.reading()->files(), scope.unrestricted()));
   POPRUN_TRY(scope.reading()->check_unchanged());
   return digest;
-}
-
-std::string augmentation_of(const Source& source) {
-  const auto found = source.parameters.find(kAugment);
-  return found == source.parameters.end() ? "none" : found->second;
 }
 
 /// All families.
@@ -91,7 +187,7 @@ Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& 
   source.scope = in_reading(scope);
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
   POPRUN_ASSIGN(proto::Dataset description, family->describe(source));
-  POPRUN_TRY(check_augmentation(augmentation_of(source), description));
+  POPRUN_TRY(check_augmentation(source.parameter(kAugment, "none"), description));
   if (with_fingerprint) {
     POPRUN_ASSIGN(const std::string digest, digest_of(source.scope));
     description.set_fingerprint(fingerprint_of(digest, description));
@@ -113,10 +209,11 @@ Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::stri
   POPRUN_ASSIGN(const Source source, Source::parse(text));
   POPRUN_TRY(family_of(source));
   POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, read.stored->view(source));
-  const std::string augmentation = augmentation_of(source);
+  const std::string augmentation = source.parameter(kAugment, "none");
   POPRUN_TRY(check_augmentation(augmentation, dataset->description()));
   if (augmentation != "none") {
-    dataset = augmented(std::move(dataset), augmentation);
+    dataset = std::make_unique<AugmentedImages>(std::move(dataset), augmentation.starts_with("flip"),
+                                                augmentation.ends_with("crop"));
   }
   dataset->set_fingerprint(fingerprint_of(read.digest, dataset->description()));
   return dataset;
@@ -140,6 +237,14 @@ std::string stored_name(std::string_view text) {
     }
   }
   return name;
+}
+
+void add_tensor(proto::Dataset& description, const std::string& name, const std::string& element,
+                const std::vector<std::uint32_t>& sample_shape) {
+  proto::StreamTensor& tensor = *description.add_tensors();
+  tensor.set_name(name);
+  tensor.set_element(element);
+  tensor.mutable_sample_shape()->Assign(sample_shape.begin(), sample_shape.end());
 }
 
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split) {

@@ -8,8 +8,8 @@
 
 namespace poprun::hostio {
 
-Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list, std::string_view what) {
-  std::map<std::string, std::string, std::less<>> parameters;
+Result<Parameters> parse_parameters(std::string_view list, std::string_view what) {
+  Parameters parameters;
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
     const std::size_t equals = entry.find('=');
@@ -44,9 +44,8 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
              : fmt::format("{}?{}", text, fmt::join(parameters, ","));
 }
 
-Result<std::uint64_t> integer_parameter(const std::map<std::string, std::string, std::less<>>& parameters,
-                                        const std::string& key, std::uint64_t fallback, std::uint64_t least,
-                                        std::uint64_t most) {
+Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
+                                        std::uint64_t least, std::uint64_t most) {
   const auto found = parameters.find(key);
   if (found == parameters.end()) {
     return fallback;

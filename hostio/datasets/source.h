@@ -11,6 +11,8 @@
 
 namespace poprun::hostio {
 
+using Parameters = std::map<std::string, std::string, std::less<>>;
+
 /// A dataset's full name, as sent to data servers: the text that users write in `[data] source`, then the parameters
 /// from other keys of [data].
 ///
@@ -20,12 +22,18 @@ namespace poprun::hostio {
 /// The text ends at the last `?`, unless the path continues after it: with a slash, or without `=`.
 struct Source {
   std::string text;
-  std::map<std::string, std::string, std::less<>> parameters;
+  Parameters parameters;
   FileScope scope;  ///< Folders that may contain its files.
 
   /// Errors
   ///   kUsage  a parameter is not `key=value`.
   static Result<Source> parse(std::string_view source);
+
+  /// Returns parameter `key`, or `fallback` if it is not given.
+  [[nodiscard]] std::string parameter(std::string_view key, std::string_view fallback) const {
+    const auto found = parameters.find(key);
+    return found == parameters.end() ? std::string{fallback} : found->second;
+  }
 };
 
 /// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text itself contains a `?`,
@@ -36,14 +44,13 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
 ///
 /// Errors
 ///   kUsage  an entry without `=`.
-Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list, std::string_view what);
+Result<Parameters> parse_parameters(std::string_view list, std::string_view what);
 
 /// Returns parameter `key` as an integer, or `fallback` if it is not given.
 ///
 /// Errors
 ///   kUsage  not an integer from `least` to `most`.
-Result<std::uint64_t> integer_parameter(const std::map<std::string, std::string, std::less<>>& parameters,
-                                        const std::string& key, std::uint64_t fallback, std::uint64_t least,
-                                        std::uint64_t most);
+Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
+                                        std::uint64_t least, std::uint64_t most);
 
 }  // namespace poprun::hostio

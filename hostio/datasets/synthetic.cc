@@ -25,7 +25,6 @@ namespace {
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
 /// Parameters that determine how many tokens are generated and whether one id is reserved for the mask.
 constexpr std::array<std::string_view, 2> kStored = {"sequence-length", "task"};
-using Parameters = std::map<std::string, std::string, std::less<>>;
 
 /// Returns the parameters between the prefix and `?`.
 Result<Parameters> parameters_of(const Source& source) {
@@ -69,15 +68,8 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
   POPRUN_ASSIGN(const auto classes, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 60'000, 1, std::uint64_t{1} << 40));
   proto::Dataset description;
-  proto::StreamTensor& images = *description.add_tensors();
-  images.set_name("images");
-  images.set_element("u8");
-  for (const std::uint32_t dim : shape) {
-    images.add_sample_shape(dim);
-  }
-  proto::StreamTensor& labels = *description.add_tensors();
-  labels.set_name("labels");
-  labels.set_element("i32");
+  add_tensor(description, "images", "u8", {shape.begin(), shape.end()});
+  add_tensor(description, "labels", "i32", {});
   description.set_train_items(items);
   description.set_test_items(std::max<std::uint64_t>(1, items / 6));
   description.set_classes(static_cast<std::uint32_t>(classes));
@@ -138,8 +130,7 @@ class StoredRecipe final : public Stored {
 };
 
 Result<TokenFacts> token_facts(const Source& source, const Parameters& parameters) {
-  const auto task = source.parameters.find("task");
-  const std::uint32_t mask = task != source.parameters.end() && task->second == "masked-lm" ? 1 : 0;
+  const std::uint32_t mask = source.parameter("task", "") == "masked-lm" ? 1 : 0;
   POPRUN_ASSIGN(const auto ids, integer_parameter(parameters, "vocabulary", 0, std::uint64_t{1} + mask, 1 << 24));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 16'384, 1, 1 << 24));
   POPRUN_ASSIGN(const auto length, integer_parameter(source.parameters, "sequence-length", 128, 1, 1 << 16));

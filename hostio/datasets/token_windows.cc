@@ -31,8 +31,7 @@ std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
 }
 
 Result<bool> masked_task(const Source& source) {
-  const auto found = source.parameters.find("task");
-  const std::string task = found == source.parameters.end() ? "next-token" : found->second;
+  const std::string task = source.parameter("task", "next-token");
   if (task != "next-token" && task != "masked-lm") {
     return fail(ErrorCode::kUsage, fmt::format("data.task = {} is not allowed; allowed: next-token, masked-lm", task));
   }
@@ -78,25 +77,16 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
   return windows;
 }
 
-void add_tensor(proto::Dataset& description, const char* name, std::uint32_t length) {
-  proto::StreamTensor& tensor = *description.add_tensors();
-  tensor.set_name(name);
-  tensor.set_element("i32");
-  if (length > 0) {
-    tensor.add_sample_shape(length);
-  }
-}
-
 proto::Dataset description_of(const Windows& windows) {
   proto::Dataset description;
-  add_tensor(description, "tokens", windows.T);
+  add_tensor(description, "tokens", "i32", {windows.T});
   if (windows.M == 0) {
-    add_tensor(description, "labels", windows.T);
+    add_tensor(description, "labels", "i32", {windows.T});
   } else {
-    add_tensor(description, "segments", windows.T);
-    add_tensor(description, "positions", windows.M);
-    add_tensor(description, "labels", windows.M);
-    add_tensor(description, "next_sentence", 0);
+    add_tensor(description, "segments", "i32", {windows.T});
+    add_tensor(description, "positions", "i32", {windows.M});
+    add_tensor(description, "labels", "i32", {windows.M});
+    add_tensor(description, "next_sentence", "i32", {});
   }
   description.set_train_items(windows.train_items);
   description.set_test_items(windows.test_items);

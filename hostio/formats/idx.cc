@@ -1,16 +1,122 @@
 #include "hostio/formats/idx.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
-
-#include "hostio/formats/content.h"
-#include "hostio/formats/open_file.h"
+#include <zlib.h>
 
 namespace poprun::hostio {
 namespace {
 
 constexpr std::size_t kHeaderPrefix = std::size_t{64} << 10;
+
+/// Reads the bytes of a file, or of its beginning, in order. Gzip data, with any number of members, is inflated; other
+/// data is unchanged. Any input yields bytes or an error; memory use depends on the actual bytes, not on claimed sizes.
+///
+/// Errors, of all members
+///   kData  the gzip data is damaged or truncated, or the inflated bytes do not fit this
+///          host's memory; the message calls them `name`.
+class Content {
+ public:
+  /// `bytes` must outlive the content. `scope` records the progress and limits the memory.
+  Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope = {})
+      : rest_(bytes), name_(name), scope_(std::move(scope)) {
+    const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
+    if (gzip) {
+      // 15 bits of window; adding 16 selects gzip framing with its checksum.
+      inflating_ = inflateInit2(&zlib_, 15 + 16) == Z_OK;
+      POPRUN_CHECK(inflating_);
+    }
+  }
+  Content(const Content&) = delete;
+  Content& operator=(const Content&) = delete;
+  ~Content() {
+    if (inflating_) {
+      inflateEnd(&zlib_);
+    }
+  }
+
+  /// Fills `out` with as many bytes as remain; returns their number.
+  Result<std::size_t> read(std::span<std::byte> out) {
+    if (inflating_) {
+      return inflate_into(out);
+    }
+    const std::size_t count = std::min(out.size(), rest_.size());
+    if (count > 0) {
+      std::memcpy(out.data(), rest_.data(), count);
+    }
+    rest_ = rest_.subspan(count);
+    return count;
+  }
+
+  /// Returns the next `count` bytes; fewer at the end.
+  Result<std::vector<std::uint8_t>> take(std::uint64_t count) {
+    constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
+    std::vector<std::uint8_t> bytes;
+    std::size_t filled = 0;
+    while (filled < count) {
+      const std::uint64_t growth = std::max<std::uint64_t>(kFirstGrowth, 2 * filled);
+      POPRUN_TRY(scope_.resize(bytes, std::min(count, growth), name_));
+      POPRUN_ASSIGN(const std::size_t had, read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));
+      filled += had;
+      if (filled < bytes.size()) {
+        bytes.resize(filled);
+        break;
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  Result<std::size_t> inflate_into(std::span<std::byte> out) {
+    constexpr std::size_t kPiece = 16 << 20;  // Progress is recorded after each piece.
+    std::size_t done = 0;
+    while (done < out.size()) {
+      if (ended_) {
+        if (rest_.empty()) {
+          break;
+        }
+        inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
+        ended_ = false;
+      }
+      const std::size_t in = std::min(rest_.size(), kPiece);
+      const std::size_t room = std::min(out.size() - done, kPiece);
+      // zlib does not write to its input; its pointer lacks the const.
+      zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(rest_.data()));
+      zlib_.avail_in = static_cast<uInt>(in);
+      zlib_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
+      zlib_.avail_out = static_cast<uInt>(room);
+      const int code = inflate(&zlib_, Z_NO_FLUSH);
+      const std::size_t made = room - zlib_.avail_out;
+      done += made;
+      total_ += made;
+      scope_.advance(made);
+      rest_ = rest_.subspan(in - zlib_.avail_in);
+      ended_ = code == Z_STREAM_END;
+      if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {
+        return fail(ErrorCode::kData,
+                    fmt::format("{}: the gzip data ends too early, after {} inflated bytes", name_, total_));
+      }
+      if (code != Z_OK && code != Z_STREAM_END) {
+        return fail(ErrorCode::kData, fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_,
+                                                  total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
+      }
+    }
+    return done;
+  }
+
+  std::span<const std::byte> rest_;
+  std::string name_;
+  FileScope scope_;
+  z_stream zlib_{};
+  std::uint64_t total_ = 0;
+  bool inflating_ = false;
+  bool ended_ = false;
+};
 
 Result<IdxShape> take_shape(Content& content, std::string_view name) {
   std::array<std::uint8_t, 4> magic{};
@@ -50,16 +156,6 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
   return shape;
 }
 
-/// Reads as many elements as the shape says.
-Result<std::vector<std::uint8_t>> take_elements(Content& content, const IdxShape& shape, std::string_view name) {
-  POPRUN_ASSIGN(std::vector<std::uint8_t> elements, content.take<std::uint8_t>(shape.elements));
-  if (elements.size() < shape.elements) {
-    return fail(ErrorCode::kData, fmt::format("{}: truncated: needed {} elements ({}), had {}", name, shape.elements,
-                                              fmt::join(shape.dims, " x "), elements.size()));
-  }
-  return elements;
-}
-
 }  // namespace
 
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name) {
@@ -71,12 +167,17 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
   Content content(bytes, name, scope);
   IdxArray array;
   POPRUN_ASSIGN(array.shape, take_shape(content, name));
-  POPRUN_ASSIGN(array.elements, take_elements(content, array.shape, name));
+  const auto& [dims, elements] = array.shape;
+  POPRUN_ASSIGN(array.elements, content.take(elements));
+  if (array.elements.size() < elements) {
+    return fail(ErrorCode::kData, fmt::format("{}: truncated: needed {} elements ({}), had {}", name, elements,
+                                              fmt::join(dims, " x "), array.elements.size()));
+  }
   // Reading past the end also lets zlib check the checksum after the last byte.
-  POPRUN_ASSIGN(const std::vector<std::byte> trailing, content.take<std::byte>(1));
+  POPRUN_ASSIGN(const std::vector<std::uint8_t> trailing, content.take(1));
   if (!trailing.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed {} elements ({}), had more bytes after them", name,
-                                              array.shape.elements, fmt::join(array.shape.dims, " x ")));
+    return fail(ErrorCode::kData, fmt::format("{}: needed {} elements ({}), had more bytes after them", name, elements,
+                                              fmt::join(dims, " x ")));
   }
   return array;
 }

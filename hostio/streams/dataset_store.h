@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/streams/workers.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
@@ -51,7 +50,7 @@ class DatasetStore {
   DatasetStore& operator=(const DatasetStore&) = delete;
 
   /// Waits for the running tasks; drops those that have not begun.
-  ~DatasetStore() = default;
+  ~DatasetStore();
 
   /// Passes the current description of the dataset (describe_dataset) to `done`, later and on a description thread.
   /// Never blocks.
@@ -60,9 +59,6 @@ class DatasetStore {
   ///   kData           its description is larger than a message.
   ///   kHostResources  `descriptions_max` are already waiting; reported at once and on this thread.
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
-
-  /// Blocking form of `describe_then`, with the fingerprint.
-  Result<proto::Dataset> describe(const std::string& source);
 
   /// Passes the dataset that was described with this fingerprint to `done`: at once and on this thread if it is stored,
   /// else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its files.
@@ -74,9 +70,6 @@ class DatasetStore {
 
   /// Loads the dataset for a client that will soon request it, unless many others wait.
   void load_soon(const std::string& source, const std::string& fingerprint);
-
-  /// Blocking form of `load_then`.
-  Result<Loaded> load(const std::string& source, const std::string& fingerprint = "");
 
   /// Progress of the description or load of a source that a client waits for.
   proto::Loading describing(const std::string& source);
@@ -103,6 +96,8 @@ class DatasetStore {
     std::vector<Request> requests;
   };
 
+  class Workers;
+
   [[nodiscard]] Result<proto::Dataset> describe_now(const std::string& source, bool with_fingerprint,
                                                     const std::shared_ptr<Reading>& reading) const;
   Result<Loaded> find(const std::string& source, const std::string& fingerprint);
@@ -125,8 +120,9 @@ class DatasetStore {
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;
   std::uint64_t requests_seen_ = 0;
-  Workers loads_;  ///< This and the next must be the last members: their threads use those above.
-  Workers descriptions_;
+  /// This and the next must be the last members: their threads use those above.
+  const std::unique_ptr<Workers> loads_;
+  const std::unique_ptr<Workers> descriptions_;
 };
 
 }  // namespace poprun::hostio

@@ -20,7 +20,7 @@
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
-#include "replica/base/token.h"
+#include "replica/base/grpc/identity.h"
 
 namespace poprun::hostio {
 namespace {

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "hostio/formats/content.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::hostio {

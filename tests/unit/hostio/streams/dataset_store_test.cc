@@ -6,6 +6,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -32,8 +33,21 @@ std::string source_of(const TemporaryFolder& folder) {
   return "idx:" + folder.path().string();
 }
 
+Result<proto::Dataset> describe(DatasetStore& store, const std::string& source) {
+  std::promise<Result<proto::Dataset>> answer;
+  store.describe_then(source, true, [&](const Result<proto::Dataset>& found) { answer.set_value(found); });
+  return answer.get_future().get();
+}
+
+Result<DatasetStore::Loaded> load(DatasetStore& store, const std::string& source, const std::string& fingerprint = "") {
+  std::promise<Result<DatasetStore::Loaded>> answer;
+  store.load_then(source, fingerprint,
+                  [&](Result<DatasetStore::Loaded> loaded) { answer.set_value(std::move(loaded)); });
+  return answer.get_future().get();
+}
+
 std::string fingerprint_of(DatasetStore& store, const std::string& source) {
-  const auto described = store.describe(source);
+  const auto described = describe(store, source);
   EXPECT_TRUE(described) << described.error().message;
   return described ? described->fingerprint() : "";
 }
@@ -45,7 +59,7 @@ TEST(DatasetStore, StoresADatasetOnceForAllWhoAskAtTheSameTime) {
   std::vector<DatasetStore::Loaded> loaded(8);
   std::vector<std::thread> threads;
   for (DatasetStore::Loaded& mine : loaded) {
-    threads.emplace_back([&] { mine = store.load(source_of(folder)).value(); });
+    threads.emplace_back([&] { mine = load(store, source_of(folder)).value(); });
   }
   for (std::thread& thread : threads) {
     thread.join();
@@ -67,7 +81,7 @@ TEST(DatasetStore, SharesOneCopyAmongAugmentationsAndNormalisations) {
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 1});
   std::vector<DatasetStore::Loaded> held;
   for (const std::string parameters : {"", "?augment=flip", "?mean=1", "?mean=1,deviation=3"}) {
-    const auto loaded = store.load(source + parameters);
+    const auto loaded = load(store, source + parameters);
     ASSERT_TRUE(loaded) << parameters << loaded.error().message;
     held.push_back(*loaded);
   }
@@ -79,16 +93,16 @@ TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
   DatasetStore store;
   const std::string source = source_of(folder);
   const std::string first = fingerprint_of(store, source);
-  ASSERT_TRUE(store.load(source, first));
+  ASSERT_TRUE(load(store, source, first));
 
   write_images(folder, "train", 8, 1);
   const std::string second = fingerprint_of(store, source);
 
   ASSERT_NE(first, second);
-  EXPECT_EQ((*store.load(source, second))->description().train_items(), 8U);
-  EXPECT_EQ((*store.load(source, first))->description().train_items(), 4U);
+  EXPECT_EQ((*load(store, source, second))->description().train_items(), 8U);
+  EXPECT_EQ((*load(store, source, first))->description().train_items(), 4U);
   DatasetStore restarted;
-  const auto gone = restarted.load(source, first);
+  const auto gone = load(restarted, source, first);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::kData);
   EXPECT_THAT(gone.error().message, HasSubstr("its files changed after the job began"));
@@ -97,15 +111,24 @@ TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
 /// Returns whether the data is stored: removes its files first.
 bool is_stored(DatasetStore& store, const TemporaryFolder& folder, const std::string& fingerprint) {
   std::filesystem::remove_all(folder.path());
-  return store.load(source_of(folder), fingerprint).has_value();
+  return load(store, source_of(folder), fingerprint).has_value();
+}
+
+TEST(DatasetStore, ServesTheSourcesThatItWasStartedForWithAnyParameters) {
+  const TemporaryFolder folder;
+  write_dataset(folder);
+  const std::string source = source_of(folder);
+  DatasetStore store({.files = FileScope::nothing(), .sources = {source}});
+  EXPECT_TRUE(describe(store, source + "?augment=flip"));
+  EXPECT_TRUE(load(store, source + "?augment=flip"));
 }
 
 TEST(DatasetStore, TriesAFailedLoadAgain) {
   const TemporaryFolder folder;
   DatasetStore store;
-  EXPECT_FALSE(store.load(source_of(folder)));
+  EXPECT_FALSE(load(store, source_of(folder)));
   write_dataset(folder);
-  EXPECT_TRUE(store.load(source_of(folder)));
+  EXPECT_TRUE(load(store, source_of(folder)));
 }
 
 TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
@@ -116,17 +139,17 @@ TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 3});
   std::vector<std::string> fingerprints;
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto loaded = store.load(source_of(folders[i]));
+    const auto loaded = load(store, source_of(folders[i]));
     fingerprints.push_back((*loaded)->description().fingerprint());
   }
-  ASSERT_TRUE(store.load(source_of(folders[0]), fingerprints[0]));
+  ASSERT_TRUE(load(store, source_of(folders[0]), fingerprints[0]));
 
-  const auto last = store.load(source_of(folders[3]));
+  const auto last = load(store, source_of(folders[3]));
 
   ASSERT_TRUE(last) << last.error().message;
   for (const std::size_t i : {0U, 1U, 2U}) {
     std::filesystem::remove_all(folders[i].path());  // The stored data remains available.
-    EXPECT_EQ(store.load(source_of(folders[i]), fingerprints[i]).has_value(), i != 1) << i;
+    EXPECT_EQ(load(store, source_of(folders[i]), fingerprints[i]).has_value(), i != 1) << i;
   }
 }
 
@@ -138,10 +161,10 @@ TEST(DatasetStore, BoundsTheMemoryOfWhatNobodyReads) {
   const std::uint64_t one = read_dataset(source_of(folders[0]))->stored->bytes();
   ASSERT_GT(one, 0U);
   DatasetStore store({.files = {}, .sources = {}, .bytes_max = 2 * one});
-  const auto held = store.load(source_of(folders[0]));
-  const std::string idle = (*store.load(source_of(folders[1])))->description().fingerprint();
+  const auto held = load(store, source_of(folders[0]));
+  const std::string idle = (*load(store, source_of(folders[1])))->description().fingerprint();
 
-  ASSERT_TRUE(store.load(source_of(folders[2])));
+  ASSERT_TRUE(load(store, source_of(folders[2])));
 
   EXPECT_TRUE(is_stored(store, folders[0], (*held)->description().fingerprint()));
   EXPECT_FALSE(is_stored(store, folders[1], idle));
@@ -153,11 +176,11 @@ TEST(DatasetStore, LetsGoOfWhatNobodyReadsWhereALoadLacksMemory) {
     write_dataset(folder);
   }
   DatasetStore store;
-  const auto held = store.load(source_of(folders[0]));
-  const std::string idle = (*store.load(source_of(folders[1])))->description().fingerprint();
+  const auto held = load(store, source_of(folders[0]));
+  const std::string idle = (*load(store, source_of(folders[1])))->description().fingerprint();
 
-  EXPECT_FALSE(store.load("idx:/nowhere"));
-  EXPECT_FALSE(store.load(kFourTebibytes));
+  EXPECT_FALSE(load(store, "idx:/nowhere"));
+  EXPECT_FALSE(load(store, kFourTebibytes));
 
   EXPECT_TRUE(is_stored(store, folders[0], (*held)->description().fingerprint()));
   EXPECT_FALSE(is_stored(store, folders[1], idle));
@@ -171,7 +194,7 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
                          testing::npy_bytes("|u1", "(4, 2)", testing::Bytes(8)));
   }
   DatasetStore store;
-  const auto described = store.describe("npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
+  const auto described = describe(store, "npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
   ASSERT_FALSE(described);
   EXPECT_EQ(described.error().code, ErrorCode::kData);
   EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays take 1,2"));
@@ -179,7 +202,7 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
 
 TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
   DatasetStore store;
-  for (const Error& error : {store.describe(kFourTebibytes).error(), store.load(kFourTebibytes).error()}) {
+  for (const Error& error : {describe(store, kFourTebibytes).error(), load(store, kFourTebibytes).error()}) {
     EXPECT_EQ(error.code, ErrorCode::kData);
     EXPECT_THAT(error.message, HasSubstr("16,777,216 items of 65,536 tokens: needed 4,194,304.0 MiB"));
   }
@@ -191,15 +214,15 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
     write_dataset(folder);
   }
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 2});
-  std::vector<DatasetStore::Loaded> read = {*store.load(source_of(folders[0])), *store.load(source_of(folders[1]))};
+  std::vector<DatasetStore::Loaded> read = {*load(store, source_of(folders[0])), *load(store, source_of(folders[1]))};
 
-  const auto refused = store.load(source_of(folders[2]));
+  const auto refused = load(store, source_of(folders[2]));
 
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(refused.error().message, HasSubstr("in addition to the 2 datasets"));
   read.clear();
-  EXPECT_TRUE(store.load(source_of(folders[2])));
+  EXPECT_TRUE(load(store, source_of(folders[2])));
 }
 
 TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
@@ -221,8 +244,8 @@ TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
 
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
   EXPECT_TRUE(store.describing(source_of(folder)).waits());
-  EXPECT_TRUE(store.load(source_of(folder)));
-  const auto third = store.describe(source_of(folder));
+  EXPECT_TRUE(load(store, source_of(folder)));
+  const auto third = describe(store, source_of(folder));
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets are already waiting");
@@ -242,7 +265,7 @@ TEST(DatasetStore, ServesASmallDatasetWhileALargeOneLoads) {
     done.set_value(loaded.has_value());
   });
 
-  EXPECT_TRUE(store.load(source_of(folder), fingerprint_of(store, source_of(folder))));
+  EXPECT_TRUE(load(store, source_of(folder), fingerprint_of(store, source_of(folder))));
 
   EXPECT_FALSE(is_done);
   EXPECT_TRUE(done.get_future().get());
@@ -252,7 +275,7 @@ TEST(DatasetStore, BoundsTheRequestsThatWait) {
   const TemporaryFolder folder;
   write_dataset(folder);
   DatasetStore store({.files = {}, .sources = {}, .requests_max = 0});
-  const auto refused = store.load(source_of(folder));
+  const auto refused = load(store, source_of(folder));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
 }

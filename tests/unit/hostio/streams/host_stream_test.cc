@@ -556,7 +556,7 @@ TEST_F(HostStreamTest, ListensBeyondThisHostWithATokenOnly) {
   EXPECT_TRUE(Server::start({.bind = "0.0.0.0", .port = 0, .token = kLongToken}, *store_));
 }
 
-TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
+TEST_F(HostStreamTest, ServesTheFilesThatItWasStartedForAlone) {
   const TemporaryFolder other;
   write_images(other, "train", 40, 0);
   write_images(other, "t10k", 10, 50);
@@ -578,11 +578,6 @@ TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
   direct.address = address;
   direct.selection.set_source(outside);
   EXPECT_FALSE(open_host_stream(direct)->next()) << "without describing it first";
-
-  limits.sources = {outside};
-  DatasetStore named(limits);
-  EXPECT_TRUE(named.describe(outside + "?augment=flip"));
-  EXPECT_TRUE(named.load(outside + "?augment=flip"));
 }
 
 TEST_F(HostStreamTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAndTokenAlone) {
