@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <future>
 #include <iostream>
 #include <mutex>
@@ -30,13 +29,11 @@
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/profile.h"
 #include "replica/instance/compilation.h"
-#include "replica/instance/host_memory.h"
-#include "replica/instance/pinned_numerics.h"
 #include "replica/instance/process.h"
 #include "replica/link/launcher_link.h"
-#include "replica/link/launcher_reports.h"
-#include "replica/link/state_transfer.h"
+#include "replica/link/launcher_ports.h"
 #include "replica/loops/host_streams.h"
+#include "replica/loops/loop.h"
 #include "replica/loops/training_state.h"
 
 namespace poprun {
@@ -46,10 +43,6 @@ constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
 constexpr std::size_t kThreadsOfAReplica = 4;
 constexpr std::chrono::seconds kLastCheckpointMax{600};  // Time for a full disk to accept it.
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Returns the value of each replica. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {

@@ -1,7 +1,6 @@
 #include "replica/answers/inquiry.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <string_view>
@@ -11,12 +10,9 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/inquiry.pb.h"
-#include "replica/answers/compile_question.h"
-#include "replica/answers/estimate_answer.h"
-#include "replica/answers/profile_answer.h"
+#include "replica/answers/job_answers.h"
 #include "replica/base/text.h"
 #include "replica/compilation/job_inputs.h"
-#include "replica/compilation/job_program.h"
 #include "replica/compilation/profile.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/picture.h"

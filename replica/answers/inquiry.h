@@ -24,10 +24,10 @@ struct Answer {
 ///                   IPU
 ///
 ///   --estimate      estimated needs of the jobs in `input`, an EstimateQuestion: see
-///                   estimate_answer.h
+///                   job_answers.h
 ///
 ///   --profile       nothing, or wall time by activity: the Profile of the job in `input`, a
-///                   ProfileQuestion, goes to a file; see profile_answer.h
+///                   ProfileQuestion, goes to a file; see job_answers.h
 ///
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///

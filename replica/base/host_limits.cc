@@ -11,8 +11,6 @@
 #include <mutex>
 #include <new>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "replica/check/records.h"
-#include "replica/check/variants.h"
 #include "replica/loops/host_streams.h"
 
 namespace poprun {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <string_view>
 #include <tuple>

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -5,11 +5,15 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
+#include "replica/compilation/host_weights.h"
 #include "replica/compilation/job_length.h"
+#include "replica/compiler/automatic.h"
 #include "replica/compiler/compile.h"
 #include "replica/models/onnx/job_model.h"
+#include "replica/program/program.h"
 
-/// Converts a job's configuration to the options of the other rooms. Pure functions; main.cc wires the rest.
+/// The one path from a job's configuration to its Program: for the job itself, `--dry-run` and `profile`. Pure
+/// functions; main.cc wires the rest.
 namespace poprun {
 
 /// Returns the options of the compiler. `onnx` replaces the built-in model; its weights come from the host. Errors:
@@ -25,5 +29,22 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
 /// Prepares a Program that does not fit (`out_of_memory` is from check_fits) for execution nevertheless, and adds a
 /// note. Requires: the configuration allows it.
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program);
+
+/// Inputs of a job's compilation. Both messages must outlive this.
+struct JobInputs {
+  const proto::RunConfig& config;
+  const proto::Dataset& dataset;
+  std::shared_ptr<onnx_import::JobModel> onnx;  ///< Null for a built-in model.
+};
+
+/// Compiles the job, and adds the notes of data, model and schedule (add_notes). `options`: those of compile_options
+/// for these inputs, possibly changed. Errors: those of plan_program.
+Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
+                            const CompileObserver& observer = {});
+
+/// Adds notes on how the file of initial weights fits the Program. If weights that the file lacks have only the values
+/// of their initialisers, recompiles the job with these (changes `options`) and returns true. Errors: those of
+/// plan_program.
+Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

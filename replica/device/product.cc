@@ -101,10 +101,6 @@ std::int64_t Product::weight_elements() const {
   return groups * input_channels * output_channels * field[0].kernel * field[1].kernel;
 }
 
-std::int64_t Product::output_elements() const {
-  return groups * batch * output_channels * field[0].output * field[1].output;
-}
-
 Product input_gradient(Product forward) {
   forward.pass = ProductPass::kInputGradient;
   std::swap(forward.input_channels, forward.output_channels);

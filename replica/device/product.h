@@ -73,7 +73,6 @@ struct Product {
 
   [[nodiscard]] std::int64_t input_elements() const;
   [[nodiscard]] std::int64_t weight_elements() const;
-  [[nodiscard]] std::int64_t output_elements() const;
 
   friend auto operator<=>(const Product&, const Product&) = default;
 };

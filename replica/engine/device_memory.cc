@@ -1,16 +1,30 @@
 #include "replica/engine/device_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
-#include "replica/base/error.h"
+#include "replica/program/mapping.h"
 
 namespace poprun {
 namespace {
 
 Bytes bytes(std::uint64_t count) {
   return Bytes{static_cast<std::int64_t>(count)};
+}
+
+constexpr std::byte kPoison{0xFF};  // NaN in every float format.
+constexpr Bytes kWord{8};           // Bytes that a tile loads at once.
+
+std::uint32_t steps_of(const Program& program) {
+  std::uint32_t steps = 0;
+  for (const proto::IpuMemory& memory : program.memory()) {
+    for (const proto::TileClaim& claim : memory.layout().claims()) {
+      steps = std::max(steps, claim.lives(claim.lives_size() - 1).last() + 1);
+    }
+  }
+  return steps;
 }
 
 }  // namespace
@@ -86,6 +100,110 @@ std::vector<Bytes> DeviceMemory::high_water() const {
     marks.push_back(arena.high_water());
   }
   return marks;
+}
+
+TileMemory::TileMemory(const Program& program)
+    : program_(program), runs_(static_cast<std::size_t>(program.tensors_size())) {
+  const std::uint32_t steps = steps_of(program);
+  for (const proto::IpuMemory& memory : program.memory()) {
+    Ipu& ipu = ipus_.emplace_back();
+    const std::size_t tiles = memory.capacity() / memory.bytes_per_tile();
+    ipu.bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
+    ipu.bytes.assign(tiles * ipu.bytes_per_tile, kPoison);
+    ipu.taken.resize(steps);
+    ipu.high_water.resize(tiles);
+    lay_out(memory, ipu);
+  }
+}
+
+void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
+  const proto::TileLayout& layout = memory.layout();
+  for (int i = 0; i < layout.claims_size(); ++i) {
+    const proto::TileClaim& claim = layout.claims(i);
+    for (const std::uint32_t tensor : claim.tensors()) {
+      lay_out_tensor(tensor, memory, i);
+    }
+    if (!claim.tensors().empty()) {
+      continue;
+    }
+    const bool whole_run =
+        claim.lives_size() == 1 && claim.lives(0).first() == 0 && claim.lives(0).last() + 1 == ipu.taken.size();
+    for (const proto::TileClass& one : layout.classes()) {
+      for (const std::uint32_t tile : one.tiles()) {
+        const Block block{tile * ipu.bytes_per_tile + one.offsets(i), one.bytes(i)};
+        if (block.bytes == 0) {
+          continue;
+        }
+        if (whole_run) {  // Code is present before the first step.
+          mark(ipu, block);
+          continue;
+        }
+        for (const proto::Span& span : claim.lives()) {
+          for (std::uint32_t step = span.first(); step <= span.last(); ++step) {
+            ipu.taken[step].push_back(block);
+          }
+        }
+      }
+    }
+  }
+}
+
+void TileMemory::mark(Ipu& ipu, const Block& block) {
+  const std::size_t tile = block.tile_byte / ipu.bytes_per_tile;
+  const std::size_t end = block.tile_byte + block.bytes - tile * ipu.bytes_per_tile;
+  ipu.high_water[tile] = std::max(ipu.high_water[tile], align_up(Bytes{static_cast<std::int64_t>(end)}, kWord));
+}
+
+void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& memory, int claim) {
+  const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
+  const Mapping mapping = from_proto(source.mapping());
+  const auto tiles = static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+  const std::int64_t computing = tiles - program_.device().io_tiles();
+  const auto bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
+  std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // By tile.
+  for (const proto::TileClass& one : memory.layout().classes()) {
+    for (const std::uint32_t tile : one.tiles()) {
+      next[tile] = tile * bytes_per_tile + one.offsets(claim);
+    }
+  }
+  const auto width = source.bytes() / static_cast<std::uint64_t>(mapping.elements());
+  visit_elements(mapping, computing, [&](std::int64_t tile, ElementRange range) {
+    const std::size_t bytes = static_cast<std::size_t>(range.count) * width;
+    std::size_t& at = next[static_cast<std::size_t>(tile)];
+    runs_[tensor].push_back({at, static_cast<std::size_t>(range.begin) * width, bytes});
+    at += bytes;
+  });
+}
+
+void TileMemory::gather(std::uint32_t tensor, std::span<std::byte> image) const {
+  const Ipu& ipu = ipus_.at(program_.tensors(static_cast<int>(tensor)).placement().ipu());
+  for (const Run& run : runs_[tensor]) {
+    std::memcpy(&image[run.image_byte], &ipu.bytes[run.tile_byte], run.bytes);
+  }
+}
+
+void TileMemory::scatter(std::uint32_t tensor, std::span<const std::byte> image) {
+  Ipu& ipu = ipus_.at(program_.tensors(static_cast<int>(tensor)).placement().ipu());
+  for (const Run& run : runs_[tensor]) {
+    std::memcpy(&ipu.bytes[run.tile_byte], &image[run.image_byte], run.bytes);
+    mark(ipu, {run.tile_byte, run.bytes});
+  }
+}
+
+void TileMemory::begin(std::uint32_t step) {
+  for (Ipu& ipu : ipus_) {
+    for (const Block& block : ipu.taken[step]) {
+      std::memset(&ipu.bytes[block.tile_byte], static_cast<int>(kPoison), block.bytes);
+      mark(ipu, block);
+    }
+  }
+}
+
+void TileMemory::poison(std::uint32_t tensor) {
+  Ipu& ipu = ipus_.at(program_.tensors(static_cast<int>(tensor)).placement().ipu());
+  for (const Run& run : runs_[tensor]) {
+    std::memset(&ipu.bytes[run.tile_byte], static_cast<int>(kPoison), run.bytes);
+  }
 }
 
 }  // namespace poprun

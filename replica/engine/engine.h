@@ -12,7 +12,6 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/device_memory.h"
-#include "replica/engine/tile_memory.h"
 #include "replica/engine/value_judge.h"
 #include "replica/machine/machine.h"
 #include "replica/ops/face/operator.h"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,11 +11,28 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/device_memory.h"
-#include "replica/engine/finite.h"
+#include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 #include "replica/program/program.h"
 
 namespace poprun {
+
+inline constexpr std::string_view kInfinity = "infinity";
+
+/// An element that is NaN or infinite.
+struct NotFinite {
+  std::string_view what;  ///< "NaN" or kInfinity.
+  std::int64_t element;   ///< Index in storage order.
+};
+
+/// Returns the first NaN in a float tensor, or else its first infinite element; integers are always finite. Cost: one
+/// read of the bytes, several elements at a time; more if it finds something.
+std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
+
+/// Whether an element is infinite, or at least as large as the largest finite number of its own type or of type
+/// `result`. Masks consist of such numbers, and adding to them does not make them small again. Cost: one read of the
+/// bytes, several elements at a time.
+bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
 /// Decides whether a number that an operator reads or writes and that is not finite is a fault, and where it began.
 /// Infinities that an operator was given and passes on, such as attention masks, are not faults.

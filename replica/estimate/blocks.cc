@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/text.h"
-#include "replica/estimate/guide.h"
 
 namespace poprun {
 namespace {

@@ -9,7 +9,6 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/compile_options.h"
 #include "replica/estimate/blocks.h"
-#include "replica/estimate/guide.h"
 #include "replica/estimate/needs.h"
 
 /// `poprun-emu estimate`: the memory that a job needs, from its graph alone, without planning any memory.

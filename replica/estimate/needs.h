@@ -1,7 +1,6 @@
 #pragma once
 
 #include <set>
-#include <vector>
 
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"

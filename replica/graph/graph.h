@@ -11,7 +11,6 @@
 
 #include "replica/base/error.h"
 #include "replica/base/units.h"
-#include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 
 /// A job as data: tensors, and functions made of operations on them.

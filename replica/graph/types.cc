@@ -1,7 +1,13 @@
 #include "replica/graph/types.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,22 +17,93 @@ namespace {
 
 constexpr std::string_view kChannelsLastSuffix = "{nhwc}";
 
-bool parse_dimension(std::string_view text, Shape& shape) {
-  std::int64_t value = 0;
+struct Printer {
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const {
+    std::string text = fmt::format("{}", value);  // Shortest text that parses back to `value`.
+    if (text.find_first_of(".en") == std::string::npos) {
+      text += ".0";
+    }
+    return text;
+  }
+  std::string operator()(const std::string& value) const {
+    std::ostringstream text;
+    text << std::quoted(value);
+    return std::move(text).str();
+  }
+  template <typename T>
+  std::string operator()(const std::vector<T>& list) const {
+    std::string text;
+    for (const T value : list) {
+      text += (text.empty() ? "" : ",") + (*this)(value);
+    }
+    return "[" + text + "]";
+  }
+};
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  shape.push_back(value);
-  return error == std::errc{} && end == text.data() + text.size() && value >= 0;
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
 }
 
-bool parse_shape(std::string_view text, Shape& shape) {
+template <typename T>
+std::optional<std::vector<T>> parse_list(std::string_view text) {
+  std::vector<T> values;
   while (!text.empty()) {
     const std::size_t comma = text.find(',');
-    if (!parse_dimension(text.substr(0, comma), shape)) {
-      return false;
+    const auto value = parse_number<T>(text.substr(0, comma));
+    if (!value) {
+      return std::nullopt;
     }
+    values.push_back(*value);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
   }
-  return true;
+  return values;
+}
+
+std::optional<Attribute> parse_value(std::string_view text) {
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
+    const std::string_view list = text.substr(1, text.size() - 2);
+    if (const auto integers = parse_list<std::int64_t>(list)) {
+      return *integers;
+    }
+    if (const auto reals = parse_list<double>(list)) {
+      return *reals;
+    }
+    return std::nullopt;
+  }
+  if (const auto integer = parse_number<std::int64_t>(text)) {
+    return *integer;
+  }
+  if (const auto real = parse_number<double>(text)) {
+    return *real;
+  }
+  return std::nullopt;
+}
+
+/// Reads the next value, up to a blank outside of quotes.
+std::optional<Attribute> read_value(std::istringstream& words) {
+  std::string text;
+  if (words.peek() != '"') {
+    words >> text;
+    return parse_value(text);
+  }
+  const bool is_text = words >> std::quoted(text) && (words.peek() == ' ' || words.peek() == EOF);
+  return is_text ? std::optional<Attribute>(text) : std::nullopt;
+}
+
+template <typename T>
+const T& get(const std::map<std::string, Attribute>& values, const std::string& name) {
+  const auto found = values.find(name);
+  POPRUN_CHECK(found != values.end());
+  const T* value = std::get_if<T>(&found->second);
+  POPRUN_CHECK(value != nullptr);
+  return *value;
 }
 
 }  // namespace
@@ -96,11 +173,21 @@ Result<TensorType> parse_type(std::string_view text) {
       known = true;
     }
   }
-  if (!known || !parse_shape(rest.substr(open + 1, rest.size() - open - 2), type.shape) ||
-      (type.layout == Layout::kChannelsLast && type.shape.size() != 4)) {
+  const auto shape = parse_list<std::int64_t>(rest.substr(open + 1, rest.size() - open - 2));
+  if (!known || !shape || std::ranges::any_of(*shape, [](std::int64_t size) { return size < 0; }) ||
+      (type.layout == Layout::kChannelsLast && shape->size() != 4)) {
     return bad();
   }
+  type.shape = *shape;
   return type;
+}
+
+Shape strides_of(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;) {
+    strides[d - 1] = strides[d] * shape[d];
+  }
+  return strides;
 }
 
 std::span<const std::byte> row_major(const TensorType& type, std::span<const std::byte> bytes,
@@ -122,6 +209,48 @@ std::span<const std::byte> row_major(const TensorType& type, std::span<const std
     }
   }
   return storage;
+}
+
+std::int64_t Attributes::integer(const std::string& name) const {
+  return get<std::int64_t>(values_, name);
+}
+double Attributes::real(const std::string& name) const {
+  return get<double>(values_, name);
+}
+const std::string& Attributes::text(const std::string& name) const {
+  return get<std::string>(values_, name);
+}
+const std::vector<std::int64_t>& Attributes::integers(const std::string& name) const {
+  return get<std::vector<std::int64_t>>(values_, name);
+}
+const std::vector<double>& Attributes::reals(const std::string& name) const {
+  return get<std::vector<double>>(values_, name);
+}
+
+std::string to_text(const Attributes& attributes) {
+  std::string text;
+  for (const auto& [name, value] : attributes.values()) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, std::visit(Printer{}, value));
+  }
+  return text;
+}
+
+Result<Attributes> parse_attributes(std::string_view text) {
+  Attributes attributes;
+  std::istringstream words{std::string{text}};
+  while ((words >> std::ws).peek() != EOF) {
+    const auto begin = static_cast<std::size_t>(words.tellg());
+    std::string name;
+    std::getline(words, name, '=');
+    const bool is_named = !words.eof() && !name.empty() && name.find(' ') == std::string::npos;
+    const std::optional<Attribute> value = is_named ? read_value(words) : std::nullopt;
+    if (!value) {
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not an attribute such as pad=[1,1]",
+                                                 text.substr(begin, text.find(' ', begin) - begin)));
+    }
+    attributes.set(name, *value);
+  }
+  return attributes;
 }
 
 }  // namespace poprun

@@ -1,14 +1,10 @@
 #include "replica/instance/compilation.h"
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <iterator>
-#include <utility>
 
 #include "replica/check/check_variants.h"
 #include "replica/compilation/job_inputs.h"
-#include "replica/compilation/job_program.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/search/memory_advice.h"
 

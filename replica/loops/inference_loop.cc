@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "replica/graph/types.h"
-#include "replica/loops/host_streams.h"
 #include "replica/program/timeline.h"
 
 namespace poprun {

@@ -10,7 +10,6 @@
 #include "replica/loops/host_streams.h"
 #include "replica/loops/loop.h"
 #include "replica/ports/host_stream.h"
-#include "replica/ports/outfeed.h"
 #include "replica/ports/reporter.h"
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <regex>
-#include <set>
 #include <string_view>
 #include <utility>
 

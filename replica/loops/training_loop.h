@@ -12,7 +12,6 @@
 #include "replica/loops/host_scalars.h"
 #include "replica/loops/host_streams.h"
 #include "replica/loops/inference_loop.h"
-#include "replica/loops/label_counts.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/tensor_dump.h"
 #include "replica/loops/training_state.h"

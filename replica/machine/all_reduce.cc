@@ -2,17 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "replica/machine/exchange.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
-#include "replica/machine/reduction.h"
-#include "replica/machine/shards.h"
-#include "replica/machine/step_tensors.h"
 
 namespace poprun {
 namespace machine::all_reduce {
 namespace {
 
 constexpr std::string_view kKind = "all_reduce";
+constexpr std::string_view kAwait = "await_all_reduces";
 
 class AllReduceAction final : public Action {
  public:
@@ -106,17 +105,55 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
                                            *communicator);
 }
 
+class AwaitAction final : public Action {
+ public:
+  AwaitAction(int tensors, Communicator& communicator) : tensors_(tensors), communicator_(communicator) {}
+
+  Status run() override { return communicator_.await_all_reduces(); }
+
+  [[nodiscard]] std::string activity() const override {
+    return fmt::format("all-reduce of {} tensors in the background", tensors_);
+  }
+
+ private:
+  int tensors_;
+  Communicator& communicator_;
+};
+
+Status verify_await(const Graph& /*graph*/, const Operation& operation) {
+  if (operation.inputs.empty() || operation.inputs != operation.outputs || !operation.attributes.values().empty()) {
+    return fail(ErrorCode::kUsage,
+                "await_all_reduces waits for at least one tensor, each in place, and takes no attributes");
+  }
+  return {};
+}
+
+/// Takes no time of its own: the timeline computes how much of the reductions is left.
+DeviceTime time_await(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
+                      const Operation& /*operation*/) {
+  return {};
+}
+
+void lower_await(const Operation& operation, proto::Step& step) {
+  add_tensors(operation.inputs, *step.mutable_await_all_reduces()->mutable_tensors());
+  step.set_links(proto::LINKS_AWAITED);
+}
+
+StepTensors tensors_await(const proto::Step& step) {
+  const std::vector<std::uint32_t> all = ids_of(step.await_all_reduces().tensors());
+  return {.reads = all, .writes = all, .begins_exchange = {}, .ends_exchange = all};
+}
+
+Result<std::unique_ptr<Action>> prepare_await(const proto::Step& step, Machine& machine) {
+  return std::make_unique<AwaitAction>(step.await_all_reduces().tensors_size(), machine.communicator());
+}
+
 }  // namespace
 
 std::vector<MachineOperation> operations() {
-  return {{.kind = kKind,
-           .step = proto::Step::kAllReduce,
-           .spends = Spends::kWaitingForReplicas,
-           .verify = verify,
-           .time = time,
-           .lower = lower,
-           .tensors = tensors,
-           .prepare = prepare}};
+  return {{kKind, proto::Step::kAllReduce, Spends::kWaitingForReplicas, verify, time, lower, tensors, prepare},
+          {kAwait, proto::Step::kAwaitAllReduces, Spends::kWaitingForReplicas, verify_await, time_await, lower_await,
+           tensors_await, prepare_await}};
 }
 
 }  // namespace machine::all_reduce
@@ -136,6 +173,14 @@ std::optional<AllReduce> AllReduce::from(const Operation& operation) {
   }
   return AllReduce{*parse_reduction(operation.attributes.text("reduction")), operation.attributes.has("background"),
                    operation.inputs, group_of(operation)};
+}
+
+Operation AwaitAllReduces::operation() const {
+  return {std::string{machine::all_reduce::kAwait}, tensors, tensors, {}};
+}
+
+bool AwaitAllReduces::is(const Operation& operation) {
+  return operation.kind == machine::all_reduce::kAwait;
 }
 
 }  // namespace poprun

@@ -58,14 +58,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 }  // namespace
 
 std::vector<MachineOperation> operations() {
-  return {{.kind = Call::kKind,
-           .step = proto::Step::kCall,
-           .spends = Spends::kNothing,
-           .verify = verify,
-           .time = time,
-           .lower = lower,
-           .tensors = tensors,
-           .prepare = prepare}};
+  return {{Call::kKind, proto::Step::kCall, Spends::kNothing, verify, time, lower, tensors, prepare}};
 }
 
 }  // namespace machine::call

@@ -7,7 +7,6 @@
 
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
-#include "replica/machine/step_tensors.h"
 
 namespace poprun {
 namespace machine::copy {
@@ -187,14 +186,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 }  // namespace
 
 std::vector<MachineOperation> operations() {
-  return {{.kind = kKind,
-           .step = proto::Step::kCopy,
-           .spends = Spends::kComputing,
-           .verify = verify,
-           .time = time,
-           .lower = lower,
-           .tensors = tensors,
-           .prepare = prepare}};
+  return {{kKind, proto::Step::kCopy, Spends::kComputing, verify, time, lower, tensors, prepare}};
 }
 
 }  // namespace machine::copy

@@ -159,14 +159,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 }  // namespace
 
 std::vector<MachineOperation> operations() {
-  return {{.kind = kKind,
-           .step = proto::Step::kInitialise,
-           .spends = Spends::kWaitingForHost,
-           .verify = verify,
-           .time = time,
-           .lower = lower,
-           .tensors = tensors,
-           .prepare = prepare}};
+  return {{kKind, proto::Step::kInitialise, Spends::kWaitingForHost, verify, time, lower, tensors, prepare}};
 }
 
 }  // namespace machine::initialise

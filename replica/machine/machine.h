@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <google/protobuf/repeated_field.h>
+
 #include "proto/program.pb.h"
 #include "replica/base/error.h"
 #include "replica/device/device.h"
@@ -15,8 +17,9 @@
 #include "replica/ports/communicator.h"
 
 /// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
-/// initialisation of variables. Each file of this folder is one machine operation with all its faces (interface
-/// methods). To add one, add a file, its value in operations.h and its message in proto/program.proto.
+/// initialisation of variables. Each file of this folder is one machine operation, or one and its counterparts, with
+/// all faces (interface methods). To add one, add a file, its value in operations.h and its message in
+/// proto/program.proto.
 ///
 /// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an operation of a graph
 /// (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
@@ -36,6 +39,17 @@ struct StepTensors {
   std::vector<std::uint32_t> begins_exchange = {};
   std::vector<std::uint32_t> ends_exchange = {};
 };
+
+/// Convert between the tensor lists of steps and of graph operations.
+inline void add_tensors(const std::vector<TensorId>& ids, google::protobuf::RepeatedField<std::uint32_t>& target) {
+  for (const TensorId id : ids) {
+    target.Add(index_of(id));
+  }
+}
+
+inline std::vector<std::uint32_t> ids_of(const google::protobuf::RepeatedField<std::uint32_t>& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
 
 /// A running replica as a machine operation sees it.
 class Machine {

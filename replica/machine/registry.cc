@@ -2,7 +2,6 @@
 #include <iterator>
 
 #include "replica/machine/machine.h"
-#include "replica/machine/step_tensors.h"
 
 namespace poprun {
 

@@ -1,7 +1,6 @@
 #include "replica/program/lanes.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "replica/base/error.h"
 

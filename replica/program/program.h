@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "proto/program.pb.h"
 #include "replica/base/note.h"

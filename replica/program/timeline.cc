@@ -1,7 +1,6 @@
 #include "replica/program/timeline.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>

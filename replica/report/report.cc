@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 #include "replica/report/tile_contents.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 
 #include <fmt/format.h>

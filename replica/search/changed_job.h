@@ -10,6 +10,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 
+/// Changes to a job that may reduce its memory, and those that need more than an option: other stages and proportions.
 namespace poprun {
 
 using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
@@ -61,5 +62,21 @@ struct Remedy {
   /// The job would learn from other data, so the remedy is tried only after all others.
   bool is_last_resort = false;
 };
+
+/// Whether the job says which layers are on which IPU.
+bool names_stages(const ChangedJob& job);
+
+/// Replaces the stages named in the job, which fit only one number of IPUs, or those of an earlier arrangement.
+void arrange_stages(ChangedJob& job);
+
+/// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with layers.
+bool move_layer(ChangedJob& job);
+
+/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there is no such stage.
+bool move_head(ChangedJob& job);
+
+/// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, which needs less code and
+/// fewer copies of operands.
+Remedy other_proportions(const ChangedJob& job);
 
 }  // namespace poprun

@@ -1,22 +1,14 @@
 #include "replica/search/remedies.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "replica/compilation/job_inputs.h"
 #include "replica/ops/optimizers/optimizer.h"
-#include "replica/search/proportions.h"
-#include "replica/search/stage_arrangement.h"
 
 namespace poprun {
 namespace {

@@ -27,7 +27,6 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/streams/server.h"
 #include "launcher/outputs/job_results.h"
-#include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/slow_replicas.h"
 #include "launcher/wire/coordinator.h"

@@ -1,7 +1,9 @@
 #include "replica/base/grpc/identity.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -239,6 +241,9 @@ std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certi
   return "";
 }
 
+/// Published in deploy/kubernetes/base/kustomization.yaml, so not a secret.
+constexpr std::string_view kPlaceholder = "replace-this-token-in-your-overlay";
+
 }  // namespace
 
 TlsIdentity identity_of_token(std::string_view token) {
@@ -325,6 +330,29 @@ Result<TlsIdentity> identity_from_line(std::string_view line) {
                 fmt::format("an identity needs 4 parts, had {}; poprun-emu creates it", parts.size()));
   }
   return TlsIdentity{parts[0], parts[1], parts[2], parts[3]};
+}
+
+bool equal_tokens(std::string_view given, std::string_view token) {
+  const std::size_t longer = std::max(given.size(), token.size());
+  unsigned difference = given.size() == token.size() ? 0U : 1U;
+  for (std::size_t i = 0; i < longer; ++i) {
+    const char a = i < given.size() ? given[i] : '\0';
+    const char b = i < token.size() ? token[i] : '\0';
+    difference |= static_cast<unsigned char>(a ^ b);
+  }
+  return difference == 0;
+}
+
+Status check_token(std::string_view token, std::string_view origin) {
+  if (std::ranges::any_of(token, [](char c) { return c <= ' ' || c > '~'; })) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: a token needs printable ASCII without blanks", origin));
+  }
+  if (token == kPlaceholder) {
+    return fail(ErrorCode::kUsage, fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "
+                                               "make a real token with `openssl rand -hex 16`",
+                                               origin));
+  }
+  return {};
 }
 
 }  // namespace poprun

@@ -7,7 +7,7 @@
 #include "replica/base/error.h"
 
 /// Mutual TLS between the processes of a job on connections beyond loopback: both ends present a certificate, and each
-/// trusts only certificates signed by `authorities`.
+/// trusts only certificates signed by `authorities`. A job's token is checked here, too.
 namespace poprun {
 
 /// Certificates and key in PEM, without comments.
@@ -28,6 +28,18 @@ struct TlsFiles {
 
   [[nodiscard]] bool any() const { return !certificate.empty() || !key.empty() || !authorities.empty(); }
 };
+
+/// Checks whether a caller's job token is the expected one. Takes time proportional to the longer token, wherever they
+/// differ, so that response times reveal nothing about the token.
+bool equal_tokens(std::string_view given, std::string_view token);
+
+/// Checks that a token can serve as a secret. An empty token is valid and means no token. `origin` is the file or
+/// variable that holds it.
+///
+/// Errors
+///   kUsage  the token has characters that an RPC cannot carry, or is the placeholder printed in
+///           deploy/kubernetes; the message says how to make a token.
+Status check_token(std::string_view token, std::string_view origin);
 
 /// Returns the identity that every process with the same token derives: the key is derived from the token (PBKDF2,
 /// 10,000 rounds of SHA-256), and it signs the certificate. The token is thus the job's only secret. Anyone who sees a

@@ -13,7 +13,6 @@
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
-#include "replica/ops/builder/model_outputs.h"
 
 namespace poprun {
 

@@ -15,7 +15,6 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
-#include "replica/ops/builder/model_outputs.h"
 
 /// Passes over a job's graph. A pass and its verifier are one file of arithmetic/ or techniques/; passes.cc gives their
 /// order.

@@ -7,7 +7,6 @@
 
 #include "replica/compiler/tiles/operation_time.h"
 #include "replica/machine/machine.h"
-#include "replica/machine/step_tensors.h"
 #include "replica/machine/transfer.h"
 #include "replica/ops/face/operator.h"
 

@@ -12,7 +12,7 @@
 #include "replica/base/error.h"
 #include "replica/base/note.h"
 #include "replica/device/product.h"
-#include "replica/graph/attributes.h"
+#include "replica/graph/types.h"
 
 /// A job's settings for its convolutions and matmuls, and the rule that decides which setting applies to which.
 ///

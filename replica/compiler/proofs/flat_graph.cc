@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/machine/exchange.h"
 #include "replica/machine/operations.h"
-#include "replica/machine/shards.h"
 #include "replica/ops/face/random_name.h"
 #include "replica/ops/half/half_kernel.h"
 

@@ -8,9 +8,8 @@
 
 #include "replica/base/error.h"
 #include "replica/ops/builder/builder.h"
-#include "replica/ops/builder/model_outputs.h"
 
-/// Built-in models. Each file in replica/models is one model, in all its sizes.
+/// Built-in models. Each file in replica/models is one model or family, in all its sizes.
 namespace poprun {
 
 /// The tensors that the host streams deliver, and the dataset's facts about them.

@@ -137,15 +137,6 @@ Status append_as(const Constant& constant, std::string& bytes) {
   return {};
 }
 
-/// Returns the strides of a row-major tensor, in elements.
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size(); d-- > 1;) {
-    strides[d - 1] = strides[d] * shape[d];
-  }
-  return strides;
-}
-
 /// Returns the offset of element `at`, in row-major order of `shape`, in a tensor with these strides.
 std::int64_t offset_of(std::int64_t at, const Shape& shape, const Shape& strides) {
   std::int64_t offset = 0;

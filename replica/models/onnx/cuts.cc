@@ -1,7 +1,6 @@
 #include "replica/models/onnx/cuts.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <string_view>
 

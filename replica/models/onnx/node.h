@@ -151,6 +151,10 @@ class Node {
   /// Sets output k.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
+  /// Sets output 0, or returns the error of what was to become it.
+  Status set_result(const Result<TensorId>& tensor, Element element = ::onnx::TensorProto::FLOAT) {
+    return tensor.map([&](TensorId y) { set(0, y, element); });
+  }
   /// Sets output 0 of a Constant node.
   void set_written(Constant constant);
   /// Makes output 0 a separate copy of input 0, a weight.

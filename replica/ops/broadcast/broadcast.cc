@@ -12,11 +12,7 @@ Shape element_strides(const TensorType& type) {
   if (type.layout == Layout::kChannelsLast) {
     return {d[1] * d[2] * d[3], 1, d[3] * d[1], d[1]};
   }
-  Shape strides(d.size(), 1);
-  for (std::size_t i = d.size(); i-- > 1;) {
-    strides[i - 1] = strides[i] * d[i];
-  }
-  return strides;
+  return strides_of(d);
 }
 
 /// Returns the strides of `operand` along the dimensions of `whole`; 0 for those along which it is repeated.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
-#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

@@ -46,11 +46,7 @@ dnnl::memory::desc dnnl_desc(const TensorType& type) {
   if (type.layout == Layout::kChannelsLast) {
     return {dims, dnnl_type(type.data), dnnl::memory::format_tag::nhwc};
   }
-  dnnl::memory::dims strides(dims.size(), 1);
-  for (std::size_t i = dims.size(); i-- > 1;) {
-    strides[i - 1] = strides[i] * dims[i];
-  }
-  return {dims, dnnl_type(type.data), strides};
+  return {dims, dnnl_type(type.data), strides_of(dims)};
 }
 
 dnnl::memory::desc dnnl_desc_any(const TensorType& type) {

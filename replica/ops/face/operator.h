@@ -13,7 +13,6 @@
 #include "replica/base/units.h"
 #include "replica/device/device.h"
 #include "replica/device/product.h"
-#include "replica/graph/attributes.h"
 #include "replica/graph/graph.h"
 #include "replica/graph/types.h"
 

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 
-/// The attributes `shape=[..] layout="row-major" | "nhwc"`, which give the result type of expand, reshape and sum_to.
+/// Shapes of tensors as operators and their attributes describe them.
 namespace poprun {
 
+/// Returns the attributes `shape=[..] layout="row-major" | "nhwc"`, which give the result type of expand, reshape and
+/// sum_to.
 inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
   return {{"shape", std::move(shape)}, {"layout", text}};
@@ -28,5 +32,33 @@ inline std::optional<TensorType> shaped_type(DataType data, const Attributes& at
   }
   return TensorType{data, shape, image ? Layout::kChannelsLast : Layout::kRowMajor};
 }
+
+/// True if the type is f32[N,C,H,W]{nhwc}.
+inline bool is_image(const TensorType& type) {
+  return type.data == DataType::kF32 && type.shape.size() == 4 && type.layout == Layout::kChannelsLast;
+}
+
+/// True if the attribute exists and has `count` integers, all at least `least`.
+inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count, std::int64_t least) {
+  return attributes.has(name) && attributes.integers(name).size() == count &&
+         std::ranges::min(attributes.integers(name)) >= least;
+}
+
+/// The view that operators along one axis have of a tensor: [O,A,R], with dimensions in memory order.
+struct AxisView {
+  std::int64_t O;  ///< Product of the dimensions before the axis.
+  std::int64_t A;  ///< Size of the axis.
+  std::int64_t R;  ///< Product of the dimensions after it.
+};
+
+/// Returns the view along `axis`. Requires: `axis` is a (logical) dimension of `type`.
+AxisView view_along(const TensorType& type, std::int64_t axis);
+
+/// True if the attribute `axis` names a dimension of `type`.
+bool has_axis(const TensorType& type, const Attributes& attributes);
+
+/// Return the size of a dimension, and `type` with that size replaced.
+std::int64_t size_along(const TensorType& type, std::int64_t axis);
+TensorType resized(TensorType type, std::int64_t axis, std::int64_t size);
 
 }  // namespace poprun

@@ -12,7 +12,7 @@
 namespace poprun {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kScratchAlignment = 64;
 
 /// Rounds stochastically. One draw serves eight elements: each takes 16 bits, of which 13 count.
 /// `first` is the index of from[0] in the tensor.
@@ -190,7 +190,7 @@ class HalfKernel final : public Kernel {
       return kInPlace;
     }
     const std::int64_t offset = claimed_;
-    claimed_ += ceil_div(widened(type).bytes().count(), kAlignment) * kAlignment;
+    claimed_ += ceil_div(widened(type).bytes().count(), kScratchAlignment) * kScratchAlignment;
     return offset;
   }
 

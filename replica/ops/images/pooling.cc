@@ -3,8 +3,8 @@
 #include <limits>
 #include <optional>
 
-#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 #include "replica/ops/face/simd.h"
 
 /// Two-dimensional pooling.

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 #include "replica/ops/face/simd.h"
 
 /// Interpolation along one axis; images are resized one axis at a time.

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 
 /// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout,
 /// which can be any.

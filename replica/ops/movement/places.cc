@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 
 /// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32, indices i32.
 ///
@@ -59,14 +59,6 @@ struct Places {
     return at;
   }
 };
-
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size(); d-- > 1;) {
-    strides[d - 1] = strides[d] * shape[d];
-  }
-  return strides;
-}
 
 /// Addresses elements along an axis. `gathered` returns nothing if x and the indices do not fit.
 struct Elements {

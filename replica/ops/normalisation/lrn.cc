@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 #include "replica/ops/face/simd.h"
 
 /// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet classification with deep

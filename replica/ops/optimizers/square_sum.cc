@@ -1,7 +1,6 @@
 #include "replica/ops/optimizers/square_sum.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>

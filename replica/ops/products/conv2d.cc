@@ -1,12 +1,10 @@
 #include <array>
 #include <optional>
-#include <utility>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/dnnl/matmul.h"
-#include "replica/ops/face/image.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/products/column_sums.h"
+#include "replica/ops/face/shaped.h"
+#include "replica/ops/products/product_kernel.h"
 
 /// Two-dimensional convolution.
 ///
@@ -162,18 +160,8 @@ std::int64_t macs(const TensorType& y, const TensorType& w) {
   return y.elements() * (w.elements() / w.shape[0]);
 }
 
-Work work_of(std::int64_t macs_count, const Signature& s, std::int64_t bias_flops) {
-  Work work = elementwise_work(s, 0);
-  work.macs = macs_count;
-  work.vector_flops = bias_flops;
-  for (const TensorType& input : s.inputs) {
-    work.exchanged += input.bytes();
-  }
-  return work;
-}
-
 Work work(const Signature& s) {
-  return work_of(macs(s.outputs[0], s.inputs[1]), s, s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
+  return product_work(s, macs(s.outputs[0], s.inputs[1]), s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
 }
 
 /// Returns the field dimensions of x * w -> y.
@@ -257,7 +245,7 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
 }
 
 Work input_gradient_work(const Signature& s) {
-  return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
+  return product_work(s, macs(s.inputs[0], s.inputs[1]));
 }
 
 /// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, with its elements
@@ -329,7 +317,7 @@ std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
 }
 
 Work weight_gradient_work(const Signature& s) {
-  return work_of(macs(s.inputs[1], s.outputs[0]), s, s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
+  return product_work(s, macs(s.inputs[1], s.outputs[0]), s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
 /// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, with its elements `stride`

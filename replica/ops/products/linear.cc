@@ -1,8 +1,7 @@
 #include <algorithm>
 
-#include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/products/column_sums.h"
+#include "replica/ops/products/product_kernel.h"
 
 /// Dense (fully connected) layer.
 ///
@@ -69,17 +68,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
                        DnnlMatrix::plain({B, sizes.O}), s.inputs.size() == 3);
 }
 
-Work linear_work(const Signature& s, std::int64_t macs) {
-  Work work = elementwise_work(s, 0);
-  work.macs = macs;
-  for (const TensorType& input : s.inputs) {
-    work.exchanged += input.bytes();
-  }
-  return work;
-}
-
 Work work(const Signature& s) {
-  return linear_work(s, rows_of(s.inputs[0]) * s.inputs[1].elements());
+  return product_work(s, rows_of(s.inputs[0]) * s.inputs[1].elements());
 }
 
 /// Returns the product [rows, in] x [in, out] for the planner.
@@ -189,7 +179,7 @@ std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
 }
 
 Work weight_gradient_work(const Signature& s) {
-  return linear_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
+  return product_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
 /// The features of x are the rows of this product, which sums over the rows of x.

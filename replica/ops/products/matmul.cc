@@ -1,5 +1,3 @@
-#include "replica/ops/dnnl/matmul.h"
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -7,6 +5,7 @@
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
+#include "replica/ops/products/product_kernel.h"
 
 /// Batched products of matrices.
 ///
@@ -104,10 +103,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 }
 
 Work work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.macs = s.outputs[0].elements() * matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second;
-  work.exchanged = s.inputs[0].bytes() + s.inputs[1].bytes();
-  return work;
+  return product_work(s,
+                      s.outputs[0].elements() * matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second);
 }
 
 /// If b has no leading dimensions, all rows form one product. Otherwise, each pair of matrices is a group, and an

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "replica/ops/axis/axis.h"
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 
 /// Reductions over axes.
 ///

@@ -1,7 +1,7 @@
 #include <cstdint>
 
-#include "replica/ops/axis/axis.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/shaped.h"
 
 /// Running sums, of tensors in any layout, and triangles, of row-major tensors; f32 only.
 ///

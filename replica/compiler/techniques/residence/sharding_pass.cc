@@ -9,8 +9,8 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/techniques/residence/locations.h"
 #include "replica/compiler/techniques/residence/sharding.h"
+#include "replica/machine/exchange.h"
 #include "replica/machine/operations.h"
-#include "replica/machine/shards.h"
 #include "replica/ops/face/operator.h"
 
 /// Replicated tensor sharding: divides weights, optimiser state and accumulators among the replicas, as the options

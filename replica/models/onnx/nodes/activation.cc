@@ -78,9 +78,7 @@ Status unary(Node& node) {
       attributes.set(name, node.real(name, otherwise));
     }
   }
-  POPRUN_ASSIGN(const TensorId y, node.add_as_reals(f.kind, {x}, std::move(attributes)));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.add_as_reals(f.kind, {x}, std::move(attributes)), node.element(0));
 }
 
 template <std::size_t... rows>
@@ -98,15 +96,11 @@ Status selu(Node& node) {
   const double alpha = node.real("alpha", old ? 1.6732 : static_cast<double>(kAlpha));
   const double gamma = node.real("gamma", old ? 1.0507 : static_cast<double>(kGamma));
   if (static_cast<float>(alpha) == kAlpha && static_cast<float>(gamma) == kGamma) {
-    POPRUN_ASSIGN(const TensorId y, node.add("selu", {x}));
-    node.set(0, y);
-    return {};
+    return node.set_result(node.add("selu", {x}));
   }
   POPRUN_ASSIGN(const TensorId e, node.add("elu", {x}, {{"alpha", alpha}}));
   POPRUN_ASSIGN(const TensorId factor, node.fill({}, gamma));
-  POPRUN_ASSIGN(const TensorId y, node.add("mul", {e, factor}));
-  node.set(0, y);
-  return {};
+  return node.set_result(node.add("mul", {e, factor}));
 }
 
 /// Broadcasts the slope to x; before opset 7, a slope of one dimension belongs to the channels.
@@ -120,9 +114,7 @@ Status prelu(Node& node) {
     shape[0] = own[0];
     POPRUN_ASSIGN(slope, node.reshape(slope, shape));
   }
-  POPRUN_ASSIGN(const TensorId y, node.add("prelu", {x, slope}));
-  node.set(0, y);
-  return {};
+  return node.set_result(node.add("prelu", {x, slope}));
 }
 
 /// Bounds are attributes before opset 11, then inputs; both may be missing.
@@ -139,9 +131,7 @@ Status clip(Node& node) {
     ++i;
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("clip", {x}, std::move(attributes)));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.add_as_reals("clip", {x}, std::move(attributes)), node.element(0));
 }
 
 /// Sets 1 for elements that do not equal themselves.
@@ -149,18 +139,14 @@ Status is_nan(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId number, node.add("equal", {x, x}));
   POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
-  POPRUN_ASSIGN(const TensorId y, node.add("sub", {one, number}));
-  node.set(0, y, Proto::BOOL);
-  return {};
+  return node.set_result(node.add("sub", {one, number}), Proto::BOOL);
 }
 
 Status is_inf(Node& node) {
   const bool negative = node.integer("detect_negative", 1) != 0;
   const bool positive = node.integer("detect_positive", 1) != 0;
   if (!negative && !positive) {
-    POPRUN_ASSIGN(const TensorId none, node.fill(node.shape(0), 0));
-    node.set(0, none, Proto::BOOL);
-    return {};
+    return node.set_result(node.fill(node.shape(0), 0), Proto::BOOL);
   }
   POPRUN_ASSIGN(TensorId x, node.tensor(0));
   if (negative && positive) {
@@ -168,9 +154,7 @@ Status is_inf(Node& node) {
   }
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   POPRUN_ASSIGN(const TensorId infinity, node.fill({}, positive ? kInfinity : -kInfinity));
-  POPRUN_ASSIGN(const TensorId y, node.add("equal", {x, infinity}));
-  node.set(0, y, Proto::BOOL);
-  return {};
+  return node.set_result(node.add("equal", {x, infinity}), Proto::BOOL);
 }
 
 /// Converts to another element type. Reals that stay real do not change: float16 and double are float32 here.

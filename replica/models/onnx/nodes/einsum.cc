@@ -194,9 +194,7 @@ Status einsum(Node& node) {
     POPRUN_ASSIGN(y, product(node, y, x, kept));
   }
   POPRUN_ASSIGN(y, summed(node, y, equation.result));
-  POPRUN_ASSIGN(const TensorId result, arranged(node, y, equation.result));
-  node.set(0, result);
-  return {};
+  return node.set_result(arranged(node, y, equation.result));
 }
 
 }  // namespace

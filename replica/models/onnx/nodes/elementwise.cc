@@ -122,9 +122,7 @@ Status mean(Node& node) {
     POPRUN_ASSIGN(total, combine(node, "add", total, next));
   }
   POPRUN_ASSIGN(const TensorId factor, node.fill({}, 1.0 / static_cast<double>(node.inputs())));
-  POPRUN_ASSIGN(const TensorId y, node.add("mul", {total, factor}));
-  node.set(0, y);
-  return {};
+  return node.set_result(node.add("mul", {total, factor}));
 }
 
 /// Raises x to the power of input 1, one number known at import. Uses a square or a square root if that is exact and
@@ -176,9 +174,7 @@ Status compare(Node& node, const std::string& kind, const Binary& function, bool
   POPRUN_ASSIGN(const TensorId a, node.tensor(0));
   POPRUN_ASSIGN(TensorId b, node.tensor(1));
   POPRUN_ASSIGN(b, aligned(node, a, b));
-  POPRUN_ASSIGN(const TensorId y, swapped ? combine(node, kind, b, a) : combine(node, kind, a, b));
-  node.set(0, y, Proto::BOOL);
-  return {};
+  return node.set_result(swapped ? combine(node, kind, b, a) : combine(node, kind, a, b), Proto::BOOL);
 }
 
 /// Computes (a - b)^2, which is 1 if two bools differ and otherwise 0.
@@ -190,9 +186,7 @@ Status xor_of(Node& node) {
   POPRUN_ASSIGN(TensorId b, node.tensor(1));
   POPRUN_ASSIGN(b, aligned(node, a, b));
   POPRUN_ASSIGN(const TensorId difference, combine(node, "sub", a, b));
-  POPRUN_ASSIGN(const TensorId y, node.add("mul", {difference, difference}));
-  node.set(0, y, Proto::BOOL);
-  return {};
+  return node.set_result(node.add("mul", {difference, difference}), Proto::BOOL);
 }
 
 Status not_of(Node& node) {
@@ -204,9 +198,7 @@ Status not_of(Node& node) {
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
-  POPRUN_ASSIGN(const TensorId y, node.add("sub", {one, x}));
-  node.set(0, y, Proto::BOOL);
-  return {};
+  return node.set_result(node.add("sub", {one, x}), Proto::BOOL);
 }
 
 Status fold_where(Node& node) {
@@ -250,9 +242,7 @@ Status where(Node& node) {
     POPRUN_ASSIGN(a, node.row_major_of(a));
     POPRUN_ASSIGN(b, node.row_major_of(b));
   }
-  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("where", {mask, a, b}));
-  node.set(0, y, node.element(1));
-  return {};
+  return node.set_result(node.add_as_reals("where", {mask, a, b}), node.element(1));
 }
 
 }  // namespace

@@ -48,13 +48,11 @@ Status cum_sum(Node& node) {
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  POPRUN_ASSIGN(const TensorId y,
-                node.add_as_reals("cum_sum", {x},
-                                  {{"axis", static_cast<std::int64_t>(axis)},
-                                   {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
-                                   {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.add_as_reals("cum_sum", {x},
+                                           {{"axis", static_cast<std::int64_t>(axis)},
+                                            {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
+                                            {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}),
+                         node.element(0));
 }
 
 Status trilu(Node& node) {

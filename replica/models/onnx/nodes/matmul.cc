@@ -51,10 +51,8 @@ Status dense(Node& node) {
     POPRUN_ASSIGN(const TensorId b, node.weight(2));
     inputs.push_back(b);
   }
-  POPRUN_ASSIGN(const TensorId y,
-                node.add("linear", inputs, {{"input_major", std::int64_t{node.integer("transB", 0) != 0 ? 0 : 1}}}));
-  node.set(0, y);
-  return {};
+  return node.set_result(
+      node.add("linear", inputs, {{"input_major", std::int64_t{node.integer("transB", 0) != 0 ? 0 : 1}}}));
 }
 
 /// Computes y = alpha a b + beta c, with a and b transposed if requested.

@@ -1,5 +1,4 @@
 
-#include <fmt/format.h>
 
 #include "replica/models/layers/layers.h"
 #include "replica/models/onnx/node.h"

@@ -280,9 +280,7 @@ Status pad(Node& node) {
     return node.unsupported(fmt::format("mode = {}; available: constant, reflect, edge", mode));
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("pad", {x}, std::move(attributes)));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.add_as_reals("pad", {x}, std::move(attributes)), node.element(0));
 }
 
 }  // namespace

@@ -79,9 +79,7 @@ Result<TensorId> pool_volume(Node& node, const std::string& kind, const Window& 
 Status pool(Node& node, const std::string& kind) {
   POPRUN_ASSIGN(Window window, pooling_window(node));
   if (node.shape(0).size() == 5) {
-    POPRUN_ASSIGN(const TensorId y, pool_volume(node, kind, window));
-    node.set(0, y);
-    return {};
+    return node.set_result(pool_volume(node, kind, window));
   }
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_ASSIGN(const TensorId y, pool_image(node, kind, x, on_image(std::move(window))));

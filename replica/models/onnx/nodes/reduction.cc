@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
@@ -104,9 +102,7 @@ Status mean_variance(Node& node) {
   POPRUN_ASSIGN(const TensorId deviation, node.add("sqrt", {variance}));
   POPRUN_ASSIGN(const TensorId small, node.fill({}, 1e-9));
   POPRUN_ASSIGN(const TensorId divisor, node.add("add", {deviation, small}));
-  POPRUN_ASSIGN(const TensorId y, node.add("div", {centred, divisor}));
-  node.set(0, y);
-  return {};
+  return node.set_result(node.add("div", {centred, divisor}));
 }
 
 Status arg_extreme(Node& node, const std::string& kind) {

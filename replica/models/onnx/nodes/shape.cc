@@ -28,9 +28,7 @@ Status set_reshaped(Node& node, Shape shape) {
     return {};
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.reshape(x, std::move(shape)));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.reshape(x, std::move(shape)), node.element(0));
 }
 
 /// Returns the target with 0 (the input's size) and -1 (the remaining elements) filled in.
@@ -157,9 +155,7 @@ Status transpose(Node& node) {
     return {};
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.transpose(x, perm));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(node.transpose(x, perm), node.element(0));
 }
 
 Status identity(Node& node) {
@@ -202,9 +198,7 @@ Status expand(Node& node) {
     return {};
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, expand_to(node, x, shape));
-  node.set(0, y, node.element(0));
-  return {};
+  return node.set_result(expand_to(node, x, shape), node.element(0));
 }
 
 /// Repeats x [A,B] r and s times: [A,B] -> [1,A,1,B] -> [r,A,s,B] -> [r A, s B].

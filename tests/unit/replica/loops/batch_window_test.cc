@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "replica/loops/host_streams.h"
-#include "replica/loops/label_counts.h"
 
 namespace poprun {
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/base/half.h"
-#include "replica/engine/finite.h"
+#include "replica/engine/value_judge.h"
 #include "replica/loops/host_scalars.h"
 #include "replica/models/layers/model.h"
 #include "replica/ops/half/half_kernel.h"

@@ -188,7 +188,9 @@ TEST(OperatorProduct, ReadsOperand0AsInputAndOperand1AsWeights) {
     const Product p = product_of(use);
     EXPECT_EQ(p.input_elements(), use.signature.inputs[0].elements()) << to_text(p);
     EXPECT_EQ(p.weight_elements(), use.signature.inputs[1].elements()) << to_text(p);
-    EXPECT_EQ(p.output_elements(), use.signature.outputs[0].elements()) << to_text(p);
+    EXPECT_EQ(p.groups * p.batch * p.output_channels * p.field[0].output * p.field[1].output,
+              use.signature.outputs[0].elements())
+        << to_text(p);
   }
 }
 

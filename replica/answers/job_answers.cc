@@ -1,22 +1,72 @@
-#include "replica/answers/profile_answer.h"
+#include "replica/answers/job_answers.h"
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "replica/answers/compile_question.h"
 #include "replica/base/text.h"
 #include "replica/compilation/job_inputs.h"
-#include "replica/compilation/job_program.h"
 #include "replica/compilation/profile.h"
 #include "replica/compiler/addresses/tile_plan.h"
+#include "replica/compiler/automatic.h"
+#include "replica/estimate/estimate.h"
+#include "replica/estimate/tables.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
 
 namespace poprun {
 namespace {
+
+struct Answered {
+  Estimate estimate;
+  std::optional<Program> program;  ///< If requested.
+};
+
+Result<Answered> answer_job(const proto::EstimateQuestion& question, const proto::EstimatedJob& job) {
+  const proto::ModelConfig& model = job.config().model();
+  const auto file = question.onnx_models().find(model.onnx());
+  POPRUN_ASSIGN(const auto onnx, onnx_model_of(model, file == question.onnx_models().end() ? "" : file->second));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
+  options.tile_layout = true;
+  Answered answered;
+  POPRUN_ASSIGN(answered.estimate, estimate(options));
+  if (question.compile()) {
+    POPRUN_ASSIGN(answered.program, plan_program(options));
+    add_notes(onnx.get(), job.config(), job.dataset(), *answered.program);
+  }
+  return answered;
+}
+
+Status answer_one(const proto::EstimateQuestion& question, std::string& text) {
+  POPRUN_ASSIGN(const Answered answered, answer_job(question, question.jobs(0)));
+  text += estimate_text(answered.estimate);
+  if (question.by_layer()) {
+    text += layers_text(answered.estimate, question.by_block());
+  }
+  if (answered.program) {
+    text += compiled_text(answered.estimate, *answered.program, question.show_all_ipus());
+  }
+  return {};
+}
+
+Status answer_varied(const proto::EstimateQuestion& question, std::string& text) {
+  std::vector<VariedRow> rows;
+  for (const proto::EstimatedJob& job : question.jobs()) {
+    const Result<Answered> answered = answer_job(question, job);
+    if (!answered) {
+      Error error = answered.error();
+      error.message = fmt::format("--vary {} = {}: {}", question.varied_key(), job.value(), error.message);
+      return tl::unexpected<Error>{std::move(error)};
+    }
+    rows.push_back(varied_row(job.value(), answered->estimate,
+                              answered->program ? std::optional{compiled_need(*answered->program)} : std::nullopt));
+  }
+  text += varied_text(question.varied_key(), rows);
+  return {};
+}
 
 /// Wall time by activity.
 class Times {
@@ -55,14 +105,6 @@ Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions&
   return {};
 }
 
-/// Returns the compiler's options, with every tile laid out.
-Result<CompileOptions> options_of(const proto::CompileQuestion& job,
-                                  const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
-  options.tile_layout = true;
-  return options;
-}
-
 ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function = name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
@@ -85,11 +127,41 @@ std::string shortage_of(const Program& program) {
 
 }  // namespace
 
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
+                                                             const std::string& bytes) {
+  if (model.onnx().empty()) {
+    return nullptr;
+  }
+  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss(), model.trained_constants());
+}
+
+Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {
+  if (job.config().model().initial_weights().empty()) {
+    return WeightMatch{};
+  }
+  FileTensors file;
+  for (const proto::TensorDescription& tensor : job.initial_weights()) {
+    FileTensor& known = file[tensor.name()];
+    known.type = tensor.type();
+    known.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    known.digest = tensor.digest();
+  }
+  return match_initial_weights(program, file, weights_policy(job.config()));
+}
+
+Status answer_estimate(const proto::EstimateQuestion& question, std::string& text) {
+  if (question.jobs().empty()) {
+    return fail(ErrorCode::kUsage, "an EstimateQuestion needs a job");
+  }
+  return question.varied_key().empty() ? answer_one(question, text) : answer_varied(question, text);
+}
+
 Status answer_profile(const proto::ProfileQuestion& question, std::string& text) {
   const proto::RunConfig& config = question.job().config();
   Times times;
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), question.job().onnx_model()));
-  POPRUN_ASSIGN(CompileOptions options, options_of(question.job(), onnx));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(config, question.job().dataset(), onnx));
+  options.tile_layout = true;
   POPRUN_TRY(check_tiles(question, options));
   POPRUN_ASSIGN(const JobLength length, job_length(config, question.job().dataset()));
   times.end("model");

@@ -1,7 +1,9 @@
-#include "replica/ops/products/column_sums.h"
+#include "replica/ops/products/product_kernel.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/face/simd.h"
 
 namespace poprun {
@@ -60,8 +62,52 @@ class WithColumnSums final : public Kernel {
 
 }  // namespace
 
+DnnlMatrix DnnlMatrix::plain(dnnl::memory::dims dims) {
+  dnnl::memory::dims strides = strides_of(dims);
+  return {std::move(dims), std::move(strides)};
+}
+
+DnnlMatrix DnnlMatrix::transposed() const {
+  DnnlMatrix other = *this;
+  const std::size_t last = dims.size() - 1;
+  std::swap(other.dims[last], other.dims[last - 1]);
+  std::swap(other.strides[last], other.strides[last - 1]);
+  return other;
+}
+
+std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
+                                      float scale) {
+  dnnl::memory::dims bias_dims(c.dims.size(), 1);
+  bias_dims.back() = c.dims.back();
+  const dnnl::memory::desc bias = DnnlMatrix::plain(bias_dims).desc();
+  dnnl::primitive_attr attributes = dnnl_attributes();
+  if (scale != 1.0F) {
+    attributes.set_output_scales(0, {scale});
+  }
+  const dnnl::matmul::desc desc = with_bias ? dnnl::matmul::desc(a.desc(), b.desc(), bias, c.desc())
+                                            : dnnl::matmul::desc(a.desc(), b.desc(), c.desc());
+  const dnnl::matmul::primitive_desc plan(desc, attributes, dnnl_cpu());
+  std::vector<DnnlKernel::Argument> arguments = {{DNNL_ARG_SRC, false, 0, a.desc(), a.desc()},
+                                                 {DNNL_ARG_WEIGHTS, false, 1, b.desc(), b.desc()},
+                                                 {DNNL_ARG_DST, true, 0, c.desc(), c.desc()}};
+  if (with_bias) {
+    arguments.push_back({DNNL_ARG_BIAS, false, 2, bias, bias});
+  }
+  return std::make_unique<DnnlKernel>(dnnl::matmul(plan), plan.scratchpad_desc(), arguments);
+}
+
 std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O) {
   return std::make_unique<WithColumnSums>(std::move(product), B, O);
+}
+
+Work product_work(const Signature& s, std::int64_t macs, std::int64_t vector_flops) {
+  Work work = elementwise_work(s, 0);
+  work.macs = macs;
+  work.vector_flops = vector_flops;
+  for (const TensorType& input : s.inputs) {
+    work.exchanged += input.bytes();
+  }
+  return work;
 }
 
 }  // namespace poprun

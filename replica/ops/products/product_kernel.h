@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include <dnnl.hpp>
@@ -27,5 +28,15 @@ struct DnnlMatrix {
 /// dimensions of a and b that are 1 are repeated.
 std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
                                       float scale = 1);
+
+/// Returns a kernel that computes the gradients of the weights and of the bias: it runs `product`, then sums its second
+/// input dy, B rows of O floats, into its second output [O].
+///
+/// Rows are added in float32 within blocks, and the blocks in double, in order: the error is about 1e-6 of the terms'
+/// magnitudes for any number of rows, and the result is the same on every CPU.
+std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O);
+
+/// Returns the work of a product whose inputs are all moved between tiles.
+Work product_work(const Signature& s, std::int64_t macs, std::int64_t vector_flops = 0);
 
 }  // namespace poprun

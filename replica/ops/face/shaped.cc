@@ -1,4 +1,4 @@
-#include "replica/ops/axis/axis.h"
+#include "replica/ops/face/shaped.h"
 
 #include <array>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "replica/instance/host_memory.h"
+#include "replica/instance/process.h"
 
 #include <string>
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -10,9 +11,10 @@
 
 #include "replica/base/error.h"
 #include "replica/graph/graph.h"
+#include "replica/machine/machine.h"
 #include "replica/ports/communicator.h"
 
-/// Code shared by all_reduce and reduce_scatter.
+/// Code shared by the exchanges between replicas: how they spell a reduction, and the group of replicas.
 namespace poprun {
 
 /// How graphs and Programs spell a reduction.
@@ -61,6 +63,30 @@ inline Status verify_summable(const Graph& graph, std::string_view kind, const s
     }
   }
   return {};
+}
+
+inline constexpr const char* kGroupAttribute = "group";
+
+/// Returns SIZE of `group=SIZE`, or 0 if it is absent.
+inline std::int64_t group_of(const Operation& operation) {
+  const auto& values = operation.attributes.values();
+  const auto found = values.find(kGroupAttribute);
+  const auto* const size = found == values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  return size == nullptr ? 0 : *size;
+}
+
+/// Returns the number of replicas that share a tensor.
+inline std::int64_t sharing_replicas(const Operation& operation, const ReplicaSystem& system) {
+  const std::int64_t group = group_of(operation);
+  return group > 0 ? group : system.replicas;
+}
+
+inline Attributes group_attributes(std::int64_t group) {
+  Attributes attributes;
+  if (group > 0) {
+    attributes.set(kGroupAttribute, group);
+  }
+  return attributes;
 }
 
 }  // namespace poprun
