@@ -30,7 +30,7 @@ std::span<const Section> sections() {
                                            {"memory", "Memory"},
                                            {"device", "Device"},
                                            {"report", "Report"},
-                                           {"poprun", "Accepted from poprun, without effect"}};
+                                           {"poprun", "Options of poprun that are accepted but have no effect"}};
   return all;
 }
 

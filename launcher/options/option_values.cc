@@ -66,7 +66,7 @@ Read<double> Real::read(const std::string& text) const {
   const bool low = value && (*value < least || (*value == least && !least_allowed));
   const bool high = value && (*value > most || (*value == most && !most_allowed));
   if (!value || !std::isfinite(*value) || low || high) {
-    return allowed(fmt::format("a number {} {}, {} {}", least_allowed ? "from" : "above", least,
+    return allowed(fmt::format("a number {} {} and {} {}", least_allowed ? "of at least" : "above", least,
                                most_allowed ? "at most" : "below", most));
   }
   return *value;

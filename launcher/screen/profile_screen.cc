@@ -221,7 +221,7 @@ class Screen {
 
   void liveness_of_tile(int ipu, const proto::TileReport& tile) {
     curve(
-        fmt::format("liveness of tile {} of IPU {}, which needs {} with gaps", tile.tile(), ipu, of_tile(tile.peak())),
+        fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu, of_tile(tile.peak())),
         tile.liveness(), report_.ipus(ipu).bytes_per_tile());
   }
 

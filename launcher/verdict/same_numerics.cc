@@ -38,7 +38,7 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
   if (isa != isa_of(first)) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("host {} computes with {}, host {} with {}: results would depend on where a replica runs; "
-                            "use --cpu-isa {} or equal processors",
+                            "use --cpu-isa {}, or hosts with identical processors",
                             first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
   }
   if (other.onednn_version() != first.onednn_version()) {

@@ -121,7 +121,7 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     const google::protobuf::RepeatedPtrField<proto::Step>& steps) {
   std::vector<Prepared> all;
   for (const proto::Step& step : steps) {
-    Prepared prepared;
+    Prepared& prepared = all.emplace_back();
     prepared.step = &step;
     if (tiles_ && step.all_reduce().in_background()) {
       return fail(ErrorCode::kBug, "the Program has a background exchange, but its tensors live on tiles");
@@ -137,7 +137,6 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     } else {
       POPRUN_TRY(prepare_action(prepared));
     }
-    all.push_back(std::move(prepared));
   }
   return all;
 }
@@ -145,8 +144,7 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
 Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared) {
   const Operator* op = find_operator(execute.operation());
   if (op == nullptr) {
-    return fail(ErrorCode::kBug,
-                fmt::format("the Program uses operator '{}', which does not exist", execute.operation()));
+    return fail(ErrorCode::kBug, fmt::format("the Program uses an unknown operator '{}'", execute.operation()));
   }
   Signature signature;
   POPRUN_ASSIGN(signature.attributes, parse_attributes(execute.attributes()));

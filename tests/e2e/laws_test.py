@@ -89,7 +89,7 @@ class MixedMachines(JobTest):
     def test_are_refused_where_bits_would_depend_on_the_host(self):
         job = self.run_job("-n", 2, "--instance-mpi-local-args", "1:-x ONEDNN_MAX_CPU_ISA=AVX", config=TRAIN, code=69)
         self.assert_first_line(job, " computes with avx", "results would depend on where a replica runs",
-                               "use --cpu-isa avx or equal processors")
+                               "use --cpu-isa avx, or hosts with identical processors")
         job = self.run_job("-n", 2, "--instance-mpi-local-args", "1:-x GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2",
                            config=TRAIN, code=69)
         self.assert_first_line(job, "the C libraries of hosts ", "--cpu-isa avx")

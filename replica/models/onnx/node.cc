@@ -212,11 +212,10 @@ Result<TensorId> Node::constant_tensor(Value v) {
   if (scope_.half && v.constant->real()) {
     const auto within = within_half(v.constant);
     if (within != v.constant) {
-      scope_.notes.push_back({"onnx.clamped",
-                              fmt::format("model.precision = half: elements of the constant '{}' beyond half's range "
-                                          "are clamped to 65,504 or -65,504",
-                                          v.name),
-                              {{"constant", v.name}}});
+      scope_.notes.push_back(
+          {"onnx.clamped",
+           fmt::format("model.precision = half: constant '{}' is clamped to -65,504 to 65,504", v.name),
+           {{"constant", v.name}}});
       v.constant = within;
     }
   }

@@ -194,7 +194,7 @@ Result<std::vector<TensorType>> scatter_shape(const Signature& s) {
       (s.attributes.text("reduction") != "none" && !adds(s.attributes))) {
     return shape_error(
         Way::kScatter, s,
-        std::string{Way::kNeeded} + "; updates f32 of the shape that they gather; reduction=\"none\" or \"add\"");
+        std::string{Way::kNeeded} + "; updates f32, of the shape that the indices select; reduction=\"none\" or \"add\"");
   }
   return std::vector{s.inputs[0]};
 }

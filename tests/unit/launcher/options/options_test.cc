@@ -476,10 +476,10 @@ TEST(Options, WrongValuesSayWhatIsAllowed) {
   EXPECT_EQ(error_of({}, "[training]\noptimizer = adam\nnesterov = true\n"),
             "training.nesterov = true needs training.optimizer = momentum, but it is adam");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rate = fast\n"),
-            "train.cfg:2: learning-rate = fast is not allowed; allowed: a number above 0, at most "
+            "train.cfg:2: learning-rate = fast is not allowed; allowed: a number above 0 and at most "
             "1000000");
   EXPECT_EQ(error_of({}, "[training]\nmomentum = 1\n"),
-            "train.cfg:2: momentum = 1 is not allowed; allowed: a number from 0, below 1");
+            "train.cfg:2: momentum = 1 is not allowed; allowed: a number of at least 0 and below 1");
   EXPECT_THAT(error_of({"--training.learning-rate", "nan"}), HasSubstr("not allowed"));
   EXPECT_THAT(error_of({"--training.learning-rate", "inf"}), HasSubstr("not allowed"));
   EXPECT_THAT(error_of({"--hostio-address", "here"}), HasSubstr("allowed: HOST:PORT"));
