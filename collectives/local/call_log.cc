@@ -1,19 +1,10 @@
 #include "collectives/local/call_log.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include <fmt/format.h>
 
 namespace poprun::collectives {
-namespace {
-
-/// Formats a value as "2.314 s".
-std::string with_three_digits(double value, const char* unit) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3f %s", value, unit);
-  return text.data();
-}
-
-}  // namespace
 
 std::uint64_t CallLog::begin(std::uint64_t sequence, const Call& call, const std::string& title) {
   const Clock::time_point now = Clock::now();
@@ -51,10 +42,10 @@ std::vector<std::string> CallLog::lines(Clock::time_point now) const {
   std::vector<std::string> lines;
   for (std::uint64_t number = begun_ - std::min<std::uint64_t>(begun_, kKept); number < begun_; ++number) {
     const Entry& entry = entries_[number % kKept];
-    lines.push_back(
-        "call " + std::to_string(entry.sequence) + entry.title + ": " + describe(entry.call) + ", begun " +
-        with_three_digits(Seconds(now - entry.begun).count(), "s ago, ") +
-        (entry.done ? "took " + with_three_digits(Milliseconds(entry.ended - entry.begun).count(), "ms") : "not done"));
+    lines.push_back(fmt::format(
+        "call {}{}: {}, begun {:.3f} s ago, {}", entry.sequence, entry.title, describe(entry.call),
+        Seconds(now - entry.begun).count(),
+        entry.done ? fmt::format("took {:.3f} ms", Milliseconds(entry.ended - entry.begun).count()) : "not done"));
   }
   return lines;
 }

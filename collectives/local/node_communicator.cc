@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/local/call.h"
-#include "collectives/local/tree_reduce.h"
 #include "collectives/patterns/shares.h"
 
 namespace poprun::collectives {
@@ -74,10 +73,6 @@ NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
       sources_(segment.replicas()),
       targets_(segment.replicas()) {}
 
-ReplicaId NodeCommunicator::self() const {
-  return static_cast<ReplicaId>(options_.self);
-}
-
 Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   POPRUN_CHECK(size >= Bytes{0});
   POPRUN_TRY(share_region({.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())}, size));
@@ -116,14 +111,6 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
     segment_->close_files();
   }
   return status;
-}
-
-std::byte* NodeCommunicator::next_mail() const {
-  return segment_->mail(options_.self, rendezvous_.sequence() + 1);
-}
-
-const std::byte* NodeCommunicator::mail_of(std::size_t replica) const {
-  return segment_->mail(replica, rendezvous_.sequence());
 }
 
 Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
@@ -326,19 +313,11 @@ Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root, st
   return in_chunks(data.size(), direct ? data.size() : NodeSegment::kStagingBytes, copy, stage);
 }
 
-Status NodeCommunicator::barrier() {
-  return rendezvous_.open({.kind = CallKind::kBarrier});
-}
-
 Result<std::unique_ptr<Communicator>> NodeCommunicator::group(Group group) {
   POPRUN_ASSIGN(const Members mine, members_of(group, size(), options_.self));
   const std::vector<std::size_t> members = mine.list();
   POPRUN_ASSIGN(NodeSegment* const segment, form_group(call_of_group(group), members, Bytes{0}));
   return std::make_unique<NodeCommunicator>(*segment, options_among(members));
-}
-
-std::vector<std::string> NodeCommunicator::recent_calls() const {
-  return options_.log->lines(CallLog::Clock::now());
 }
 
 Result<NodeSegment*> NodeCommunicator::form_group(const Call& call, const std::vector<std::size_t>& members,

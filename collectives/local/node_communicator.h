@@ -56,7 +56,7 @@ class NodeCommunicator final : public Communicator {
   /// `segment` must outlive the communicator.
   NodeCommunicator(NodeSegment& segment, const Options& options);
 
-  [[nodiscard]] ReplicaId self() const override;
+  [[nodiscard]] ReplicaId self() const override { return static_cast<ReplicaId>(options_.self); }
   [[nodiscard]] std::size_t size() const override { return segment_->replicas(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
@@ -69,9 +69,11 @@ class NodeCommunicator final : public Communicator {
                         std::span<std::byte> shard, std::string_view name) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
-  Status barrier() override;
+  Status barrier() override { return rendezvous_.open({.kind = CallKind::kBarrier}); }
   Result<std::unique_ptr<Communicator>> group(Group group) override;
-  [[nodiscard]] std::vector<std::string> recent_calls() const override;
+  [[nodiscard]] std::vector<std::string> recent_calls() const override {
+    return options_.log->lines(CallLog::Clock::now());
+  }
 
   /// Waits until all replicas have made `call`, then returns the segment of this replica's group, which consists of
   /// `members` of this segment. It has `wire` bytes of wire area, the same number for all groups.
@@ -84,10 +86,12 @@ class NodeCommunicator final : public Communicator {
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
   /// The mailbox into which this replica puts its payload for the next call.
-  [[nodiscard]] std::byte* next_mail() const;
+  [[nodiscard]] std::byte* next_mail() const { return segment_->mail(options_.self, rendezvous_.sequence() + 1); }
 
   /// The payload of `replica` in the open call.
-  [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
+  [[nodiscard]] const std::byte* mail_of(std::size_t replica) const {
+    return segment_->mail(replica, rendezvous_.sequence());
+  }
 
  private:
   Status share_region(const Call& call, Bytes size);

@@ -189,10 +189,6 @@ std::byte* NodeSegment::mail(std::size_t replica, std::uint64_t sequence) const 
   return rooms_[replica] + control_bytes(replicas_).count() + sequence % 2 * kMailBytes;
 }
 
-std::byte* NodeSegment::staging(std::size_t replica) const {
-  return mail(replica, 0) + 2 * kMailBytes;
-}
-
 Result<Bytes> NodeSegment::region_size(Bytes size) const {
   const auto replicas = static_cast<std::int64_t>(replicas_);
   if (size.count() > std::numeric_limits<std::int64_t>::max() / 2 / replicas) {

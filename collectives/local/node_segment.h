@@ -122,7 +122,7 @@ class NodeSegment {
   /// The mailbox of `replica` for call number `sequence`; every second call uses the same one.
   [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
 
-  [[nodiscard]] std::byte* staging(std::size_t replica) const;
+  [[nodiscard]] std::byte* staging(std::size_t replica) const { return mail(replica, 0) + 2 * kMailBytes; }
 
   /// Page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }

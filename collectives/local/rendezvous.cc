@@ -1,14 +1,12 @@
 #include "collectives/local/rendezvous.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <ctime>
 #include <new>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -16,8 +14,6 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "collectives/local/call.h"
 
 namespace poprun::collectives {
 namespace {
@@ -119,7 +115,7 @@ Rendezvous::Rendezvous(const Options& options)
       replicas_(options.numbers.size()),
       board_(std::launder(reinterpret_cast<Board*>(options.memory))),
       calls_(replicas_) {
-  POPRUN_CHECK(options.self < replicas_);
+  POPRUN_CHECK(options.self < replicas_ && options.log != nullptr);
 }
 
 Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
@@ -140,9 +136,7 @@ Status Rendezvous::open(const Call& call, Place place) {
   }
   ++sequence_;
   call_ = call;
-  if (options_.log != nullptr) {
-    logged_ = options_.log->begin(sequence_, call_, options_.among);
-  }
+  logged_ = options_.log->begin(sequence_, call_, options_.among);
   Slot& mine = slot(options_.self);
   mine.calls[sequence_ % 2] = call;
   mine.places[sequence_ % 2] = place;
@@ -165,7 +159,7 @@ Status Rendezvous::open(const Call& call, Place place) {
 
 Status Rendezvous::wait(std::chrono::milliseconds patience) {
   Status status = pass_barrier(patience);
-  if (status && options_.log != nullptr) {
+  if (status) {
     options_.log->done(logged_);
   }
   return status;
@@ -257,9 +251,7 @@ Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited
 }
 
 Status Rendezvous::give_up(Error error) {
-  if (options_.log != nullptr) {
-    options_.log->broken(logged_);
-  }
+  options_.log->broken(logged_);
   std::uint32_t state = kNone;
   if (board_->failure_state.compare_exchange_strong(state, kBeingWritten)) {
     board_->failure = FlatError(error);
@@ -275,9 +267,7 @@ Status Rendezvous::give_up(Error error) {
 
 Status Rendezvous::adopt_failure() {
   POPRUN_CHECK(board_->failure_state.load(std::memory_order_acquire) == kWritten);
-  if (options_.log != nullptr) {
-    options_.log->broken(logged_);
-  }
+  options_.log->broken(logged_);
   failure_ = board_->failure.error();
   return tl::unexpected<Error>{*failure_};
 }

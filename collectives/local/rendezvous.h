@@ -76,7 +76,7 @@ class Rendezvous {
     std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< Limit of each wait.
     LastExcuse last_excuse{};               ///< The deadline counts from the last excuse during a wait.
-    std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
+    std::shared_ptr<CallLog> log{};         ///< Records every call.
     /// Decides whether a call may begin if more replicas take part than meet here. Every replica calls it with the
     /// announcements of all replicas that meet here. If empty, all announcements must be equal.
     std::function<Status(std::span<const Call>)> agree;

@@ -250,6 +250,22 @@ void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divi
   }
 }
 
+/// Does the same for any element type; halves are read as `HalvesFrom` and written as `HalvesTo`.
+template <typename HalvesFrom, typename HalvesTo>
+void reduce_typed(Reduction reduction, ElementType type, const Leaves& leaves, std::size_t divisor,
+                  std::span<std::byte* const> targets, std::size_t count) {
+  POPRUN_CHECK(!leaves.sources.empty());
+  switch (type) {
+    case ElementType::kF32:
+      return reduce_elements<Floats, Floats>(reduction, leaves, divisor, targets, count);
+    case ElementType::kF16:
+      return reduce_elements<HalvesFrom, HalvesTo>(reduction, leaves, divisor, targets, count);
+    case ElementType::kI32:
+      POPRUN_CHECK(divisor == 0);
+      return reduce_elements<Integers, Integers>(reduction, leaves, 0, targets, count);
+  }
+}
+
 }  // namespace
 
 Pieces::Pieces(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
@@ -316,51 +332,21 @@ void Pieces::copy_in(std::size_t begin, std::span<const std::byte> from) const {
 
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count) {
-  POPRUN_CHECK(!sources.empty());
-  const Leaves leaves{sources, {}};
   const std::size_t divisor = reduction == Reduction::kMean ? sources.size() : 0;
-  switch (type) {
-    case ElementType::kF32:
-      return reduce_elements<Floats, Floats>(reduction, leaves, divisor, targets, count);
-    case ElementType::kF16:
-      return reduce_elements<Halves, Halves>(reduction, leaves, divisor, targets, count);
-    case ElementType::kI32:
-      POPRUN_CHECK(divisor == 0);
-      return reduce_elements<Integers, Integers>(reduction, leaves, 0, targets, count);
-  }
+  reduce_typed<Halves, Halves>(reduction, type, {sources, {}}, divisor, targets, count);
 }
 
 void reduce_subtree(Reduction reduction, ElementType type, std::span<const std::byte* const> sources, std::byte* sum,
                     std::size_t count) {
-  POPRUN_CHECK(!sources.empty());
-  const Leaves leaves{sources, {}};
-  const std::span<std::byte* const> target(&sum, 1);
-  switch (type) {
-    case ElementType::kF32:
-      return reduce_elements<Floats, Floats>(reduction, leaves, 0, target, count);
-    case ElementType::kF16:
-      return reduce_elements<Halves, Floats>(reduction, leaves, 0, target, count);
-    case ElementType::kI32:
-      return reduce_elements<Integers, Integers>(reduction, leaves, 0, target, count);
-  }
+  reduce_typed<Halves, Floats>(reduction, type, {sources, {}}, 0, std::span(&sum, 1), count);
 }
 
 void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
                       std::span<const std::size_t> replicas, std::byte* target, std::size_t count) {
-  POPRUN_CHECK(!sums.empty() && sums.size() == replicas.size());
-  const Leaves leaves{sums, replicas};
+  POPRUN_CHECK(sums.size() == replicas.size());
   const std::size_t divisor =
       reduction == Reduction::kMean ? std::accumulate(replicas.begin(), replicas.end(), std::size_t{0}) : 0;
-  const std::span<std::byte* const> targets(&target, 1);
-  switch (type) {
-    case ElementType::kF32:
-      return reduce_elements<Floats, Floats>(reduction, leaves, divisor, targets, count);
-    case ElementType::kF16:
-      return reduce_elements<Floats, Halves>(reduction, leaves, divisor, targets, count);
-    case ElementType::kI32:
-      POPRUN_CHECK(divisor == 0);
-      return reduce_elements<Integers, Integers>(reduction, leaves, 0, targets, count);
-  }
+  reduce_typed<Floats, Halves>(reduction, type, {sums, replicas}, divisor, std::span(&target, 1), count);
 }
 
 }  // namespace poprun::collectives

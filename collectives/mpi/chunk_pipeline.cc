@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/local/tree_reduce.h"
-
 namespace poprun::collectives {
 namespace {
 

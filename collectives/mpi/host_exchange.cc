@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "replica/base/error.h"
-
 namespace poprun::collectives {
 namespace {
 

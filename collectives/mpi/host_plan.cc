@@ -1,6 +1,5 @@
 #include "collectives/mpi/host_plan.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "collectives/patterns/shares.h"

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <span>
-#include <string>
 #include <thread>
-#include <utility>
 
 #include "collectives/local/call.h"
 #include "collectives/patterns/shares.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/local/call.h"
-#include "collectives/local/tree_reduce.h"
 
 namespace poprun::collectives {
 namespace {
@@ -60,10 +59,6 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
       sums_(*plan_),
       chunks_(segment, *plan_, exchange_, sums_, options.local, options.chunk_bytes) {}
 
-ReplicaId HostsCommunicator::self() const {
-  return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
-}
-
 /// Exchanges the announcements of the hosts' replicas between the hosts' leaders.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
   exchange_.begin_call();
@@ -78,10 +73,6 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
         {ErrorCode::kBug, *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, all)});
   }
   return exchange_.meet();
-}
-
-Status HostsCommunicator::open(const Call& call, Place place) {
-  return exchange_.settle(node_.rendezvous().open(call, place));
 }
 
 /// Opens a call with a payload, which must fit. After success all payloads have arrived.
@@ -124,25 +115,9 @@ void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, 
       target, count);
 }
 
-Result<std::span<std::byte>> HostsCommunicator::allocate(Bytes size) {
-  Result<std::span<std::byte>> memory = node_.allocate(size);
-  if (!memory) {
-    static_cast<void>(exchange_.settle(tl::unexpected<Error>{memory.error()}));
-  }
-  return memory;
-}
-
-Status HostsCommunicator::barrier() {
-  return exchange_.settle(node_.barrier());
-}
-
 Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
   POPRUN_ASSIGN(const Members mine, members_of(group, size(), index_of(self())));
-  Result<std::unique_ptr<Communicator>> communicator = form_group(group, mine);
-  if (!communicator) {
-    static_cast<void>(exchange_.settle(tl::unexpected<Error>{communicator.error()}));
-  }
-  return communicator;
+  return settled(form_group(group, mine));
 }
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group, Members mine) {

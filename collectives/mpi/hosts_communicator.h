@@ -50,10 +50,12 @@ class HostsCommunicator final : public Communicator {
   HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan, std::shared_ptr<MpiLink> link,
                     int channel, const Options& options);
 
-  [[nodiscard]] ReplicaId self() const override;
+  [[nodiscard]] ReplicaId self() const override {
+    return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
+  }
   [[nodiscard]] std::size_t size() const override { return plan_->total(); }
 
-  Result<std::span<std::byte>> allocate(Bytes size) override;
+  Result<std::span<std::byte>> allocate(Bytes size) override { return settled(node_.allocate(size)); }
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
   Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) override {
     return background_.begin(*this, reduction, buffers);
@@ -63,7 +65,7 @@ class HostsCommunicator final : public Communicator {
                         std::span<std::byte> shard, std::string_view name) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
-  Status barrier() override;
+  Status barrier() override { return exchange_.settle(node_.barrier()); }
   Result<std::unique_ptr<Communicator>> group(Group group) override;
   [[nodiscard]] std::vector<std::string> recent_calls() const override { return node_.recent_calls(); }
 
@@ -73,7 +75,15 @@ class HostsCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> form_group(Group group, Members mine);
   Result<int> agree_on_channel(Members mine);
   Status agree(std::span<const Call> calls);
-  Status open(const Call& call, Place place = {});
+  Status open(const Call& call, Place place = {}) { return exchange_.settle(node_.rendezvous().open(call, place)); }
+  /// Returns `result`, and reports a failure to the other hosts.
+  template <typename Value>
+  Result<Value> settled(Result<Value> result) {
+    if (!result) {
+      static_cast<void>(exchange_.settle(tl::unexpected<Error>{result.error()}));
+    }
+    return result;
+  }
   Status open_with(const Payload& payload, const Call& call);
 
   [[nodiscard]] std::vector<std::size_t> sums_bytes(std::size_t count) const;

@@ -4,7 +4,6 @@
 #include <array>
 #include <fstream>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -178,10 +177,6 @@ struct Outcome {
   FlatError error{};
 };
 
-Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
-  return segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())};
-}
-
 /// Returns the segment that the host's first process (`owner`) offers, which is `offered` there; null if it made none.
 Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered, const Introduction& owner,
                                           std::size_t replicas, Bytes wire) {
@@ -192,7 +187,8 @@ Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> o
 /// Checks that all processes have their segment; otherwise all fail for the same reason.
 Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment, std::span<const Process> processes,
                       const Limit& limit) {
-  const std::vector<std::optional<Outcome>> outcomes = gather(outcome_of(segment), limit.end);
+  const std::vector<std::optional<Outcome>> outcomes =
+      gather(segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())}, limit.end);
   std::vector<std::size_t> missing;
   for (const Process& process : processes) {
     const std::optional<Outcome>& its = outcomes[static_cast<std::size_t>(process.rank)];

@@ -3,13 +3,11 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>

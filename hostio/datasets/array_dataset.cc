@@ -1,19 +1,13 @@
 #include "hostio/datasets/array_dataset.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "hostio/datasets/array_tensors.h"
-#include "replica/base/text.h"
 
 namespace poprun::hostio {
 namespace {

@@ -134,15 +134,14 @@ Result<std::unique_ptr<Dataset>> StoredImages::view(const Source& /*source*/) co
   return std::make_unique<ImageDataset>(description_, std::static_pointer_cast<const StoredImages>(shared_from_this()));
 }
 
-Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape, std::uint32_t classes,
+Result<SplitArrays> load_split(const SplitFiles& files, std::uint64_t items, const proto::Dataset& description,
                                const FileScope& scope) {
   POPRUN_ASSIGN(IdxArray images, read_idx(files.images, scope));
   POPRUN_ASSIGN(IdxArray labels, read_idx(files.labels, scope));
-  const std::uint64_t pixels = std::uint64_t{shape.items} * shape.height * shape.width;
-  if (images.elements.size() != pixels || labels.elements.size() != shape.items) {
+  if (images.elements.size() != items * sample_bytes(description.tensors(0)) || labels.elements.size() != items) {
     return fail(ErrorCode::kData, fmt::format("{}: changed while it was being read", files.images.string()));
   }
-  POPRUN_TRY(check_labels(labels.elements, classes, files.labels));
+  POPRUN_TRY(check_labels(labels.elements, description.classes(), files.labels));
   return SplitArrays{.images = std::move(images.elements), .labels = std::move(labels.elements)};
 }
 
@@ -194,14 +193,9 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
 Result<std::shared_ptr<const Stored>> read_image_files(const fs::path& folder, const ImageFacts& facts,
                                                        const FileScope& scope) {
   POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts, scope));
-  const auto load = [&](const std::string& prefix, std::uint64_t items) {
-    const SplitShape shape = {.items = static_cast<std::uint32_t>(items),
-                              .height = description.tensors(0).sample_shape(1),
-                              .width = description.tensors(0).sample_shape(2)};
-    return load_split(files_of(folder, prefix), shape, description.classes(), scope);
-  };
-  POPRUN_ASSIGN(SplitArrays train, load("train", description.train_items()));
-  POPRUN_ASSIGN(SplitArrays test, load("t10k", description.test_items()));
+  POPRUN_ASSIGN(SplitArrays train,
+                load_split(files_of(folder, "train"), description.train_items(), description, scope));
+  POPRUN_ASSIGN(SplitArrays test, load_split(files_of(folder, "t10k"), description.test_items(), description, scope));
   return std::make_shared<StoredImages>(std::move(description), std::move(train), std::move(test));
 }
 

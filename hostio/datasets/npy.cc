@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,11 +1,8 @@
 #include "hostio/formats/open_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -173,10 +170,6 @@ OpenFile::~OpenFile() {
   if (descriptor_ >= 0) {
     ::close(descriptor_);
   }
-}
-
-int OpenFile::release() {
-  return std::exchange(descriptor_, -1);
 }
 
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hostio/formats/reading.h"
@@ -107,7 +108,7 @@ class OpenFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
   /// Returns the descriptor, which the caller must then close.
-  int release();
+  int release() { return std::exchange(descriptor_, -1); }
 
  private:
   OpenFile(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}

@@ -109,24 +109,17 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
                                                "had number {}",
                                                static_cast<int>(selection.split())));
   }
-  sampler.sequential_ = selection.sequential();
-  sampler.seed_ = selection.seed();
+  sampler.selection_ = selection;
   sampler.key_ = random_key(selection.seed(), "epoch permutation");
   sampler.items_ = items;
-  sampler.replica_ = selection.replica();
-  sampler.replica_count_ = selection.replica_count();
-  sampler.micro_batches_per_step_ = selection.micro_batches_per_step();
-  sampler.micro_batch_size_ = selection.micro_batch_size();
   return sampler;
 }
 
-std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
-  return training_ ? sequence / micro_batches_per_step_ / steps_per_epoch_ : 0;
-}
-
 std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
-  POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size_);
-  const auto first_of = [&](std::uint64_t slot) { return (slot * replica_count_ + replica_) * micro_batch_size_; };
+  POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size());
+  const auto first_of = [&](std::uint64_t slot) {
+    return (slot * selection_.replica_count() + selection_.replica()) * micro_batch_size();
+  };
   if (!training_) {
     const std::uint64_t first = first_of(sequence);
     for (std::uint64_t j = 0; j < items.size(); ++j) {
@@ -134,17 +127,18 @@ std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> i
     }
     return first < items_ ? std::min<std::uint64_t>(items.size(), items_ - first) : 0;
   }
-  const std::uint64_t step = sequence / micro_batches_per_step_;
+  const std::uint64_t micro_batches = selection_.micro_batches_per_step();
+  const std::uint64_t step = sequence / micro_batches;
   // Micro-batches continue through the permutation after those of the epoch's earlier steps.
-  const std::uint64_t slot = (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
-  const bool shuffles = !sequential_ && items_ <= kShuffledMax;
+  const std::uint64_t slot = (step % steps_per_epoch_) * micro_batches + sequence % micro_batches;
+  const bool shuffles = !selection_.sequential() && items_ <= kShuffledMax;
   const std::vector<std::uint64_t> order =
       shuffles ? shuffled(key_, epoch_of(sequence), items_) : std::vector<std::uint64_t>{};
   for (std::uint64_t j = 0; j < items.size(); ++j) {
     const std::uint64_t position = first_of(slot) + j;
-    items[j] = shuffles      ? order[position]
-               : sequential_ ? position
-                             : permuted(key_, epoch_of(sequence), items_, position);
+    items[j] = shuffles                  ? order[position]
+               : selection_.sequential() ? position
+                                         : permuted(key_, epoch_of(sequence), items_, position);
   }
   return items.size();
 }

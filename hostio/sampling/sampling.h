@@ -63,11 +63,13 @@ class Sampler {
   /// Number of batches: evaluation_batches(), or kEndless.
   [[nodiscard]] std::uint64_t batch_count() const { return batch_count_; }
 
-  [[nodiscard]] std::uint32_t micro_batch_size() const { return micro_batch_size_; }
+  [[nodiscard]] std::uint32_t micro_batch_size() const { return selection_.micro_batch_size(); }
 
   /// The seed and epoch that the dataset needs for batch `sequence` besides its items (dataset.h, Sample).
-  [[nodiscard]] std::uint64_t seed() const { return seed_; }
-  [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const;
+  [[nodiscard]] std::uint64_t seed() const { return selection_.seed(); }
+  [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const {
+    return training_ ? sequence / selection_.micro_batches_per_step() / steps_per_epoch_ : 0;
+  }
 
   /// Writes the items of batch `sequence` and returns how many of them, from the first on, are not padding. Requires:
   /// sequence < batch_count(), items.size() == micro_batch_size().
@@ -76,17 +78,12 @@ class Sampler {
  private:
   Sampler() = default;
 
+  proto::Selection selection_;
   bool training_ = false;
-  bool sequential_ = false;
-  std::uint64_t seed_ = 0;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = 0;
   std::uint64_t batch_count_ = 0;
   std::uint64_t steps_per_epoch_ = 0;
-  std::uint64_t replica_ = 0;
-  std::uint64_t replica_count_ = 0;
-  std::uint64_t micro_batches_per_step_ = 0;
-  std::uint32_t micro_batch_size_ = 0;
 };
 
 }  // namespace poprun::hostio

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -12,8 +11,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "hostio/streams/pull_call.h"
-#include "hostio/streams/wire.h"
-#include "replica/base/grpc/channel.h"
 #include "replica/base/log.h"
 
 namespace poprun::hostio {

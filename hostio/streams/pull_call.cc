@@ -1,7 +1,5 @@
 #include "hostio/streams/pull_call.h"
 
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "hostio/streams/wire.h"
@@ -85,17 +83,17 @@ void PullCall::grant(std::uint32_t batches) {
 
 grpc::Status PullCall::close() {
   // Operations of a broken call fail by themselves; if they do not, cancels them.
-  if (!drain(Clock::now() + milliseconds{100})) {
-    context_.TryCancel();
-    POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
-  }
+  const auto end = [this] {
+    if (!drain(Clock::now() + milliseconds{100})) {
+      context_.TryCancel();
+      POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
+    }
+  };
+  end();
   grpc::Status status;
   stream_->Finish(&status, tag(kFinished));
   ++pending_;
-  if (!drain(Clock::now() + milliseconds{100})) {
-    context_.TryCancel();
-    POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
-  }
+  end();
   events_.Shutdown();
   closed_ = true;
   return status;

@@ -1,14 +1,9 @@
 #include "hostio/streams/served_calls.h"
 
-#include <algorithm>
-#include <chrono>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include "hostio/sampling/sampling.h"

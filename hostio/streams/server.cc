@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,7 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hostio/streams/dataset_store.h"
 #include "hostio/streams/served_calls.h"
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,7 @@ class RendezvousOfThree : public ::testing::Test {
                        .self = self,
                        .deadline = kDeadline,
                        .last_excuse = std::move(last_excuse),
+                       .log = std::make_shared<CallLog>(),
                        .agree = {}});
   }
 
