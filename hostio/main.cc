@@ -29,7 +29,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Threads of gRPC, which hangs if it cannot start one (at most 10 were seen on 2 cores), and of the store and the
+/// Threads of gRPC, which hangs if it cannot start a thread (at most 10 were seen on 2 cores), and of the store and the
 /// server.
 constexpr std::size_t kThreads = 13 + 9;
 
@@ -170,7 +170,7 @@ void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-/// Ends the process, even during a load or description: they may take minutes and have nothing to save.
+/// Ends the process, even during a load or description, which may take minutes and has nothing to save.
 [[noreturn]] void end_now(Server* server) {
   constexpr std::chrono::seconds kGrace{1};
   std::thread([kGrace] {

@@ -39,8 +39,8 @@ std::size_t local_instances(const Placement& placement) {
 /// Errors
 ///   kHostResources  even the highest allowed limit is not enough.
 Status allow_many_files(const Options& options, const Placement& placement) {
-  constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
-  constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 per instance here.
+  constexpr rlim_t kBesides = 32;           // Measured: the launcher needs 22, mpirun 24,
+  constexpr rlim_t kForALocalInstance = 4;  // and mpirun 3 to 3.4 more per instance here.
   const rlim_t for_metrics = options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
                         std::max(kForALocalInstance * rlim_t{local_instances(placement)},
@@ -60,10 +60,10 @@ Status allow_many_files(const Options& options, const Placement& placement) {
   return {};
 }
 
-/// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a different problem if
+/// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a misleading error if
 /// they get no thread. Errors: those of check_room_for_threads.
 Status allow_many_threads(const Placement& placement) {
-  constexpr std::size_t kBesides = 32;        // Measured: 13 of ours, 13 of the data server, 5 of mpirun;
+  constexpr std::size_t kBesides = 32;        // Measured: we have 13, the data server 13, mpirun 5;
   constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, one of 8 has 32.
   constexpr std::size_t kForAReplica = 3;
   const std::size_t local = local_instances(placement);
@@ -72,7 +72,7 @@ Status allow_many_threads(const Placement& placement) {
 }
 
 /// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without giving a
-/// reason; above them, each program names what it lacks. Raises a limit if possible.
+/// reason; above these limits, each program reports what is missing. Raises a limit if possible.
 ///
 /// Errors
 ///   kHostResources  a limit is too low; names it.
@@ -178,7 +178,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return console.say(placement.error());
   }
   if (!options->dry_run) {
-    console.never_wait();  // A job continues whatever happens to its readers.
+    console.never_wait();  // A job continues whatever happens to the readers of its output.
   }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
@@ -225,9 +225,9 @@ int main(int argc, char** argv) {
   poprun::launcher::unblock_signals();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
-  // A reader that goes away must not end the job, and gRPC's own messages must not precede ours.
+  // The job must survive a reader that goes away, and gRPC's own messages must not precede ours.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGUSR1, SIG_IGN);  // Ignored until there is a job to take a checkpoint of.
+  std::signal(SIGUSR1, SIG_IGN);  // Ignored until there is a job that can take a checkpoint.
   std::signal(SIGXFSZ, SIG_IGN);  // A file size limit (ulimit -f) is reported like a full disk.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);

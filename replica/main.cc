@@ -40,7 +40,7 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
-constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
+constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
 constexpr std::chrono::seconds kLastCheckpointMax{600};  // Time for a full disk to accept it.
 
@@ -99,8 +99,8 @@ class Instance {
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
-      // Sends the dump of a step that a number ended; the launcher waits for it. If that fails, so will the report of
-      // the error.
+      // Sends the dump of a step that ended because of a non-finite number; the launcher waits for it. If that fails,
+      // so will the report of the error.
       static_cast<void>(client_.finish());
     }
     const std::lock_guard lock(mutex);
@@ -208,8 +208,8 @@ class Instance {
     return communicator.barrier();
   }
 
-  /// Checks the memory of a host on its first replica. No replica touches an arena before all have passed. `stored`:
-  /// the Program whose state is copied for checkpoints.
+  /// Checks the memory of a host on its first replica. No replica touches an arena before all hosts have passed this
+  /// check. `stored`: the Program whose state is copied for checkpoints.
   Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
@@ -230,7 +230,7 @@ class Instance {
   }
 
   /// Compiles on replica 0; all replicas get the same bytes. An empty message means that replica 0 is still searching
-  /// for remedies, so each wait covers one of them.
+  /// for remedies, so each wait covers one compilation.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
@@ -251,7 +251,7 @@ class Instance {
     return program;
   }
 
-  /// Tells waiting replicas that replica 0 compiles once more. An error appears at the next exchange.
+  /// Tells waiting replicas that replica 0 compiles once more. Errors are reported by the next exchange.
   void tell_of_compilation() {
     ++compilations_;
     client_.progress(ReplicaId{0}, 0,
@@ -302,7 +302,7 @@ class Instance {
   }
 
   /// Sends all outputs to the launcher before replica 0 sends the profile, which ends the report: make_profile waits
-  /// for all replicas. Replica 0 finishes those of its own instance there.
+  /// for all replicas. There, replica 0 finishes the outputs of its own instance.
   Status finish_outputs(Communicator& communicator) {
     if (!reply_.config().inference()) {
       return {};

@@ -43,7 +43,7 @@ class Background {
   std::thread thread_;
   std::mutex mutex_;  ///< Guards the members below.
   std::condition_variable changed_;
-  std::deque<Job> jobs_;  ///< The first one is in progress.
+  std::deque<Job> jobs_;  ///< The first job is in progress.
   Status status_;         ///< The first failure; no job begins after it.
   bool ends_ = false;
 };

@@ -28,14 +28,14 @@ enum class CallKind : std::uint8_t {
   kGroup,
 };
 
-/// A description of one collective, which must be equal on all replicas. Trivially copyable: it travels between
+/// A description of one collective, which must be identical on all replicas. Trivially copyable: it travels between
 /// processes as plain bytes.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
   ReplicaId root{};                       ///< For broadcast: the root's number in the job.
-  std::uint64_t bytes = 0;                ///< Bytes this replica contributes; for a group, its size.
-  /// Hash of the buffers' names, types, sizes and positions; for a group, its kind.
+  std::uint64_t bytes = 0;  ///< Bytes that this replica contributes; if the call forms a group, the group's size.
+  /// Hash of the buffers' names, types, sizes and positions; if the call forms a group, hash of the group's kind.
   std::uint64_t layout = 0;
   std::uint32_t names = 0;      ///< Number of buffers that have a name.
   std::array<char, 64> name{};  ///< The first buffer's name, 0-terminated, truncated if longer.
@@ -43,7 +43,7 @@ struct Call {
   /// Adds a buffer's name, which may be empty.
   void add_name(std::string_view name);
 
-  /// The names are part of `layout`.
+  /// Does not compare `names` and `name`, because `layout` contains a hash of all names.
   friend constexpr bool operator==(const Call& a, const Call& b) {
     return a.kind == b.kind && a.reduction == b.reduction && a.root == b.root && a.bytes == b.bytes &&
            a.layout == b.layout;
@@ -73,8 +73,8 @@ std::string describe(std::chrono::milliseconds time);
 /// `missing` fact. Requires: ascending, not empty.
 Error late_error(const std::string& call, std::span<const std::size_t> replicas, std::chrono::milliseconds waited);
 
-/// Returns one line that says which replica makes which call, or nothing if all calls are equal. calls[i] is the call
-/// of replica numbers[i]; `title`, such as "call 17", begins the line.
+/// Returns one line that says which replica makes which call, or nothing if all calls are identical. calls[i] is the
+/// call of replica numbers[i]; `title`, such as "call 17", begins the line.
 std::optional<std::string> disagreement(const std::string& title, std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);
 
@@ -102,8 +102,8 @@ Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);
 
-/// Returns the text after a call's number in a group's messages: " of replicas 0, 4, 8, 12". For large groups, it names
-/// only the first and the last. Requires: ascending, not empty.
+/// Returns the text that follows a call's number in messages about a group: " of replicas 0, 4, 8, 12". For large
+/// groups, it names only the first and the last. Requires: ascending, not empty.
 std::string among(std::span<const std::size_t> numbers);
 
 }  // namespace poprun::collectives

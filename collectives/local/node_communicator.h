@@ -33,10 +33,10 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
 ///                    [r]  \______________________/  [r]                        up the tree, back
 ///   meet      all slices are written
 ///
-/// Each byte is read once and written once. For small payloads the meetings cost most. Each replica therefore copies
-/// its payload into a mailbox before the first meeting, and every replica computes the whole result itself. This saves
-/// the second meeting: a replica has two mailboxes, used in turn; when it reuses one, the call in between has proved
-/// that all others have read it.
+/// Each byte is read once and written once. For small payloads, the meetings take most of the time. Each replica
+/// therefore copies its payload into a mailbox before the first meeting, and every replica computes the whole result
+/// itself. This saves the second meeting: a replica has two mailboxes, used in turn; when it reuses a mailbox, the call
+/// in between has proved that all others have read that mailbox.
 ///
 /// Buffers outside allocated memory go through the staging areas in the same way, chunk by chunk. The other collectives
 /// read from the peers' memory or from their staging areas.
@@ -76,7 +76,7 @@ class NodeCommunicator final : public Communicator {
   }
 
   /// Waits until all replicas have made `call`, then returns the segment of this replica's group, which consists of
-  /// `members` of this segment. It has `wire` bytes of wire area, the same number for all groups.
+  /// `members` of this segment. The new segment has a wire area of `wire` bytes, the same size for all groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members, Bytes wire);
 
   /// Returns the options of a communicator over that segment.

@@ -78,11 +78,11 @@ class SharedMemory {
 ///   staging   kStagingBytes, for buffers that peers cannot read
 ///   wire      for exchange with other hosts, as large as the creator asks; in the first room
 ///
-/// A process has one segment for all its replicas. Every process maps all of it; addresses differ between processes,
-/// regions and offsets do not.
+/// A process has one segment for all its replicas. Every process maps the whole segment. Addresses differ between
+/// processes; region numbers and offsets do not.
 ///
-/// A group of the replicas has its own segment, whose rooms are in a region of this one. Its members also find buffers
-/// in this one's regions.
+/// A group of the replicas has its own segment, whose rooms are in a region of the parent segment. The group's members
+/// also find buffers in the parent's regions.
 ///
 /// Threads: any.
 class NodeSegment {
@@ -95,7 +95,7 @@ class NodeSegment {
   /// Creates a segment for `replicas` replicas.
   static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas, Bytes wire = Bytes{0});
 
-  /// Opens the segment that another process created with equal arguments and this nonce.
+  /// Opens the segment that another process created with the same arguments and this nonce.
   static Result<std::unique_ptr<NodeSegment>> open(FileAddress address, std::uint64_t nonce, std::size_t replicas,
                                                    Bytes wire = Bytes{0});
 
@@ -119,7 +119,7 @@ class NodeSegment {
   /// The memory for Rendezvous::Options.
   [[nodiscard]] std::byte* control() const { return rooms_[0]; }
 
-  /// The mailbox of `replica` for call number `sequence`; every second call uses the same one.
+  /// The mailbox of `replica` for call number `sequence`; every second call uses the same mailbox.
   [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const { return mail(replica, 0) + 2 * kMailBytes; }
@@ -127,7 +127,7 @@ class NodeSegment {
   /// Page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
-  /// Returns the size of a region with `size` per replica. Errors: kHostResources if it exceeds the address space.
+  /// Returns the size of a region of `size` bytes per replica. Errors: kHostResources if it exceeds the address space.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;
 
   /// Adds `memory`, of `region_size(size)` bytes, as the next region.
@@ -158,7 +158,7 @@ class NodeSegment {
   std::size_t replicas_;
   SharedMemory memory_;                  ///< The rooms; empty for a group.
   std::vector<std::byte*> rooms_;        ///< By replica.
-  const NodeSegment* parent_ = nullptr;  ///< Segment of which this one is a group; else null.
+  const NodeSegment* parent_ = nullptr;  ///< Segment from which this group was formed; else null.
   std::vector<std::size_t> members_;     ///< The group's members in the parent.
 
   mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.

@@ -32,7 +32,7 @@ constexpr std::uint32_t kGeneration = 2;
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
 
-/// Interval at which a waiter checks whether the replicas it waits for are still on their way.
+/// Interval at which a waiter checks whether the replicas that it waits for are still on their way.
 constexpr auto kLook = std::chrono::milliseconds{50};
 
 bool passed(std::uint32_t before, std::uint32_t now) {
@@ -90,8 +90,8 @@ struct alignas(64) Rendezvous::Board {
   FlatError failure;
 };
 
-// Each slot has two announcements, used in turn: a fast replica may announce the next call while a slow one still reads
-// this one. It cannot get further ahead, because the next call waits for the slow one.
+// Each slot has two announcements, used in turn: a fast replica may announce the next call while a slow replica still
+// reads the current announcement. The fast one gets no further ahead, because the next call waits for the slow one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
   std::atomic<Clock::rep> on_the_way{0};   ///< Time of its last report; all processes share the clock.
@@ -238,7 +238,7 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
 }
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
-  // Replicas on their way are themselves waiting for others; they are named only if no other replica is missing.
+  // Replicas on their way are themselves waiting for others, so they are named only if no other replica is missing.
   std::vector<std::size_t> late;
   std::vector<std::size_t> lost;
   for (const std::size_t index : missing()) {

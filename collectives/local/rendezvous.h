@@ -45,7 +45,7 @@ using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
 /// The place where peers find a replica's contribution to a call. May differ between replicas.
 struct Place {
-  std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
+  std::int64_t owner = -1;  ///< Number of a region of allocated memory, or of a process; -1: not in shared memory.
   std::int64_t where = 0;   ///< Offset in the region, or descriptor.
 
   friend bool operator==(Place, Place) = default;
@@ -60,8 +60,7 @@ struct Place {
 /// The memory holds a counter and a generation word (futex) for the barrier, the message of the first failure, and one
 /// slot per replica for its announcement. It works for threads and for processes.
 ///
-/// Errors, from any call. The first error of any replica is returned to all replicas, by this call and by all later
-/// ones
+/// Errors, from any call. All replicas get the first error of any replica, from this call and from all later ones:
 ///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
 ///   kBug              replicas made different calls; names them.
 ///
@@ -73,12 +72,12 @@ class Rendezvous {
     std::byte* memory = nullptr;            ///< `bytes_needed` bytes, prepared by `initialise`.
     std::vector<std::size_t> numbers;       ///< Numbers of the replicas that meet here, for messages.
     std::string among;                      ///< Follows a call's number in messages; may be empty.
-    std::size_t self = 0;                   ///< Index among them.
+    std::size_t self = 0;                   ///< Index of this replica among them.
     std::chrono::milliseconds deadline{0};  ///< Limit of each wait.
     LastExcuse last_excuse{};               ///< The deadline counts from the last excuse during a wait.
     std::shared_ptr<CallLog> log{};         ///< Records every call.
     /// Decides whether a call may begin if more replicas take part than meet here. Every replica calls it with the
-    /// announcements of all replicas that meet here. If empty, all announcements must be equal.
+    /// announcements of all replicas that meet here. If empty, all announcements must be identical.
     std::function<Status(std::span<const Call>)> agree;
   };
 
@@ -89,8 +88,8 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options);
 
-  /// Enters a collective. After success all replicas have entered it with an equal `call`, and `place_of` returns the
-  /// `place` that each one passed.
+  /// Enters a collective. After success, all replicas have entered it with the same `call`, and `place_of` returns the
+  /// `place` that each replica passed.
   Status open(const Call& call, Place place = {});
 
   /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on their way. For barriers

@@ -45,7 +45,7 @@ struct Larger {
 };
 
 /// Returns the same NaN for all NaNs. The bits of a sum of two NaNs are the compiler's choice and differ between full
-/// vectors and leftover elements, so they would depend on the cut.
+/// vectors and leftover elements, so they would depend on where the data is cut.
 inline float settled(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
 }
@@ -161,7 +161,7 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
-/// The inputs of a reduction: the sources, and the number of replicas that each stands for (one each if empty).
+/// The inputs of a reduction: the sources, and the number of replicas whose sum each source is (one each if empty).
 struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;
@@ -223,8 +223,8 @@ const typename Element::Value* reduce_block(const Kernels<typename Element::Valu
   return out;
 }
 
-/// Reduces leaves of one element type into targets of another with the same values; divides the sum by `divisor` unless
-/// that is 0.
+/// Reduces leaves of type `From` into targets of type `To`, which have the same type of sum; divides the sum by
+/// `divisor` unless that is 0.
 template <typename From, typename To>
 void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {

@@ -30,7 +30,7 @@ class Pieces {
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
   [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
-  /// Returns the pieces that make up these bytes, in order and without gaps. Requires: the bytes exist, in full
+  /// Returns the pieces that make up these bytes, in order and without gaps. Requires: the bytes exist and are whole
   /// elements.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
@@ -54,8 +54,8 @@ class Pieces {
 /// targets[t][i] = the reduction over r of sources[r][i], for i < count elements of `type`, for all t. Combines along
 /// the canonical tree over r (patterns/canonical_tree.h). Floats are combined in float32, and kMean divides once, at
 /// the end, by the number of sources; halves are widened to float32, and the result is rounded last. Integers wrap
-/// around. kMax of two values, one of which is NaN, is the right-hand one. A NaN that results from two or more sources
-/// is always the quiet NaN without sign and payload.
+/// around. kMax of two values, one of which is NaN, is the right-hand value. A NaN that results from two or more
+/// sources is always the quiet NaN without sign and payload.
 ///
 /// Requires: a target is one of the sources or overlaps none of them; at least one source; elements are aligned to
 /// their size; not kMean of kI32.

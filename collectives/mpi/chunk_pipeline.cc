@@ -6,13 +6,13 @@
 namespace poprun::collectives {
 namespace {
 
-/// Ticks that a post may travel, so the wire has the posts of this many ticks to work on.
+/// Number of ticks that a post may take on the wire, which thus carries the posts of this many ticks.
 constexpr std::size_t kTravel = 2;
 
 /// Number of slots, one per chunk in progress. One more tick passes until all replicas have read a slot.
 constexpr std::size_t kSlots = kTravel + 2;
 
-/// A call is cut into this many chunks, so that they overlap, but into none smaller than `kLeastChunkBytes`.
+/// A call is cut into this many chunks, so that they overlap, but no chunk is smaller than `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
 
@@ -22,7 +22,7 @@ Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
-/// Returns where each host's slice of elements [0, count) begins and the last one ends; sums begin at cache lines.
+/// Returns where each host's slice of elements [0, count) begins, then the last slice's end; sums begin at cache lines.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
   const std::size_t lines = (count + kLine - 1) / kLine;
@@ -141,7 +141,7 @@ ChunkPipeline::Slot ChunkPipeline::slot(std::size_t index) const {
   return {sums, received, received + sums_->others_before(hosts()) * NodeSegment::kStagingBytes};
 }
 
-/// Sums my part of the chunk for every subtree of my host.
+/// Computes this replica's part of the chunk's sums, one per subtree of this host.
 Status ChunkPipeline::sum(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const bool placed = chunk.pieces->placed(chunk.bytes);
@@ -176,7 +176,7 @@ void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size
   }
 }
 
-/// Fills my part of my host's slice: from the sums of all hosts, or with my contribution.
+/// Fills this replica's part of its host's slice: from the sums of all hosts, or with its own contribution.
 void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const Slot at = slot(index);

@@ -32,10 +32,11 @@ namespace poprun::collectives {
 ///                                                                the posts of two ticks to carry.
 ///
 /// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that only gathers takes
-/// 3, 4 and 5, and its step 3 fills what a replica contributes into `result`.
+/// 3, 4 and 5, and its step 3 copies what a replica contributes into `result`.
 ///
 /// Chunks are stored in memory that the host's replicas share and the wire reads and writes. It has four slots, used in
-/// turn: two for the chunks on the wire, one for the chunk in work, one that other replicas may still read.
+/// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still
+/// read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |
@@ -47,12 +48,12 @@ namespace poprun::collectives {
 /// Threads: belongs to one replica's thread.
 class ChunkPipeline {
  public:
-  /// The unit that crosses the wire.
+  /// The part of the data that crosses the wire as a unit.
   struct Chunk {
     ElementType type = ElementType::kF32;
     std::size_t width = 1;           ///< Bytes per element of the result.
     std::vector<std::size_t> edges;  ///< Elements [edges[h], edges[h + 1]) are host h's slice.
-    Slice part{};                    ///< If `pieces` is null: which bytes of each replica's data.
+    Slice part{};                    ///< If `pieces` is null: the bytes of each replica's data that it covers.
     const Pieces* pieces = nullptr;  ///< The data to reduce; null if it only gathers.
     Slice bytes{};                   ///< The chunk's bytes within the pieces.
 
@@ -67,19 +68,19 @@ class ChunkPipeline {
     std::vector<Chunk> chunks;
     /// Puts this replica's contribution into its host's slice; used if nothing is reduced.
     std::function<void(const Chunk&, std::byte* slice)> fill{};
-    /// Copies this replica's part of the result.
+    /// Copies this replica's part out of the result.
     std::function<void(const Chunk&, std::byte* result)> take;
   };
 
-  /// Bytes of shared memory that it needs.
+  /// Bytes of shared memory that a pipeline needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// All arguments must outlive it. It uses the beginning of the segment's wire area, which must also outlive any
-  /// failed transfer. `local` is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
+  /// All arguments must outlive the pipeline; the wire area, whose beginning it uses, also any failed transfer. `local`
+  /// is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
   ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums, std::size_t local,
                 std::size_t chunk_bytes);
 
-  /// Bytes of float32 data per chunk for `bytes` in all: enough chunks to overlap, none too small.
+  /// Returns the size of a chunk for `bytes` of float32 data: small enough for chunks to overlap, but not too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
   /// Returns the chunks of an all-reduce: one element type each, sliced by the plan's shares. `pieces` must outlive

@@ -29,7 +29,7 @@ struct Payload {
 /// Threads: synchronised by the meetings of the host's replicas.
 class Announcements {
  public:
-  /// Bytes of memory that they need.
+  /// Bytes of memory that the announcements need.
   static std::size_t bytes_needed(const HostPlan& plan);
 
   /// `memory` and `plan` must outlive it; the memory must also outlive any failed transfer.
@@ -39,7 +39,7 @@ class Announcements {
   /// phase on the wire would take longer.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
-  /// Begins to exchange the calls of this host's replicas, and its payload if any, with those of all other hosts. The
+  /// Begins to exchange the calls of this host's replicas, and its payload if it has one, with all other hosts. The
   /// payload must fit. Called by the leaders, which then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
@@ -73,7 +73,7 @@ class HostExchange {
 
   [[nodiscard]] bool carries() const { return carries_; }
 
-  /// True if this replica speaks for its host.
+  /// Whether this replica sends the announcements of its host.
   [[nodiscard]] bool leads() const { return carries_ && wire_.leads(); }
 
   /// The wire to post to. Requires: this replica carries.
@@ -82,7 +82,7 @@ class HostExchange {
   /// Records the call that the rendezvous has opened; all later steps belong to it.
   void begin_call() { call_ = rendezvous_->call_name(); }
 
-  /// Waits for all replicas of the host, longer than the deadline while they wait for the wire.
+  /// Waits for all replicas of the host; while they wait for the wire, it waits longer than the deadline.
   Status meet();
 
   /// Waits for the oldest post if this replica carries.

@@ -15,7 +15,7 @@ namespace poprun::collectives {
 struct Process {
   int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
   std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
-  std::vector<std::size_t> replicas;  ///< Its replicas in the channel: numbers in the job, ascending.
+  std::vector<std::size_t> replicas;  ///< Its replicas in the channel, by their numbers in the job, ascending.
 };
 
 /// Locations of a channel's replicas; every process computes the same plan. A replica's index is its position among the

@@ -25,8 +25,8 @@ namespace poprun::collectives {
 /// because waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
-/// A process's connection to the others, shared by all its channels: MPI's communicator, the lock for calling MPI, and
-/// the numbers that keep channels apart.
+/// A process's connection to all others, shared by its channels: MPI's communicator, the lock for calling MPI, and the
+/// numbers that keep channels apart.
 ///
 /// Threads: any, see `mutex`.
 class MpiLink {
@@ -74,9 +74,9 @@ class MpiLink {
   std::atomic<bool> abandoned_{false};
 };
 
-/// One process's share of the transfers between its host and the others. The processes of a host share the work: every
-/// transfer between two hosts is cut into as many lanes as the larger of the two has processes, and process i (modulo
-/// their number) carries lane i on both sides.
+/// One process's share of the transfers between its host and the other hosts. The processes of a host share the work:
+/// every transfer between two hosts is cut into as many lanes as the host with more processes has processes, and
+/// process i (modulo their number) carries lane i on both sides.
 ///
 ///   node0   process 0 ---- lane 0 ---- process 0   node1
 ///           process 1 ---- lane 1 ---- process 1
@@ -89,11 +89,11 @@ class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Largest message: Open MPI sends messages below 64 KiB at once. A larger one waits for a reply, which queues behind
-  /// everything its sender is sending, so links would carry one direction at a time.
+  /// Largest message: Open MPI sends messages below 64 KiB immediately. A larger message waits for a reply, which
+  /// queues behind everything its sender is sending, so links would carry one direction at a time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
-  /// Bytes to or from one host.
+  /// The bytes to send to one host or to receive from it.
   struct Transfer {
     std::size_t host = 0;
     std::span<std::byte> bytes;  ///< Below 2 GiB.
@@ -115,27 +115,26 @@ class HostWire {
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
   /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait` for them succeeds.
-  /// Requires: both ends post the transfers between them in the same order, with equal sizes; between leaders, a single
-  /// message may be shorter than its receive buffer.
+  /// Requires: both ends post the transfers between them in the same order and with the same sizes; between leaders, a
+  /// single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers = Carriers::kAll);
 
   /// Waits for the oldest post that has not been waited for. `call` begins an error's message; `while_waiting` is
   /// called regularly. Requires: there is such a post.
   ///
   /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing
-  /// whether they are waiting too, and listens for `grace` to their answers, or to the reason why they give up; twice
-  /// as long if all of them wait.
+  /// whether they are waiting too. It then gives them `grace` to answer, or to send the reason why they give up; twice
+  /// as long if all of them are waiting.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not
-  ///                     answer.
+  ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not answer.
   ///   any               an error that another host sent by `tell`.
   /// After an error the bytes must stay valid until the process ends, and MPI_Finalize may not return: leave by exit.
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
               const std::function<void()>& while_waiting);
 
   /// Tells all other hosts that still listen why this host gives up. If several replicas of a process have a wire, each
-  /// may call it, not only the one that carries.
+  /// of them may call this, not only the replica that carries data.
   void tell(const Error& error);
 
  private:
@@ -172,7 +171,7 @@ class HostWire {
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
   std::size_t lane_ = 0;                            ///< This process's position among those of its host.
   std::deque<Post> posts_;                          ///< Oldest first.
-  std::vector<int> waiting_;                        ///< Ranks that have answered our question: they are waiting.
+  std::vector<int> waiting_;                        ///< Ranks that have answered that they are waiting.
 };
 
 }  // namespace poprun::collectives

@@ -25,7 +25,7 @@ std::vector<std::size_t> replicas_by_host(const HostPlan& plan) {
   return counts;
 }
 
-/// By host: the size of `copies[h]` copies of `bytes`.
+/// Returns the bytes by host: `copies[h]` times `bytes`.
 std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t bytes) {
   for (std::size_t& count : copies) {
     count *= bytes;
@@ -83,7 +83,7 @@ Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   return status;
 }
 
-/// By host: bytes of the sums of all its subtrees.
+/// Returns, by host, the bytes of the sums of all its subtrees.
 std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
   std::vector<std::size_t> sums;
   for (std::size_t h = 0; h < hosts(); ++h) {
@@ -92,7 +92,7 @@ std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const 
   return bytes_of(std::move(sums), count * kSumBytes);
 }
 
-/// Computes the sums of my host's subtrees from its replicas' mailboxes: [subtree, element].
+/// Computes the sums of this host's subtrees from its replicas' mailboxes: [subtree, element].
 void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums) {
   const std::vector<Piece> parts = mailed.parts({0, mailed.size()});
   for (std::size_t s = 0; s < sums_.count(plan_->self); ++s) {
@@ -104,7 +104,7 @@ void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std
   }
 }
 
-/// target = elements [first, first + count) of payloads of sums, of `total` elements each.
+/// Combines elements [first, first + count) of all hosts' sums, which have `total` elements each, into `target`.
 void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first,
                                          std::size_t count, std::byte* target) {
   sums_.combine(
@@ -182,7 +182,7 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
       {.reduction = reduction, .reduces = true, .gathers = true, .chunks = chunks_.cut(pieces), .take = take}));
 }
 
-/// Part `part` of every replica's shard of `data`, host after host.
+/// Returns bytes `part` of every replica's shard of `data`, host after host.
 Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const {
   std::vector<Piece> pieces;
   for (const std::vector<std::size_t>& group : plan_->replicas) {
@@ -196,7 +196,7 @@ Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const 
   return Pieces{std::move(pieces)};
 }
 
-// A chunk has some elements of every replica's shard.
+// Each chunk contains some elements of every replica's shard.
 Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                                          std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);

@@ -30,8 +30,8 @@ namespace poprun::collectives {
 ///
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as
 /// results. If the replicas of each host form one subtree, as with 4 hosts of 4 replicas, S is 1, the shares are equal,
-/// and the host sends 2 (H - 1) / H of the data, which is the minimum. Otherwise S is at most 2 log2 of the number of
-/// its replicas if they are neighbours, and hosts with more sums get larger shares: `shares_of`.
+/// and the host sends 2 (H - 1) / H of the data, which is the minimum. Otherwise, S is at most 2 log2 of the number of
+/// the host's replicas if they are neighbours, and hosts with more sums get larger shares: `shares_of`.
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {
@@ -40,7 +40,7 @@ class HostsCommunicator final : public Communicator {
     std::string among{};             ///< See Rendezvous::Options.
     std::shared_ptr<CallLog> log{};  ///< See NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
-    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Upper limit on a chunk's float32 data.
   };
 
   /// Returns the bytes of wire area that the host's segment needs.

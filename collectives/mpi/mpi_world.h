@@ -23,9 +23,9 @@ struct HostPlan;
 /// The replicas of a job that runs on the processes of MPI_COMM_WORLD. Each process owns a contiguous block of
 /// replicas, one thread each; blocks may differ in size.
 ///
-/// If all processes are on one host, replicas exchange through shared memory and MPI is only used to find it. On
-/// several hosts, the replicas of each host share memory, and the first replica of each process carries data between
-/// hosts by MPI. Results are bit-identical to those of LocalWorld.
+/// If all processes are on one host, replicas exchange data through shared memory, and MPI is used only to set that
+/// memory up. On several hosts, the replicas of each host share memory, and the first replica of each process carries
+/// data between hosts by MPI. Results are bit-identical to those of LocalWorld.
 ///
 /// Threads: create and destroy it in one thread, between MPI_Init_thread (at least MPI_THREAD_SERIALIZED) and
 /// MPI_Finalize. Hand each communicator to one thread, and join those threads before destroying the world; groups must
@@ -37,10 +37,10 @@ class MpiWorld {
     ReplicaId first{};                            ///< This process owns [first, first + local).
     std::size_t local = 1;                        ///< > 0.
     std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, including creation.
-    /// The last time that a replica of the job had an excuse, such as a data server that does not answer it; the
+    /// Returns the last time that a replica of the job had an excuse, such as a data server that does not answer; the
     /// deadlines of calls count from it. Thread-safe; empty if no replica ever has one.
     std::function<std::chrono::steady_clock::time_point()> last_excuse{};
-    /// Host number of this process; unset: the machine's. For tests that simulate several hosts on one.
+    /// Host number of this process; if unset, the machine's own number. For tests that simulate several hosts on one.
     std::optional<std::uint64_t> host;
     /// Bytes of one replica's float32 data that cross between hosts at a time. At least 64 B per replica, at most 1
     /// MiB.
@@ -53,8 +53,7 @@ class MpiWorld {
   ///   kHostResources    memory for the exchange could not be allocated; says why.
   ///   kUnreachable      memory for the exchange could not be shared; says why.
   ///   kInfrastructure   not all processes arrived before the deadline.
-  ///   kBug              the processes' blocks do not add up to the job's replicas, or MPI is not
-  ///                     initialised.
+  ///   kBug              the processes' blocks do not add up to the job's replicas, or MPI is not initialised.
   static Result<std::unique_ptr<MpiWorld>> create(const Options& options);
 
   MpiWorld(const MpiWorld&) = delete;

@@ -15,8 +15,8 @@
 ///                   +---+---+       +---+
 ///                       +-----+-----+
 ///
-/// Aligned blocks whose size is a power of two are whole subtrees, so any part of a job that holds such a block can sum
-/// it alone without changing the result.
+/// Aligned blocks whose size is a power of two are whole subtrees, so a part of a job that contains all replicas of
+/// such a block can sum the block on its own without changing the result.
 namespace poprun::collectives {
 
 /// Returns how many of `count` neighbours form the left subtree. Requires: count >= 2.
@@ -86,8 +86,8 @@ constexpr Members consecutive_members(std::size_t size, std::size_t replica) {
   return {replica / size * size, 1, size};
 }
 
-/// Returns the group of `replica` if replicas with equal positions in blocks of total / size form a group. 12 replicas
-/// in groups of 4:
+/// Returns the group of `replica` if the replicas at the same position in each block of total / size replicas form a
+/// group. 12 replicas in groups of 4:
 ///
 ///   0 3 6 9 | 1 4 7 10 | 2 5 8 11
 ///

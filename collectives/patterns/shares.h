@@ -18,12 +18,12 @@ struct Slice {
   friend constexpr bool operator==(Slice, Slice) = default;
 };
 
-/// Bytes of a cache line, the granularity of slices: two replicas never write into the same line of an aligned vector,
-/// and no element is split.
+/// Bytes of a cache line. Slices begin at multiples of it: two replicas never write into the same line of an aligned
+/// vector, and no element is split.
 inline constexpr std::size_t kLineBytes = 64;
 
 /// Returns part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples
-/// of a line and differ by at most one line; some may be empty.
+/// of a line, and their sizes differ by at most one line; some may be empty.
 /// Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
@@ -50,7 +50,7 @@ constexpr Slice overlap(Slice a, Slice b) {
 ///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the minimum
 ///   sums 2 1       shares 1 0, 1 both ways, where equal shares would take 1.5
 ///
-/// Shares add up to 1. Equal arguments give equal shares on every host. Requires: every sum > 0.
+/// Shares add up to 1. The same arguments give the same shares on every host. Requires: every sum > 0.
 inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
   struct Range {
     double least = 0;

@@ -56,7 +56,7 @@ class Descriptor {
   [[nodiscard]] int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
 
-  /// Takes the lock of a job for this process; fails if another process holds one.
+  /// Takes the lock of a job for this process; fails if another process holds a lock.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
   /// Takes the lock for the removal of leftovers; fails if a job holds its lock. Hosts that share the folder for
@@ -162,7 +162,7 @@ void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
   }
 }
 
-/// Removes the shared memory first: without its session, its owner would be unknown.
+/// Removes a session. Its shared memory goes first: without the session, nothing would tell whose memory it is.
 void remove_session(const fs::path& session, const SessionPlace& place) {
   std::error_code unused;
   if (const auto job = ranks_job(session); job && is_only_session(session, *job, place)) {
@@ -209,8 +209,8 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
     if (folder.number() < 0) {
       return fail(ErrorCode::kHostResources, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
     }
-    // Some file systems do not support locks; there, no other process gets one either. A job that looked for leftovers
-    // before we had the lock may have removed the folder.
+    // Some file systems do not support locks; there, no process gets a lock. A job that looked for leftovers before we
+    // had the lock may have removed the folder.
     const bool locked = folder.lock();
     if ((locked || errno != EWOULDBLOCK) && is_ours(folder.number(), path)) {
       return JobFolder(place, path, folder.release());

@@ -26,7 +26,7 @@
 /// BASE. Symbolic links are removed, never followed.
 namespace poprun::collectives {
 
-/// Places of these files on a host.
+/// The folders on a host that contain these files.
 struct SessionPlace {
   std::filesystem::path base;           ///< The folder for temporary files.
   std::string host;                     ///< The host's name.
@@ -36,7 +36,7 @@ struct SessionPlace {
 /// Returns the places that mpirun, its daemons and vader use on this host, whose name is `host`.
 SessionPlace session_place(std::string host);
 
-/// A job's own folder for temporary files, locked by every process that has the descriptor.
+/// A job's own folder for temporary files, which stays locked while any process has the descriptor open.
 class JobFolder {
  public:
   /// Errors
@@ -79,8 +79,8 @@ std::vector<pid_t> children_of(pid_t parent);
 /// Returns the parent of `pid`; 0 if there is no such process.
 pid_t parent_of(pid_t pid);
 
-/// Removes the files that dead jobs left at `place`. A job that is just starting already holds its lock. Cost if
-/// nothing is left: listing one or two folders.
+/// Removes the files that dead jobs left at `place`. A job that is just starting already holds its lock, so its files
+/// stay. Cost if nothing is left: listing one or two folders.
 void remove_leftovers(const SessionPlace& place);
 
 }  // namespace poprun::collectives

@@ -89,7 +89,7 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   return normalisation;
 }
 
-/// Returns the facts with the normalisation that the replica applies to bytes. Floats arrive normalised.
+/// Returns the facts with the normalisation that the replica applies to uint8 images. Float images arrive normalised.
 proto::Dataset description_of(proto::Dataset facts, const Normalisation& normalisation) {
   const bool bytes = facts.tensors(0).name() == "images" && facts.tensors(0).element() == "u8";
   facts.set_mean(bytes ? static_cast<float>(normalisation.mean) : 0);
@@ -122,7 +122,7 @@ double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t in
   return narrow;
 }
 
-/// Returns a note if float images have the range of bytes, because networks train badly on them.
+/// Returns a note if float images have the range of bytes, because networks train badly on such images.
 Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   constexpr std::uint64_t kLookedAt = 1 << 18;  // Bytes.
   constexpr double kFarFromOne = 16;

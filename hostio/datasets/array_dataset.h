@@ -14,18 +14,18 @@
 ///
 ///   train, test     x_train, y_train, x_test, y_test as in Keras' mnist.npz; train_images, ...
 ///                   If no name has such a part, all arrays are for training, and there is nothing
-///                   to evaluate on. If some names have parts, arrays without one are ignored; a single
-///                   number is always ignored.
-///   x, images       "images"; y, labels: "labels"; input_ids, tokens: "tokens"; token_type_ids,
-///                   segments: "segments"; next_sentence_label: "next_sentence"; any other name is
-///                   also the tensor's name
+///                   to evaluate on. If some names have parts, arrays without one are ignored; an array that is a
+///                   single number is always ignored.
+///   x, images       "images"; y, labels: "labels"; input_ids, tokens: "tokens"; token_type_ids, segments: "segments";
+///                   next_sentence_label: "next_sentence"; any other name is also the tensor's name
 ///
 ///   images          uint8 or floats: [N,H,W], [N,C,H,W], or features [N,F]
 ///   labels, ...     integers of any type, read as i32; floats, as f32. Labels [N,1] of images become [N].
 ///
-/// Channels come first; an array whose last dimension looks like the channels is refused, unless the parameter channels
-/// is first or last. Parameters mean and deviation: for uint8 images the replica computes (x / 255 - mean) / deviation
-/// (default 0.5 and 0.5); for float images, (x - mean) / deviation is computed here as they are read (default 0 and 1).
+/// Channels come first. An array whose last dimension looks like the channels is refused, unless parameter `channels`
+/// is `first` or `last`. Parameters mean and deviation: for uint8 images the replica computes (x / 255 - mean) /
+/// deviation (default 0.5 and 0.5); for float images, (x - mean) / deviation is computed here as they are read (default
+/// 0 and 1).
 namespace poprun::hostio {
 
 /// The source parameters, for DatasetFamily::parameters.
@@ -36,7 +36,7 @@ inline constexpr std::array<std::string_view, 1> kStoredArrayParameters = {"chan
 
 /// Errors, of both functions
 ///   kUsage  a parameter is out of range.
-///   kData   the arrays do not form a dataset, or one is damaged; names it and the remedy.
+///   kData   the arrays do not form a dataset, or an array is damaged; names it and the remedy.
 /// Cost: reads labels, tokens and the first few images, to count the classes and write the notes.
 Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, const Source& source);
 

@@ -21,7 +21,7 @@ namespace {
 using Element = NpyTarget::Element;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-/// More classes than any classifier has; each one costs a row of weights.
+/// More classes than any classifier has; each class costs a row of weights.
 constexpr std::int64_t kClassesMax = 1 << 24;
 
 /// The part and tensor that an array's name denotes.
@@ -67,7 +67,7 @@ std::string type_text(const ArrayFile& array) {
   return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
 }
 
-/// Returns whether an array is ignored: its name has no part although others have one, or it is a single number.
+/// Returns whether an array is ignored: its name states no part although other names do, or it is a single number.
 bool is_aside(const ArrayFile& array, bool parts) {
   return (parts && place_of(array.name).part == Place::Part::kNone) || (array.header && array.header->shape.empty());
 }

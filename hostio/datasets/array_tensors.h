@@ -42,12 +42,12 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
 
 /// Classes found in the labels or tokens of a tensor.
 struct Classes {
-  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none or they are floats.
+  std::uint32_t count = 0;   ///< The largest class plus one; 0 if there are no classes or they are floats.
   bool train_counts = true;  ///< The training part has a label >= 0.
   bool test_counts = true;
 };
 
-/// Counts the classes of the tensor `name`, if there is one, and checks its labels. Errors: kData.
+/// Counts the classes of the tensor `name`, if it exists, and checks its labels. Errors: kData.
 Result<Classes> count_classes(const Tensors& tensors, const std::string& name, const FileScope& scope);
 
 /// Returns a note that names the ignored arrays; empty if there are none.

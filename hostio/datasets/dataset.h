@@ -36,7 +36,7 @@ class Dataset {
   /// Tensors, items per split, classes and normalisation.
   [[nodiscard]] const proto::Dataset& description() const { return description_; }
 
-  /// Call before the first read.
+  /// Sets the fingerprint. Call before the first read.
   void set_fingerprint(const std::string& fingerprint) { description_.set_fingerprint(fingerprint); }
 
   /// Writes one tensor of one sample, row-major little-endian.
@@ -44,7 +44,7 @@ class Dataset {
   /// sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
-  /// A black pixel, the border of shifted images: zero before normalisation.
+  /// Returns a black pixel, for the border of shifted images: zero before normalisation.
   [[nodiscard]] virtual std::vector<std::byte> black() const {
     return std::vector<std::byte>(description_.tensors(0).element() == "u8" ? 1 : 4);
   }
@@ -76,7 +76,7 @@ class Stored : public std::enable_shared_from_this<Stored> {
 /// A family of sources: one way to name datasets.
 struct DatasetFamily {
   std::string_view form;  ///< Form of its sources, for messages: "idx:DIR".
-  /// Parameters it accepts, in addition to those of all families (registry.cc).
+  /// Parameters that the family accepts, in addition to those that all families accept (registry.cc).
   std::span<const std::string_view> parameters;
   /// The parameters that change the stored data.
   std::span<const std::string_view> stored;
@@ -106,8 +106,8 @@ struct ReadDataset {
 /// Reads the files of a source. Cost: 0.4 s and 55 MB for fashion-mnist.
 Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope = {});
 
-/// Returns the dataset that `source` asks for, from data already read. Its description equals that of describe_dataset
-/// if the files were the same; otherwise the fingerprint differs.
+/// Returns the dataset that `source` asks for, from data already read. Its description is the same as that from
+/// describe_dataset if the files were the same; otherwise, the fingerprints differ.
 Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
 
 /// Does both: read_dataset, then view_dataset.

@@ -16,14 +16,14 @@
 /// As a dataset: tensor 0 "images" u8 [1, H, W], tensor 1 "labels" i32.
 namespace poprun::hostio {
 
-/// Properties of the images that the files do not state.
+/// Properties of the images that are not stored in the files.
 struct ImageFacts {
   std::uint32_t classes;  ///< 0: the largest label plus one.
   float mean;             ///< Mean of x / 255.
   float deviation;
 };
 
-/// Returns the first of the four files that is missing in `folder`, by its name with .gz.
+/// Returns the first of the four files that is missing from `folder`, under its name with .gz.
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
 /// Describes the images. Reads only headers, and the labels if `facts.classes` is 0.

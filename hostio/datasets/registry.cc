@@ -23,12 +23,12 @@ namespace families {
 
 namespace {
 
-/// Parameter of all families: "augment" (see check_augmentation).
+/// Parameter that all families accept: "augment" (see check_augmentation).
 constexpr const char* kAugment = "augment";
 
 constexpr std::uint32_t kPad = 4;
 
-/// The source of a pixel in the result.
+/// How augmentation moves the pixels of an image.
 struct Move {
   bool flip = false;
   std::int64_t down = 0;
@@ -102,15 +102,14 @@ class AugmentedImages final : public Dataset {
 ///
 ///   none        the original image
 ///   flip        mirrored left to right, with probability 1/2
-///   crop        shifted by -4 to 4 pixels in each direction, with a black border (the usual
-///               pad-and-crop of He et al., arXiv:1512.03385, section 4.2). Black is zero before
-///               the images are normalised, whatever their type.
+///   crop        shifted by -4 to 4 pixels in each direction, with a black border (the usual pad-and-crop of He et al.,
+///               arXiv:1512.03385, section 4.2). Black is zero before the images are normalised, whatever their type.
 ///   flip+crop   both
 ///
 /// The result is a function of (seed, epoch, item).
 ///
 /// Errors
-///   kUsage  another name, or the dataset's first tensor is not images [C, H, W].
+///   kUsage  `name` is not in this list, or the dataset's first tensor is not images [C, H, W].
 Status check_augmentation(const std::string& name, const proto::Dataset& description) {
   if (name != "none" && name != "flip" && name != "crop" && name != "flip+crop") {
     return fail(ErrorCode::kUsage,
@@ -141,7 +140,7 @@ std::string fingerprint_of(const std::string& digest, proto::Dataset description
   return sha256_of(digest + description.SerializeAsString());
 }
 
-/// Returns `scope` during a reading: its own, or a new one.
+/// Returns `scope` with a reading: the reading that it has, or a new one.
 FileScope in_reading(const FileScope& scope) {
   return scope.reading() != nullptr ? scope : scope.during(std::make_shared<Reading>());
 }

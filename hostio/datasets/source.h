@@ -19,7 +19,7 @@ using Parameters = std::map<std::string, std::string, std::less<>>;
 ///   tokens:/data/book.u16?sequence-length=128,task=masked-lm
 ///   |------- text ------||------------ parameters ---------|
 ///
-/// The text ends at the last `?`, unless the path continues after it: with a slash, or without `=`.
+/// The text ends at the last `?`, unless that is part of a path: if a slash, or text without `=`, follows.
 struct Source {
   std::string text;
   Parameters parameters;
@@ -37,7 +37,7 @@ struct Source {
 };
 
 /// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text itself contains a `?`,
-/// another one always follows it, even without parameters.
+/// the result always has another `?` after the text, even without parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
 /// Parses `key=value,key=value`. `what` names the list in messages.

@@ -24,7 +24,7 @@ struct Windows {
 };
 
 /// Returns the number of windows of T tokens in a part. With next-token, the last label of a window is the token after
-/// it.
+/// the window.
 std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
   const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
   return tokens > beyond ? (tokens - beyond) / windows.T : 0;

@@ -22,7 +22,7 @@ constexpr std::string_view kLong = "tokens-u32:";
 
 constexpr std::uint64_t kHeaderBytes = 1024;
 
-/// A kind of llm.c file, by its first number.
+/// A kind of llm.c file, identified by its first number.
 struct LlmcFile {
   std::uint32_t magic;
   std::uint32_t version;
@@ -36,7 +36,7 @@ constexpr std::array kLlmcFiles = {
     LlmcFile{20240327, 0, 0, "a debug state"},
 };
 
-/// The beginnings of files that hold tokens in another format.
+/// The beginning of a file that is in a different format.
 struct OtherFile {
   std::string_view begin;
   std::string_view remedy;

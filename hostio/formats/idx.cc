@@ -80,12 +80,12 @@ class Content {
         if (rest_.empty()) {
           break;
         }
-        inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
+        inflateReset(&zlib_);  // A further gzip member follows, as gunzip allows.
         ended_ = false;
       }
       const std::size_t in = std::min(rest_.size(), kPiece);
       const std::size_t room = std::min(out.size() - done, kPiece);
-      // zlib does not write to its input; its pointer lacks the const.
+      // zlib does not write to its input, although its pointer is not const.
       zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(rest_.data()));
       zlib_.avail_in = static_cast<uInt>(in);
       zlib_.next_out = reinterpret_cast<Bytef*>(out.data() + done);

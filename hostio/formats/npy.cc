@@ -169,7 +169,8 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded, because no target can hold them.
+/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded, because no target type can represent
+/// them.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
@@ -184,7 +185,7 @@ double number(const NpyHeader& header, const std::byte* at) {
   return static_cast<double>(bits);
 }
 
-/// For each dimension of the result, its size and the distance between neighbours in the file, in elements.
+/// For each dimension of the result: its size, and the distance between neighbours in the file, in elements.
 struct Walk {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;

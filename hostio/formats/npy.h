@@ -12,7 +12,7 @@
 
 /// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
 ///
-/// Any input yields a value or a one-line error with the file, what was needed and what was found.
+/// Any input yields a value or a one-line error that names the file, what was needed and what was found.
 namespace poprun::hostio {
 
 /// Number of leading bytes of a file that are certain to include its header.
@@ -48,7 +48,7 @@ struct NpyTarget {
   bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
 };
 
-/// Checks that an array's file or archive member is as large as its header says, before anything is read or inflated.
+/// Checks that an array's file or archive member is as large as its header says. Call before reading or inflating it.
 /// `bytes` is the size after the header.
 ///
 /// Errors
@@ -59,7 +59,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 ///
 /// Errors
 ///   kData  `data` has the wrong number of elements, or one that the target cannot represent.
-/// Requires: if the target is u8, the array is, too.
+/// Requires: if the target type is u8, the array's type is u8, too.
 /// Cost: none if the array already has the target format; else about 10 ns per element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,

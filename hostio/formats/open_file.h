@@ -16,11 +16,11 @@
 #include "hostio/formats/reading.h"
 #include "replica/base/error.h"
 
-/// Opens the files of datasets, and is safe against links and pipes in their place.
+/// Opens the files of datasets, safely even if links or pipes have taken their places.
 namespace poprun::hostio {
 
-/// Checks that this host has free memory for `bytes`, in addition to the bytes `promised` to others. A small number of
-/// bytes is always accepted.
+/// Checks that this host has free memory for `bytes`, in addition to the bytes `promised` to other readings. A small
+/// number of bytes is always accepted.
 ///
 /// Errors
 ///   kData  it does not; the message names `what` and the shortage.
@@ -45,7 +45,7 @@ class FileScope {
   [[nodiscard]] FileScope during(std::shared_ptr<Reading> reading) const;
   /// Returns a scope that admits any file, for the same reading.
   [[nodiscard]] FileScope unrestricted() const { return FileScope().during(reading_); }
-  /// Null outside of a reading.
+  /// The reading in progress; null if there is none.
   [[nodiscard]] Reading* reading() const { return reading_.get(); }
 
   /// Records work done (Reading::advance).

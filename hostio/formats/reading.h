@@ -47,7 +47,7 @@ class Reading {
   void begin() { has_begun_ = true; }
   [[nodiscard]] bool has_begun() const { return has_begun_; }
 
-  /// Adds this many bytes to the expected work, in addition to that of the files.
+  /// Adds this many bytes to the expected work, which already includes the files.
   void expect(std::uint64_t bytes) { expected_ += bytes; }
   /// Records work done. Liveness depends on it: call it at least every 16 MiB.
   void advance(std::uint64_t bytes) {

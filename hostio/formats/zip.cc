@@ -70,7 +70,7 @@ Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count
   std::uint64_t had = 0;
   while (had < count) {
     if (had == bytes.size()) {
-      // Doubles the size, so that a false size costs at most twice the real bytes.
+      // Doubles the buffer each time, so that a false size in the archive costs at most twice the real bytes.
       POPRUN_TRY(scope.resize(bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
     }
     const zip_int64_t read = zip_fread(member, bytes.data() + had, std::min<std::uint64_t>(kPiece, bytes.size() - had));

@@ -10,8 +10,8 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// Zip archives as NumPy writes them: members stored or deflated, a single disk, 64-bit sizes if needed, no encryption.
-/// libzip reads them.
+/// Reads zip archives as NumPy writes them, with libzip: members stored or deflated, a single disk, 64-bit sizes if
+/// needed, no encryption.
 ///
 /// Any input yields a value or a one-line error that names the file and the fault. Memory use depends on a member's
 /// actual bytes.

@@ -26,7 +26,7 @@ Status check_counts(const proto::Selection& selection) {
   return {};
 }
 
-/// Returns the samples that all replicas together process at once. Two 32-bit factors never overflow.
+/// Returns the samples that all replicas together process at the same time. Two 32-bit factors never overflow.
 std::uint64_t samples_at_once(const proto::Selection& selection) {
   return std::uint64_t{selection.replica_count()} * selection.micro_batch_size();
 }

@@ -18,12 +18,13 @@
 ///                        |<- micro-batch->                |                  |<- of this epoch ->
 ///                        |<------- global batch --------->|
 ///
-/// A sequential Selection has the items in the dataset's order instead of a permutation. With G items in a global batch
-/// and b in a micro-batch, global batch s of an epoch has the items s * G to (s + 1) * G - 1, and within it micro-batch
-/// m of replica r has the b items from (m * replicas + r) * b on.
+/// A sequential Selection takes the items in the dataset's order instead of a permutation. With G items in a global
+/// batch and b in a micro-batch, global batch s of an epoch contains the items s * G to (s + 1) * G - 1. Within it,
+/// micro-batch m of replica r contains the b items from (m * replicas + r) * b on.
 ///
-/// An evaluation covers the test items, or the training items once: batch k of replica r has the b items from (k *
-/// replicas + r) * b on. The last item is followed by padding: the items from the first one on, which do not count.
+/// An evaluation covers the test items, or the training items once: batch k of replica r contains the b items from (k *
+/// replicas + r) * b on. After the last item, batches are padded with the items from the first one on, which do not
+/// count.
 namespace poprun::hostio {
 
 /// Number of global batches in one epoch; items that do not fill the last one are left out.
@@ -39,7 +40,7 @@ Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selectio
 Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection);
 
 /// Up to this many items, every order of an epoch is equally likely. Above this, a Feistel network draws the order; it
-/// can produce only few of all orders, but shows no bias in tests of a few positions.
+/// can produce only a small part of all orders, but shows no bias in tests of a few positions.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
 /// Returns one epoch's permutation of 0..items-1, by the Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost:

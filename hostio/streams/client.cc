@@ -33,7 +33,7 @@ std::string reason_of(const grpc::Status& status) {
   return listed ? message.substr(colon + 2) : message;
 }
 
-/// Returns the error if waiting cannot change the answer; else nothing.
+/// Returns the error if retrying cannot change the server's answer; else nothing.
 std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
   using enum grpc::StatusCode;
   const grpc::StatusCode code = status.error_code();
@@ -194,7 +194,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Records progress: the server counts as alive as long as it makes any.
+  /// Records progress: the server counts as alive as long as it makes progress.
   void note_loading(const proto::Loading& loading) {
     if (!loading_ || loading.work() != loading_->work()) {
       last_success_ = Clock::now();
@@ -216,13 +216,13 @@ class PrefetchingStream final : public HostStream {
     changed_.notify_all();
   }
 
-  /// Returns how many batches may be in flight, including those that already are.
+  /// Returns how many batches may be in flight, including those that are in flight already.
   std::uint32_t room() {
     const std::lock_guard lock(mutex_);
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Grants credits in steps of half the prefetch: few messages, and at least half is always in flight or in the queue.
+  /// Grants credits in steps of half the prefetch: few messages, and at least half of it is in flight or queued.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;
     if (2 * free >= options_.prefetch_batches) {

@@ -21,24 +21,24 @@ struct HostStreamOptions {
   std::optional<TlsIdentity> identity{};  ///< None: plain text.
   proto::Selection selection;             ///< The batches to fetch.
   std::uint64_t first_sequence = 0;       ///< The first batch.
-  std::uint32_t prefetch_batches = 4;     ///< > 0. Bounds batches in flight plus batches kept here.
-  /// The stream gives up after this time without a batch or progress in reading the dataset.
+  std::uint32_t prefetch_batches = 4;     ///< > 0. Limits the batches in flight plus those stored here.
+  /// The stream gives up after this time without a batch and without progress in reading the dataset.
   std::chrono::milliseconds timeout{60'000};
   std::string log_source;  ///< Tag of its log lines (replica/base/log.h).
   /// Called with true when next() begins to wait for a batch, and with false when the wait ends.
   std::function<void(bool waits)> on_wait = [](bool) {};
   /// Called with the percentage read whenever the server has made progress with the dataset.
   std::function<void(unsigned percent)> on_loading = [](unsigned) {};
-  /// Polled ten times per second while next() waits. False ends that wait with kInfrastructure.
+  /// Polled ten times per second while next() waits. If it returns false, the wait ends with kInfrastructure.
   std::function<bool()> is_needed = [] { return true; };
 };
 
-/// Opens a stream that starts to prefetch at once, on its own thread. It retries a lost server at intervals that grow
-/// from 50 ms to 1 s; no batch is lost or repeated, because batches are numbered. One log line reports that the server
-/// is lost, another that it is back.
+/// Opens a stream that starts to prefetch immediately, on its own thread. It retries a lost server at intervals that
+/// grow from 50 ms to 1 s; no batch is lost or repeated, because batches are numbered. One log line reports that the
+/// server is lost, another that it is back.
 ///
 /// A server that accepts connections but never answers counts as lost after a quarter of the timeout. A server that is
-/// reading the dataset reports it, and counts as alive while it makes progress. Destruction takes milliseconds,
+/// reading the dataset reports this, and counts as alive while it makes progress. Destruction takes milliseconds,
 /// whatever the server does.
 ///
 /// Errors, from next()
@@ -47,7 +47,7 @@ struct HostStreamOptions {
 ///   kData         the dataset is missing, damaged or does not have the selection's fingerprint;
 ///                 the message is the server's.
 ///   kUsage        the selection or the token is wrong, or another service answers.
-///   kBug          next() after the last batch of an evaluation, or a server that miscounts.
+///   kBug          next() was called after the last batch of an evaluation, or the server miscounts.
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);
 
 }  // namespace poprun::hostio

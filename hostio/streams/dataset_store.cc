@@ -15,7 +15,7 @@
 namespace poprun::hostio {
 namespace {
 
-/// Below the client's limit of 4 MiB on a message.
+/// Largest description: below the client's limit of 4 MiB per message.
 constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
 
 /// Calls `find`, and returns an error if its memory cannot be allocated.
@@ -271,7 +271,7 @@ void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   }
 }
 
-/// Reads the files, and tries again if memory is short at first and idle datasets can be dropped.
+/// Reads the files. If memory is too small and there are idle datasets, drops them and tries again.
 Result<ReadDataset> DatasetStore::read_now(const std::string& source, const std::shared_ptr<Reading>& reading) {
   const auto read = [&] {
     return within_memory(source, [&] { return read_dataset(source, scope_of(source).during(reading)); });

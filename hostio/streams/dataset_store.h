@@ -14,7 +14,7 @@
 
 namespace poprun::hostio {
 
-/// Limits of what a server serves.
+/// Limits on what a server serves and stores.
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
   std::vector<std::string> sources;  ///< Sources exempt from `files`, with any parameters.
@@ -31,11 +31,11 @@ struct StoreLimits {
 /// their names: a job gets the data that was described to it, or an error. Files that were replaced are read again and
 /// stored in addition to their earlier contents.
 ///
-/// The least recently requested datasets are dropped first, but never one in use; a load that lacks memory drops all
-/// idle ones. A load that failed is retried at the next request.
+/// The least recently requested datasets are dropped first, but never one in use. A load for which memory is too small
+/// drops all idle datasets. A load that failed is retried at the next request.
 ///
-/// Threads: any. Loads and descriptions run on threads of the store's own, a few at a time, so that a large dataset
-/// does not hold up the others. Each first checks that this host has memory for it.
+/// Threads: any. Loads and descriptions run on the store's own threads, a few at a time, so that a large dataset does
+/// not delay the others. Each of them first checks that this host has enough memory.
 class DatasetStore {
  public:
   /// Shared, because a stream may continue to read from a dataset that the store has dropped.
@@ -57,11 +57,12 @@ class DatasetStore {
   ///
   /// Errors: those of describe_dataset, and
   ///   kData           its description is larger than a message.
-  ///   kHostResources  `descriptions_max` are already waiting; reported at once and on this thread.
+  ///   kHostResources  `descriptions_max` are already waiting; reported immediately and on this thread.
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
 
-  /// Passes the dataset that was described with this fingerprint to `done`: at once and on this thread if it is stored,
-  /// else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its files.
+  /// Passes the dataset that was described with this fingerprint to `done`: immediately and on this thread if it is
+  /// stored, else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its
+  /// files.
   ///
   /// Errors: those of load_dataset, and
   ///   kData           the contents of the files are not those that were described.
@@ -87,7 +88,7 @@ class DatasetStore {
     std::string source;
     std::string fingerprint;
     Done done;
-    bool came_late = false;  ///< It arrived after the load began, which may have read older files.
+    bool came_late = false;  ///< Arrived after the load began, so the load may have read older files.
   };
 
   /// A load that is running or waits to begin, and all requests that wait for it.
@@ -120,7 +121,7 @@ class DatasetStore {
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;
   std::uint64_t requests_seen_ = 0;
-  /// This and the next must be the last members: their threads use those above.
+  /// `loads_` and the next member must be the last members: their threads use those above.
   const std::unique_ptr<Workers> loads_;
   const std::unique_ptr<Workers> descriptions_;
 };

@@ -29,14 +29,14 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or broke; close()
-  /// returns how.
+  /// Waits until `deadline` for the next batch and moves it into `batch`. Returns kOver if the call ended or broke;
+  /// close() then returns how.
   Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
 
   /// Allows the server to send this many more batches.
   void grant(std::uint32_t batches);
 
-  /// Ends the call at once. Threads: any.
+  /// Ends the call immediately. Threads: any.
   void cancel() { context_.TryCancel(); }
 
   /// Returns how the call ended. Last use of the call.

@@ -265,7 +265,7 @@ class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>
     const bool will_pull = !request.only_describe();
     datasets.describe_then(request.source(), will_pull, [call, will_pull](const Result<proto::Dataset>& description) {
       if (description && will_pull) {
-        // The client will pull soon, so the load starts now. An error shows again at the pull.
+        // The client will pull soon, so the load starts now. An error is reported again at the pull.
         call->datasets_.load_soon(call->source_, description->fingerprint());
       }
       call->end(description);

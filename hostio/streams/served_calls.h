@@ -65,7 +65,7 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   virtual ~Waiting() = default;
 
-  /// Sends the client progress of the dataset. Returns false if the call no longer waits.
+  /// Sends the client the progress of reading the dataset. Returns false if the call no longer waits.
   virtual bool send_news() = 0;
 };
 

@@ -76,7 +76,7 @@ Error not_an_address(const std::string& bind, std::string_view reason) {
                                          bind, reason)};
 }
 
-/// Finds out why gRPC could not listen, which it does not say, by trying the same with a plain socket.
+/// Finds out why gRPC could not listen, by trying the same with a plain socket, because gRPC gives no reason.
 Error why_not_listening(const ServerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -91,7 +91,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int on = 1;
   setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
-  const int reason = bound ? EADDRINUSE : errno;  // If it is free by now, its owner has just left.
+  const int reason = bound ? EADDRINUSE : errno;  // If the port is free by now, its owner has just ended.
   close(probe);
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {

@@ -16,13 +16,13 @@ struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< An address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free port.
   std::string token;               ///< Empty: none is required; allowed only on a loopback address.
-  /// None: plain text on a loopback address, the token's identity on any other.
+  /// If not set: plain text on a loopback address, the identity derived from the token on any other.
   std::optional<TlsIdentity> identity{};
   std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Limit for all streams; one batch is always admitted.
 };
 
 /// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4 GiB. Datasets get
-/// half (StoreLimits), and a description or load needs some temporarily.
+/// half of the free memory (StoreLimits), and a description or load needs some temporarily.
 std::uint64_t batch_bytes_max_of(Bytes free_memory);
 
 /// The data server: implements proto/host_streams.proto and gRPC's health service. It keeps no record of a job's
@@ -31,8 +31,8 @@ std::uint64_t batch_bytes_max_of(Bytes free_memory);
 ///
 /// A client without a token can use only the resources that bound_clients allows. A client with the token may send 64
 /// KiB per message, sources of 8 KiB and 2^20 credits per stream. The server serves 8,192 streams and `batch_bytes_max`
-/// of batches at once; calls beyond that get RESOURCE_EXHAUSTED and are retried. StoreLimits bounds the datasets and
-/// the descriptions that wait.
+/// of batches at the same time; calls beyond that get RESOURCE_EXHAUSTED and are retried. StoreLimits bounds the
+/// datasets and the descriptions that wait.
 ///
 /// Threads: gRPC's own. Start only one server at a time in a process.
 class Server {
@@ -41,8 +41,8 @@ class Server {
   ///
   /// Errors
   ///   kHostResources  the port is in use; names it and the remedy.
-  ///   kUsage          not an address of this host; or other hosts can reach it, and there is no
-  ///                   token, or one that is easy to guess.
+  ///   kUsage          not an address of this host; or other hosts can reach it, but there is no token, or the token is
+  ///                   easy to guess.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, DatasetStore& datasets);
 
   Server() = default;

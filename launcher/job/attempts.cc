@@ -19,8 +19,8 @@ constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
 constexpr double kLeastSeconds = 0.001;  // Like --timeout, where 0 means no limit.
 
-/// Returns whether a restart may help: what died may come back, and an unreachable host can be left out. A first
-/// attempt that reached no host never ran, and is not repeated.
+/// Returns whether a restart may help: a host or process that died may come back, and an unreachable host can be left
+/// out. A first attempt that could not reach its hosts never ran, and is not repeated.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
@@ -40,7 +40,7 @@ int pause(double seconds) {
   return std::max(number, 0);
 }
 
-/// Places the job on the hosts other than `lost`. Errors: kUsage if too few hosts are left.
+/// Places the job on all hosts except `lost`. Errors: kUsage if too few hosts are left.
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
   if (placement.hosts.size() < options.hosts_min) {
@@ -70,7 +70,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       Job job(attempt, where, console, folder, launched_at, restarts);
       end = job.run();
     }
-    std::signal(SIGUSR1, SIG_IGN);  // Between attempts there is no job to take a checkpoint of.
+    std::signal(SIGUSR1, SIG_IGN);  // Between attempts, no job can take a checkpoint.
     if (restarts == options.restarts || !may_go_on(end, restarts)) {
       return end;
     }

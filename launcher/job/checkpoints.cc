@@ -23,7 +23,7 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and those before it, or those in it.
+/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and earlier ones, or those in DIR.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
@@ -42,7 +42,7 @@ std::vector<std::string> candidates(const std::string& folder) {
   return all.empty() ? checkpoints_in(named / "checkpoints") : all;
 }
 
-/// Seconds since the checkpoint was written.
+/// Returns the seconds since the checkpoint was written.
 double age_of(const Checkpoint& checkpoint) {
   std::error_code error;
   const auto written = fs::last_write_time(fs::path(checkpoint.folder) / kManifestFile, error);
@@ -217,8 +217,8 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Notes that checkpoints come too often: a replica keeps its copy of the state, and takes no other, until it is
-/// stored.
+/// Tells the user that checkpoints are taken too often: a replica keeps its copy of the state until it is stored, and
+/// takes no other meanwhile.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoint_every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {

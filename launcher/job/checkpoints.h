@@ -27,14 +27,14 @@ class CheckpointRequests {
   void wish() { wished_ = true; }
 
   /// Returns the step after which all replicas shall take a checkpoint, if one is due and not requested yet. Call often
-  /// while the job trains. The step is a few steps ahead, so that the request reaches every replica in time; if it
-  /// misses one, and the checkpoint lacks that replica's part, the request is repeated.
+  /// while the job trains. The step is a few steps ahead, so that the request reaches every replica in time; if the
+  /// request reaches a replica too late, so that its part of the checkpoint is missing, the request is repeated.
   ///
   /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step of the checkpoint in
   /// progress, once all of its parts have begun to arrive; 0: none.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
-  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it. Returns whether that
+  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it. Returns whether this
   /// answers a request.
   bool came(std::uint64_t step);
 
@@ -68,7 +68,7 @@ class JobCheckpoints {
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file, if it has one.
   ///
   /// Errors
-  ///   kUsage  there is none; it belongs to another job; or the folder holds checkpoints of an
+  ///   kUsage  there is none; it belongs to a different job; or the folder contains checkpoints of an
   ///           earlier job.
   ///   kData   all existing checkpoints are damaged.
   Status find(const std::string& onnx_sha256);
@@ -77,15 +77,15 @@ class JobCheckpoints {
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
-  /// Returns whether the contents of the job's folders are its own, from before an interruption.
+  /// Returns whether this job itself wrote the contents of its folders, before an interruption.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] std::uint64_t resumed_step() const { return resumed_ ? resumed_->manifest.host().step() : 0; }
   /// Returns the path of the checkpoint's variables; empty if the job does not resume.
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
-  /// Record, once each, what every checkpoint states about the job's data and the numerics of its instances. Errors:
-  /// kData, kHostResources if they differ from those of the resumed checkpoint.
+  /// Record the job's data and the numerics of its instances, which every checkpoint states. Call each function once.
+  /// Errors: kData, kHostResources if the data or the numerics differ from those of the resumed checkpoint.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 
@@ -97,7 +97,7 @@ class JobCheckpoints {
 
   /// Returns the step of the last checkpoint, whether stored by this job or resumed from; 0: none.
   [[nodiscard]] std::uint64_t last_step() const { return last_step_; }
-  /// Returns the time at which it was stored, in seconds of the loop's clock.
+  /// Returns when the last checkpoint was stored, in seconds of the loop's clock.
   [[nodiscard]] double last_at() const { return last_at_; }
 
   /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s"; empty while there is none.
@@ -129,7 +129,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< When a disk that accepts no data was last reported.
+  std::optional<double> told_at_;  ///< When the user was last told that the disk accepts no data.
 };
 
 }  // namespace poprun::launcher

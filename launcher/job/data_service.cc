@@ -31,7 +31,7 @@ std::string_view untagged(std::string_view line) {
                                                                                               : line;
 }
 
-/// Returns the error for which a data server ended, as far as its exit code shows.
+/// Returns the error with which a data server ended, as far as its exit code shows it.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};

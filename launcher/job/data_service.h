@@ -25,23 +25,23 @@ namespace poprun::launcher {
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
-  bool tls = false;  ///< The server is beyond loopback, or uses TLS anyway.
+  bool tls = false;  ///< The server uses TLS, as is required beyond loopback.
 };
 
-/// The data server of a job, started here or provided by the user, from which the job learns what its dataset holds.
+/// The data server of a job, started here or provided by the user, from which the job learns what its dataset contains.
 /// Belongs to the loop's thread.
 class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// Host name or address at which this machine is reached; a server of ours listens there, or at listening_address.
-    /// This decides whether it uses TLS, since the machine's name may resolve to loopback here.
+    /// Host name or address at which this machine is reached; our own server listens there, or at listening_address.
+    /// This address decides whether the server uses TLS, since the machine's name may resolve to loopback here.
     std::string own_address;
     Security security;
     bool only_describe = false;  ///< Only the description is needed; nobody will read the data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery; if our server ends before it could be asked, its reason.
+    /// Called once. Errors: those of DatasetQuery; if our server ends before the query, the reason that it gave.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
     /// Called if our server ends after `on_dataset`. `status` is that of waitpid.
     std::function<void(int status)> on_end;
@@ -63,7 +63,7 @@ class DataService {
  private:
   /// `leaves_loopback`: whether other hosts reach the server, which then uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
-  /// Returns the user's TLS files, as options for a server of ours.
+  /// Returns the user's TLS files, as options for our own server.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress, soon after the start and then once a minute.
   void tell(const proto::Loading& loading);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::chrono::seconds kDiskTimeUntold{5};
 constexpr std::chrono::seconds kDiskTimeMax{600};
-// Time for a host to answer even if a packet is lost, since it is retransmitted after 1 s.
+// Time for a host to answer even if a packet is lost: the retransmission follows after 1 s.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 Deadlines::Limits limits_of(const Options& options) {
@@ -131,8 +131,8 @@ void Job::on_failure(const proto::Failure& failure) {
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
-  // If a NaN or infinity ends a step, replica 0 ends there, too, or waits: until then it sends its dumps of the step,
-  // and no instance exits before we have decided.
+  // If a NaN or infinity ends a step, replica 0 also ends or waits at that step, after it has sent its dumps of the
+  // step. No instance exits before we have decided.
   const bool dumps_come = has_code(ErrorCode::kData) && dumps_may_come();
   awaits_dumps_ = awaits_dumps_ || dumps_come;
   const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
@@ -186,8 +186,8 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   }
 }
 
-/// Concludes a start in which mpirun ended without starting anything, or waits for a daemon that will not come. Before
-/// the verdict, probes the hosts whose daemon did not start.
+/// Concludes a start in which mpirun ended without starting anything, or still waits for a daemon that will not start.
+/// Before the verdict, probes the hosts whose daemon did not start.
 void Job::conclude_start(int status) {
   if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
     return;
@@ -329,7 +329,7 @@ void Job::finish() {
   }
 }
 
-/// Waits for a checkpoint that may be on its way to a slow or hanging disk: the write cannot be cancelled.
+/// Waits for a checkpoint that may still be being written to a slow or hanging disk: the write cannot be cancelled.
 void Job::wait_for_disk() {
   end_timer_.expires_after(waits_for_disk_ ? kDiskTimeMax : kDiskTimeUntold);
   end_timer_.async_wait([this](const asio::error_code& error) {

@@ -52,8 +52,8 @@ struct JobEnd {
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt; `restarts` counts the
-  /// attempts before it; `folder` holds the parts of the output folder that those attempts locked, and this attempt
-  /// locks them too. All references must outlive this.
+  /// attempts before it; `folder` refers to the parts of the output folder that those attempts locked and that this
+  /// attempt locks, too. All references must outlive this.
   Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
       std::uint32_t restarts);
 
@@ -65,7 +65,7 @@ class Job final : private CoordinatorEvents {
 
   [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
 
-  // Start-up. Each function returns what went wrong before any replica ran.
+  // Start-up. Each function returns an error if something went wrong before any replica ran.
   Status prepare();
   int check_model();
   Status start_metrics();
@@ -73,7 +73,7 @@ class Job final : private CoordinatorEvents {
   [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
 
-  // Messages of instances (CoordinatorEvents).
+  // Messages from instances (CoordinatorEvents).
   Status on_join(const proto::JoinRequest& request) override;
   void on_beat(const proto::Beat& beat) override;
   void on_leave(std::uint32_t instance, bool orderly) override;
@@ -81,7 +81,7 @@ class Job final : private CoordinatorEvents {
   Status on_report_end() override;
   void on_failure(const proto::Failure& failure) override;
 
-  // Events of processes and signals.
+  // Handlers for the events of child processes and for signals.
   void on_mpirun_line(std::string_view line, bool is_stderr);
   void on_mpirun_exit(int status);
   void conclude_start(int status);
@@ -138,7 +138,7 @@ class Job final : private CoordinatorEvents {
   asio::signal_set signals_;
   asio::steady_timer timer_;
   asio::steady_timer end_timer_;
-  bool waits_for_disk_ = false;  ///< Only the disk is pending, and the user was told.
+  bool waits_for_disk_ = false;  ///< Only disk writes are pending, and the user was told.
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;
@@ -154,13 +154,13 @@ class Job final : private CoordinatorEvents {
   int exit_code_ = 0;
   std::vector<std::string> lost_hosts_;
   int signal_ = 0;             ///< The first signal that asked the job to end.
-  bool start_ended_ = false;   ///< Nothing started; the launcher is finding out why.
-  bool stop_told_ = false;     ///< The instances know where to stop.
-  bool no_room_told_ = false;  ///< The user knows that the results wait for space on the disk.
+  bool start_ended_ = false;   ///< No replica started; the launcher is finding out why.
+  bool stop_told_ = false;     ///< The instances were told after which part to stop.
+  bool no_room_told_ = false;  ///< The user was told that the results wait for disk space.
   bool awaits_dumps_ = false;  ///< The decision waits for dumps that are still arriving.
   bool dataset_known_ = false;
   bool is_final_ = false;      ///< A restart would fail for the same reason.
-  bool needs_nobody_ = false;  ///< All results have arrived; only the disk is pending.
+  bool needs_nobody_ = false;  ///< All results have arrived; only disk writes are pending.
 };
 
 /// Runs the job and, with --restarts, runs it again from its last checkpoint if it fails for a reason that may pass: on
@@ -169,7 +169,7 @@ class Job final : private CoordinatorEvents {
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
 
 /// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. Without
-/// test data nothing is evaluated. Training resumes from `resumed`, if it is set.
+/// test data nothing is evaluated. Training resumes from the checkpoint `resumed`, if set.
 proto::JoinReply join_reply(const Options& options, const Placement& placement, const ServedDataset& served,
                             const std::optional<Checkpoint>& resumed);
 

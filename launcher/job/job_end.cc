@@ -34,7 +34,7 @@ void Job::on_signal(int number) {
     return;
   }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
-    // mpirun gets the time it needs to clean up, but only once.
+    // mpirun gets the time that it needs to clean up, but only once.
     const bool stopping = phase_ == Phase::kStopping;
     stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
     return;
@@ -79,8 +79,8 @@ void Job::tell_where_to_stop() {
   }
 }
 
-/// Returns the exit code of a check's result, or of the signal if it cut training short, so that a script can tell;
-/// else 0. Requires: the results are complete.
+/// Returns the exit code for a check's result or, if a signal cut the job short, the code for this signal, so that a
+/// script can tell; else 0. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -103,7 +103,7 @@ void Job::end_drain() {
   stop(128 + signal_, /*at_once=*/false);
 }
 
-/// Returns what a draining job waits for. Replica 0 stands for the others: they stop with it, and it saves.
+/// Returns what a draining job waits for. Replica 0 stands for all: the others stop with it, and it saves the results.
 std::string Job::doing_now(double now) const {
   if (record_.results().reported()) {
     return "writing the results";

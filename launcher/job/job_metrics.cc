@@ -8,7 +8,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Converts an accuracy of a report, where -1 stands for a loss without accuracy.
+/// Converts the accuracy in a report, where -1 means that there is no accuracy.
 std::optional<double> accuracy_of(double accuracy) {
   return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }

@@ -56,8 +56,8 @@ Status Job::prepare() {
   return processes_.start(coordinator_->port());
 }
 
-/// Refuses a model that no replica could read before anything is started. Returns the exit code, with the reason
-/// already printed, or 0. Costs the start of one process.
+/// Before anything is started, refuses a model that no replica could read. Returns 0, or the exit code once the reason
+/// is printed. Costs the start of one process.
 int Job::check_model() {
   if (inputs_.onnx.bytes.empty()) {
     return 0;

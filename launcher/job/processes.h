@@ -40,13 +40,13 @@ class JobProcesses {
   /// Errors: those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
-  /// Starts both concurrently: the dataset is usually known before mpirun's ranks ask for it. Requires: `check` passed.
+  /// Starts both processes: usually, the dataset is known before mpirun's ranks ask for it. Requires: `check` passed.
   ///
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Checks that this mpirun is a version that we can use. Called only after it has failed to start anything, since the
-  /// check costs the start of a program. Errors: those of check_mpirun_program.
+  /// Checks that this mpirun is a version that we can use. Called only after mpirun has failed to start anything, since
+  /// the check costs the start of a program. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
   /// Returns the address at which other hosts reach this machine.
@@ -55,14 +55,14 @@ class JobProcesses {
   /// Returns the address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
-  /// Called once a replica has joined: by then mpirun has created its session, and the folder records what to remove at
-  /// the end.
+  /// Called once a replica has joined: by then mpirun has created its session, and the job's folder records what to
+  /// remove at the end.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
-  /// Returns the command line that restarts our data server at its address. It reads the token from where only this
-  /// user can read it, since a printed token would end up in logs. Requires: our own server was queried.
+  /// Returns the command line that restarts our data server at its address. The command reads the token from a file
+  /// that only this user can read, since a printed token would end up in logs. Requires: our own server was queried.
   [[nodiscard]] std::string restart_command() const;
 
   /// Terminates both processes and cancels the dataset query.
@@ -90,9 +90,9 @@ class JobProcesses {
   std::optional<DataService> data_;  ///< Set by `start`.
 };
 
-/// Finds out which of `hosts` are down or cut off: those whose ssh port neither accepts nor refuses a connection within
-/// `patience`, and those whose name has no IPv4 address. Connects to all of them at once. `loop` calls `then` once:
-/// when all have answered, or after `patience`.
+/// Finds out which of `hosts` are down or cut off: the ssh port neither accepts nor refuses a connection within
+/// `patience`, or the name has no IPv4 address. Connects to all hosts at the same time. `loop` calls `then` once: when
+/// all have answered, or after `patience`.
 void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts, std::chrono::milliseconds patience,
                        std::function<void(std::vector<std::string> silent)> then);
 

@@ -22,16 +22,16 @@ namespace poprun::launcher {
 /// the reason of its failure. Belongs to the loop's thread.
 class JobRecord {
  public:
-  /// `folder` holds the parts of the output folder that earlier attempts locked, and this one locks. All references
-  /// must outlive this.
+  /// `folder` refers to the parts of the output folder that earlier attempts locked and that this attempt locks, too.
+  /// All references must outlive this.
   JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder);
 
-  /// Locks the output folder for this job, which resumes from `resumed` or starts anew. `goes_on`: the contents are the
-  /// job's own, from before an interruption. In that case and after a restart, the logs and traces of the earlier
-  /// attempt are set aside. Errors: those of OutputFolder::take.
+  /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
+  /// that the job itself wrote the contents before an interruption. In that case and after a restart, the logs and
+  /// traces of the earlier attempt are set aside. Errors: those of OutputFolder::take.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
-  /// Begins a log for every replica of the instance, whose first line says where it ran.
+  /// Begins a log for every replica of the instance. The first line of each log says where the replica runs.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
 
   /// Writes an item of a report to its file, and to the screen while `shows` is true.
@@ -47,7 +47,7 @@ class JobRecord {
   /// Shows, at intervals, what a job that was asked to stop is still doing.
   void tell_stopping(const std::string& doing, double now) { display_.stopping(doing, now); }
 
-  /// Updates the screen and the files to `now`. Reports a disk that accepts no data, and retries.
+  /// Brings the screen and the files up to date. If the disk accepts no data, reports this and retries.
   void refresh(double now);
 
   [[nodiscard]] const Progress& progress() const { return display_.progress(); }

@@ -27,8 +27,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Returns what the dataset of a job holds, according to the user's data server or one that is started for this query.
-/// Blocks until the answer. Errors: those of DataService.
+/// Returns the description of a job's dataset from the user's data server or from one that is started for this query.
+/// Blocks until the answer arrives. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   POPRUN_ASSIGN(const Security security, job_security(options.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
@@ -72,7 +72,7 @@ Result<proto::CompileQuestion> compile_question(const Options& options, Console&
   return job;
 }
 
-/// Asks a replica's program the question, unless it could not be composed. Returns the exit code.
+/// Asks the replica's program the question, unless `question` is an error. Returns the exit code.
 template <typename Question>
 int ask_replica(const char* option, const Result<Question>& question, Console& console) {
   return question ? ask({"poprun-emu-replica", option}, question->SerializeAsString(), console)
@@ -176,7 +176,7 @@ Options few_steps_of(const Options& options) {
   return few;
 }
 
-/// Copies the figures that only a run can provide.
+/// Copies from `run` to `profile` the figures that only a run can provide.
 void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_library_versions() = run.library_versions();
   *profile.mutable_measured_peak_bytes() = run.measured_peak_bytes();
@@ -210,7 +210,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (!question) {
     return console.say(question.error());
   }
-  // Only a check: the job locks the folder itself.
+  // This is only a check: the job later locks the folder itself.
   if (const auto folder = OutputFolder::take(options.output_dir, options.overwrite); !folder) {
     return console.say(folder.error());
   }

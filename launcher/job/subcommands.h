@@ -7,16 +7,16 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 
-/// What the command does instead of running a job, or before it.
+/// The subcommands and options with which the command does something else instead of running a job, or before it.
 namespace poprun::launcher {
 
-/// Runs `poprun-emu estimate`: asks a data server what the data is, and the replica's program how much memory the job
-/// needs, or each of the jobs that --vary derives from it. Returns the exit code.
+/// Runs `poprun-emu estimate`: asks a data server for a description of the data, and the replica's program how much
+/// memory the job, or each of the jobs that --vary derives from it, needs. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
-/// Runs --dry-run: prints what the job would do, in order, then asks the data server what the dataset holds, compiles
-/// the job, and prints a description of the Program. Starts no replica and creates no file. Returns 0, or the exit code
-/// of the error with which the job would have failed by then.
+/// Runs --dry-run: prints what the job would do, in order, then asks the data server what the dataset contains,
+/// compiles the job, and prints a description of the Program. Starts no replica and creates no file. Returns 0, or the
+/// exit code with which the job would have failed in one of these steps.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 /// Runs the job with these options.

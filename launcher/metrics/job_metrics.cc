@@ -9,7 +9,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Puts `text` on one line, with backslashes before `quotes` if it is written between quotes.
+/// Puts `text` on one line: escapes newlines, backslashes and, with `quotes`, also quotes.
 std::string escaped(std::string_view text, bool quotes) {
   std::string result;
   for (const char c : text) {

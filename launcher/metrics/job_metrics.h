@@ -59,7 +59,7 @@ struct JobMetrics {
   struct SlowestReplica {
     std::uint32_t replica = 0;
     double step_seconds = 0;         ///< Wall time in operators.
-    double others_step_seconds = 0;  ///< Median of the other replicas.
+    double others_step_seconds = 0;  ///< Median over the other replicas.
   };
   /// The last complete checkpoint.
   struct Checkpoint {
@@ -72,7 +72,7 @@ struct JobMetrics {
   JobPhase phase = JobPhase::kStarting;
   std::uint32_t replicas = 0;
   std::uint32_t instances = 0;
-  std::uint32_t instances_joined = 0;                ///< Joined and still connected.
+  std::uint32_t instances_joined = 0;                ///< Instances that joined and are still connected.
   std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
 
   std::optional<std::uint64_t> step = {};  ///< Steps completed; falls when the job resumes from a checkpoint.

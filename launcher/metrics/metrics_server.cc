@@ -117,7 +117,7 @@ HttpAnswer refusal(HttpRefusal status) {
   return {.status = status, .body = fmt::format("{}\n", reason_of(status))};
 }
 
-/// One request and its answer. Lives as long as one of its handlers waits, or the server holds it.
+/// One request and its answer. Lives as long as one of its handlers waits, or the server refers to it.
 ///
 ///   reading --whole head, or too much--> writing --> letting the client go first --> closed
 ///      '-------------------- the time is over, or the client is gone ------------------^

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Returns whether mpirun should also distinguish hosts by their domains. It must not if the command has only short
-/// names: it would not recognise its own host, whose name may have a domain.
+/// Returns whether mpirun should also distinguish hosts by their domains. It must not do so if the command contains
+/// only short names: it would not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -30,8 +30,8 @@ bool keeps_domains(const Placement& placement) {
 }
 
 /// Returns settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores spin, a cut
-/// link hangs the job for eight minutes, and start-up probes networks that do not exist. Values of oob_*: idle 5 s,
-/// then 3 probes 2 s apart.
+/// link hangs the job for eight minutes, and start-up probes networks that do not exist. The oob_* values mean: after 5
+/// s without traffic, send 3 probes 2 s apart.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
@@ -90,7 +90,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
     std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::toupper(c); });
     variables.emplace_back("ONEDNN_MAX_CPU_ISA", isa);
     if (options.cpu_isa == "sse41" || options.cpu_isa == "avx") {
-      // glibc's mathematics has variants for FMA, which processors below AVX2 need not have.
+      // glibc's mathematical functions have variants that use FMA, which processors without AVX2 may not support.
       variables.emplace_back("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2");
     }
   }
@@ -181,18 +181,18 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program) {
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
   std::erase_if(command.environment, [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
-  // Overrides the user's setting: the launcher has already read its hosts from there.
+  // Overrides the user's setting: the launcher has already read the hosts from the default hostfile.
   command.environment.emplace_back("OMPI_MCA_orte_default_hostfile", "none");
   if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
     command.environment.emplace_back("HOME", "/");  // mpirun crashes without it.
   }
   if (!placement.all_local) {
-    // Overrides the user's setting, which our script then runs.
+    // Overrides the user's remote shell, which our script then runs.
     const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun takes a blank for the end of the agent's path, and searches PATH.
+    if (has_blanks) {  // mpirun would end the agent's path at the space, so it searches PATH.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));

@@ -17,15 +17,15 @@
 /// line.
 ///
 /// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
-/// forward them in plain text, so they reach other hosts through the remote shell (remote_shell.sh), which sits between
-/// mpirun and ssh, or srun in a Slurm job, or the user's own remote shell.
+/// forward them in plain text, so they reach other hosts through the remote shell (remote_shell.sh), which runs between
+/// mpirun and the real remote shell: ssh, srun in a Slurm job, or the user's own.
 ///
 /// mpirun sees only the hosts of the command: it looks neither for an allocation nor for a default hostfile, because
 /// `job_hosts` has already done so.
 namespace poprun::launcher {
 
-/// Checks that the disk of `place` has space for the session of so many instances: without it, they would die one by
-/// one. Errors: kHostResources.
+/// Checks that the disk of `place` has space for the session of `instances` instances: without enough space, the
+/// instances would die one by one. Errors: kHostResources.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
@@ -43,7 +43,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
                              bool as_root);
 
 /// Calls `compose_mpirun` for the current user and leaves out variables that our own environment sets: a user who tunes
-/// Open MPI by its environment gets exactly these settings.
+/// Open MPI through environment variables gets exactly those settings.
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
 /// Formats the command as a line for a shell, with the environment in front.

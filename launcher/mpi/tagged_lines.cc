@@ -13,7 +13,7 @@ constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kLinesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
 constexpr const char* kNoDaemon = "unable to reliably start";
-/// Texts in notices after which mpirun continues.
+/// Texts that mark a notice as a warning, after which mpirun continues.
 constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"), std::string_view("WARNING:"),
                                   std::string_view("Warning:")};
 
@@ -173,8 +173,8 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
        /*by_host=*/true);
 }
 
-/// Parses "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...", with "Node:
-/// node2" before or after it.
+/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: system limit exceeded on ...". The line "Node:
+/// node2" may come before or after.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
@@ -259,7 +259,7 @@ std::string MpirunNotices::essential() const {
   if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
     return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
   }
-  // Warnings come first, and a host's message may be one.
+  // Warnings come first, and a host's message may be a warning.
   const auto is_cause = [](const Notice& notice) {
     return !notice.lines.empty() && !notice.by_host && std::ranges::none_of(kWarnings, [&](std::string_view warning) {
       return notice.lines.front().find(warning) != std::string::npos;

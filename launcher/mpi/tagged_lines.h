@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Such
-/// messages exist only as English text, so this is the one place that searches for words: errors of our own programs
+/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Those
+/// messages exist only as English text, so this is the one place that searches for words; errors from our own programs
 /// arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
@@ -58,7 +58,7 @@ struct RankEnd {
 /// mpirun's report on a rank that it could not start.
 struct StartFailure {
   std::string node;        ///< Host, as mpirun names it.
-  std::string lacks;       ///< Path of the program or folder that could not be used there; or empty.
+  std::string lacks;       ///< Path of the program or folder that could not be used on the host; or empty.
   std::string problem;     ///< Message of mpirun or our remote shell, if `lacks` is empty.
   bool no_daemon = false;  ///< The remote shell did not start Open MPI's daemon on the host.
 
@@ -68,13 +68,13 @@ struct StartFailure {
 /// Facts that mpirun knows for certain about the job's failure.
 struct MpirunFindings {
   std::optional<StartFailure> start_failure = {};
-  std::optional<RankEnd> rank_end = {};       ///< The end of the rank that mpirun noticed first.
-  std::optional<std::string> lost_node = {};  ///< The host whose daemon it can no longer reach.
+  std::optional<RankEnd> rank_end = {};       ///< How the rank ended whose end mpirun noticed first.
+  std::optional<std::string> lost_node = {};  ///< The host whose daemon mpirun can no longer reach.
 
   friend bool operator==(const MpirunFindings&, const MpirunFindings&) = default;
 };
 
-/// Collects mpirun's own lines and finds the reason of its failure in them.
+/// Collects mpirun's own lines and finds the reason for its failure in them.
 class MpirunNotices {
  public:
   void take(std::string_view line);
@@ -84,18 +84,18 @@ class MpirunNotices {
   /// Returns the reason why nothing could be started, in one line; empty if mpirun gave none.
   [[nodiscard]] std::string essential() const;
 
-  /// Returns whether mpirun reported that a daemon did not start, while neither it nor a remote shell gave a reason
-  /// that we recognise: the host may be down.
+  /// Returns whether mpirun reported that a daemon did not start, although neither mpirun nor a remote shell gave a
+  /// reason that we recognise: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Returns whether mpirun failed because it does not know arguments on its own command line.
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
-  /// Lines between two rulers, or outside of them up to the next ruler.
+  /// Consecutive lines, up to the next ruler, from mpirun or from a host.
   struct Notice {
     std::vector<std::string> lines;
-    bool by_host = false;  ///< A line of a host or its remote shell.
+    bool by_host = false;  ///< The lines come from a host or its remote shell.
   };
 
   std::vector<Notice> notices_ = {{}};

@@ -16,7 +16,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Resolves the options that only half precision has, and the loss scale that goes with it.
+/// Refuses options that need half precision if the job uses float, and resolves the loss scale.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
   const bool half = options.config.model().precision() == "half";
@@ -33,7 +33,7 @@ Status resolve_precision(Options& options) {
   return {};
 }
 
-/// Refuses to scale the learning rate if gradients are sums, which already grow with the batch: it would count twice.
+/// Refuses to scale the learning rate if gradients are sums, which already grow with the batch.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -108,7 +108,7 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that have no effect because of another one. Training options in inference get no note, since
+/// Adds notes on options that have no effect because of other options. Training options in inference get no note, since
 /// one train.cfg may serve both.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
@@ -117,7 +117,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = training.schedule() == "step";
   const bool accumulated = accumulates(options.config);
-  // A file that sets both is unambiguous: its steps count.
+  // A file that sets both steps and epochs is unambiguous: the steps count.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
     const char* name;
@@ -175,7 +175,7 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// Returns the divisor of `number` nearest to `from`, below it (`step` -1) or above it (1).
+/// Returns the divisor of `number` nearest to `from`, going down from it (`step` -1) or up (1).
 ///
 /// Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {

@@ -43,8 +43,8 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
 }
 
 /// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and a boolean with an optional value, so that
-/// `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value is joined to its option: otherwise Boost
-/// would take the next option for a missing value.
+/// `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. Joins each value to its option: otherwise Boost would
+/// take the next option for a missing value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -69,7 +69,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
         return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
       }
       std::string value = has_value ? args[++i] : "true";
-      // A list of hosts may contain blanks: `--host a, b, c`.
+      // A list of hosts may contain spaces: `--host a, b, c`.
       while (row->name == "host" && i + 1 < args.size() && (value.ends_with(',') || args[i + 1].starts_with(',')) &&
              is_value_of(*row, args[i + 1])) {
         value += args[++i];
@@ -96,7 +96,7 @@ po::options_description described_options() {
   return all;
 }
 
-/// Returns an option that Boost does not know as the user typed it.
+/// Returns, as the user typed it, an option that Boost does not know.
 std::string typed(const po::option& option) {
   const std::string given = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   return given.substr(0, given.find('='));

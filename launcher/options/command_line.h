@@ -13,7 +13,7 @@
 /// subcommand is still reachable as `./check`.
 namespace poprun::launcher {
 
-/// A value that the user wrote, and where it was written.
+/// A value, and the place where the user wrote it.
 struct Written {
   const OptionRow* row;
   std::string value;
@@ -29,7 +29,7 @@ struct CommandLine {
 /// Splits `args` into options and other words, by names only; the rows check the values.
 ///
 /// Errors
-///   kUsage  an unknown option, with the one that may have been meant, or a missing value.
+///   kUsage  an option is unknown (the message suggests known ones), or its value is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
 /// Returns the words from the first one that is neither an option nor the value of one; empty if there is none.
@@ -39,7 +39,7 @@ struct SubcommandRow {
   Subcommand subcommand;
   std::string name;     ///< Also the section of its own options, `--NAME-...`.
   std::string meaning;  ///< For help; without a final full stop.
-  std::string result;   ///< For its help page: its output and exit codes.
+  std::string result;   ///< The subcommand's output and exit codes, for its help page.
 };
 
 /// Returns all subcommands in the order of the help, except Subcommand::kRun, which has no word.
@@ -60,7 +60,7 @@ std::string_view called_elsewhere(std::string_view typed);
 
 /// Returns the message for an unknown option. If `typed` is an option of poprun, mpirun, torchrun or a framework, the
 /// message says what to use instead; otherwise it lists the options with that key, with a similar name or key, or with
-/// a name that ends in it: for `--seed`, --training.seed.
+/// a name that ends in `typed`: for `--seed`, --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

@@ -22,7 +22,7 @@ struct HelpTopic {
   }
 };
 
-/// Returns a row for the command line only.
+/// Returns a row that is valid only on the command line.
 template <typename Kind, typename Store>
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
               const std::string& help, Kind kind, Store store) {
@@ -49,7 +49,7 @@ OptionRow with_letter(char letter, OptionRow made) {
 }
 
 Rows general() {
-  // Questions are answered before any row is set.
+  // Options that ask a question are handled before any row is set.
   const auto nothing = [](Options&, const auto&) {};
   OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
                                           "Show the common options, one section, or all", HelpTopic{}, nothing));

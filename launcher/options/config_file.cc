@@ -30,7 +30,7 @@ namespace po = boost::program_options;
 
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 
-/// Strips the comment from `line`, and the blanks around the rest.
+/// Strips the comment from `line`, and the spaces around the rest.
 std::string_view stripped(std::string_view line) {
   line = line.substr(0, line.find('#'));
   const std::size_t first = line.find_first_not_of(" \t\r");
@@ -49,7 +49,7 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
       return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
     }
   } catch (const std::exception&) {
-    // Boost's message lacks the line number, which ours below includes.
+    // Boost's message has no line number; ours below does.
   }
   return fail(ErrorCode::kUsage,
               fmt::format("{}: neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));

@@ -34,7 +34,7 @@ struct ConfigEntry {
 /// Returns the entries of `text` in order. Accepts any key; `file` is for messages. Never crashes.
 ///
 /// Errors
-///   kUsage  `file:line: ...`: neither a section, nor `key = value`; a key before any section.
+///   kUsage  `file:line: ...`: a line is neither a section nor `key = value`, or precedes any section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
 /// Reads the whole file.

@@ -21,7 +21,7 @@ Read<double> read(const HyperParameter& own, const std::string& text) {
   return Boolean{}.read(text).map([](bool value) { return value ? 1.0 : 0.0; });
 }
 
-/// Optimisers that have a hyper-parameter with this name.
+/// Returns the optimisers that have a hyper-parameter with this name.
 std::vector<std::string> owners(std::string_view name) {
   std::vector<std::string> names;
   for (const Optimizer& optimizer : all_optimizers()) {

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The kinds of tensor that can be sharded across replicas, separated by blanks or commas.
+/// The kinds of tensor that can be sharded across replicas, separated by spaces or commas.
 struct ShardedKinds {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const {
     std::string blanks = text;
@@ -35,7 +35,7 @@ struct ShardedKinds {
   }
 };
 
-/// REGEX=on-chip or REGEX=off-chip; several are separated by blanks.
+/// REGEX=on-chip or REGEX=off-chip; several are separated by spaces.
 struct ByTensor {
   [[nodiscard]] Read<std::vector<proto::LocationOverride>> read(const std::string& text) const {
     std::istringstream stream(text);

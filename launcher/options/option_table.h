@@ -15,7 +15,7 @@
 
 /// The single table of options, which parsing, help, manual page and completion read. To add an option, add one row in
 /// command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in train.cfg; a field of that name in
-/// RunConfig then gets its value. This header also has the groups of rows and the parts that rows are built from.
+/// RunConfig then gets its value. This header also declares the groups of rows and the parts that rows are built from.
 namespace poprun::launcher {
 
 enum class Arity : std::uint8_t {
@@ -29,7 +29,7 @@ enum class Arity : std::uint8_t {
 using Refusal = std::optional<std::string>;
 
 struct OptionRow {
-  std::string name;     ///< With a dot, as "training.seed", also a key of train.cfg.
+  std::string name;     ///< A name with a dot, as "training.seed", is also a key of train.cfg.
   char letter = 0;      ///< Short form, 0 for none.
   std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;
@@ -46,7 +46,7 @@ std::span<const OptionRow> option_table();
 
 /// A section of the help, which is also a topic of --help.
 struct Section {
-  std::string name;   ///< "training"; for keys also the section of train.cfg.
+  std::string name;   ///< "training"; if the rows are keys, also the name of the section in train.cfg.
   std::string title;  ///< "Training".
 };
 
@@ -72,7 +72,7 @@ Rows compatibility_rows();  ///< poprun's options for real Pods, which have no e
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// Returns `row` with a value that `kind` (option_values.h) reads and `store` stores.
+/// Completes `row` so that `kind` (option_values.h) reads its value and `store` stores the value.
 template <typename Kind, typename Store>
 OptionRow with_value(OptionRow row, Kind kind, Store store) {
   if constexpr (requires { kind.choices; }) {
@@ -101,7 +101,7 @@ inline auto add_words(std::vector<std::string> Options::*member) {
   };
 }
 
-/// Stores a value in the field of the configuration that has the name of the row: training.learning-rate goes into
+/// Stores a value in the configuration field with the same name as the row: training.learning-rate goes into
 /// RunConfig's training.learning_rate.
 class Field {
  public:

@@ -19,7 +19,7 @@
 /// which never crashes, whatever the text.
 namespace poprun::launcher {
 
-/// The value of a text, or else a description of what is allowed: "an integer from 1 to 64".
+/// The value of a text or, if the text is invalid, a description of the allowed values: "an integer from 1 to 64".
 template <typename T>
 using Read = tl::expected<T, std::string>;
 
@@ -75,7 +75,7 @@ struct Names {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
 };
 
-/// Several integers, separated by blanks or commas.
+/// Several integers, separated by spaces or commas.
 struct Integers {
   std::int64_t least;
   std::int64_t most;
@@ -127,7 +127,7 @@ struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;
 };
 
-/// KEY=VALUE[,VALUE...], with no value given twice. Accepts any key.
+/// KEY=VALUE[,VALUE...], where no value may occur twice. Accepts any key.
 struct Variation {
   struct Value {
     std::string key;
@@ -137,7 +137,7 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
-/// Returns the instruction sets that oneDNN can be limited to, the smallest first, as named by --cpu-isa.
+/// Returns the instruction sets that oneDNN can be limited to, from the smallest to the largest, as named by --cpu-isa.
 std::vector<std::string> cpu_isas();
 
 /// Parses poprun's booleans: yes no on off true false 1 0.

@@ -21,12 +21,12 @@ enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 /// The subcommand; command_line.h lists the words.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
-/// One row's value as the user would write it, and its origin. For --dry-run.
+/// The value of one row as the user would write it, and its origin, for --dry-run.
 struct Setting {
   std::string name;  ///< "training.seed", "num-replicas".
   std::string text;  ///< Empty if an optional row was left out.
   Origin origin = Origin::kDefault;
-  std::string derived = {};  ///< If `text` is empty: the default that follows from other options.
+  std::string derived = {};  ///< The default that follows from other options, if `text` is empty.
 };
 
 /// The job with one of the values of --vary.
@@ -73,8 +73,8 @@ struct Options {
   std::vector<std::string> host_lists;
   std::string hostfile;
   std::string host_subnet;
-  std::string cpu_isa;          ///< For every replica; empty: the best of each host.
-  bool print_topology = false;  ///< Without a config_file, do nothing else.
+  std::string cpu_isa;          ///< For every replica; empty: the best that each host supports.
+  bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
   bool estimate_compile = false;   ///< For Subcommand::kEstimate.
   bool estimate_by_layer = false;  ///< For Subcommand::kEstimate.
@@ -86,7 +86,7 @@ struct Options {
   std::uint32_t checkpoint_keep = 0;  ///< Positive once parsed.
   std::string checkpoint_dir;         ///< Not empty once parsed.
   std::string resume;                 ///< A folder, "auto", or empty.
-  std::uint32_t restarts = 0;         ///< Limit, after failures that may be transient.
+  std::uint32_t restarts = 0;         ///< Largest number of restarts after failures that may be transient.
   std::uint32_t hosts_min = 0;        ///< Fewest hosts for a restart; positive once parsed.
 
   std::int64_t only_output_from_instance = -1;  ///< -1: show all instances.
@@ -109,19 +109,19 @@ struct Options {
   std::uint16_t metrics_port = 0;  ///< 0: do not serve metrics.
   std::string metrics_address;     ///< Empty: the default in --help metrics.
 
-  /// The command that answers a question instead of running a job (see inquiry.h).
+  /// The command of a program that answers a question; no job is run then (see inquiry.h).
   std::vector<std::string> question;
   std::optional<std::string> help;  ///< The topic of --help; empty for the common options.
   bool version = false;
 
   std::vector<Setting> settings;  ///< All rows, in table order.
-  /// Parameters for the data source from other keys of [data]: "task=masked-lm", in table order.
+  /// Parameters that other keys of [data] set for the data source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
   std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
   std::vector<std::uint32_t> check_ipus;       ///< For Subcommand::kCheck, as in CheckConfig.
   Varied varied;                               ///< For Subcommand::kEstimate.
   ProfileRequest profile;                      ///< For Subcommand::kProfile.
-  std::optional<double> loss_scaling;          ///< As in the configuration; none: chosen by the precision.
+  std::optional<double> loss_scaling;          ///< As in the configuration; none: the precision decides.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
   std::vector<std::string> notes;              ///< Decisions made, and options without effect; one line each.
 };

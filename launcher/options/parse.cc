@@ -45,8 +45,8 @@ Status give_value(Options& options, const Written& written) {
                  : Status{};
 }
 
-/// Gives every row its value: the last one written wins; a repeated row takes all. Overridden values must be valid,
-/// too. Requires: the file's values come before the command line's.
+/// Gives every row its value: the last one written wins; a row that may be repeated takes all values. Overridden values
+/// must be valid, too. Requires: the file's values precede the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
@@ -93,7 +93,7 @@ Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   return true;
 }
 
-/// Handles requests for an answer instead of a job, which need no train.cfg. Returns whether there is one.
+/// Handles requests for an answer instead of a job, which need no train.cfg. Returns whether there is such a request.
 Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
   const auto asks_for = [&](std::string_view name) {
     return std::ranges::any_of(
@@ -117,7 +117,7 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   return !options.question.empty();
 }
 
-/// Returns a hint at an installed job that can be run unchanged; empty if there is none.
+/// Returns a hint that names an installed job that can be run unchanged; empty if there is none.
 std::string default_job_hint() {
   const std::string job = default_job();
   return job.empty() ? "" : fmt::format("; the default job is {}", job);
@@ -161,8 +161,8 @@ bool is_program(const std::string& word) {
 }
 
 /// Detects a pasted command line of poprun that ends in a program with its own options (`poprun -n 2 python3 run.py
-/// --epochs 3`). Like poprun, this stops at the first word that is neither an option nor the value of one, and does not
-/// read the program's options as ours.
+/// --epochs 3`). Like poprun, this function stops at the first word that is neither an option nor the value of one, and
+/// does not take the program's options for ours.
 ///
 /// Errors
 ///   kUsage  that word is a program (a script, an executable file, or a command in PATH), or an
@@ -211,7 +211,7 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   return line.positional;
 }
 
-/// Reads the job's file. Errors: kUsage, with the path of an installed file of that name, or else of the default job.
+/// Reads the job's file. Errors: kUsage, with the path of an installed file of that name or of the default job.
 Result<std::string> read_job(const std::string& file) {
   const fs::path path(file);
   std::error_code error;
@@ -226,7 +226,7 @@ Result<std::string> read_job(const std::string& file) {
                                                  : fmt::format("; an example of that name is {}", installed)));
 }
 
-/// Returns whether the rows of an estimate may differ in this option: any option that defines the job.
+/// Returns whether --vary accepts this option: any option that defines the job.
 bool can_be_varied(const OptionRow& row) {
   return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
 }
@@ -285,7 +285,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   return {};
 }
 
-/// Parses the command line, then the file with `read`, then checks both together.
+/// Parses the command line, then the file with `read`, then checks the values of both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
@@ -297,7 +297,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   }
   POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
-  // Checked before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  // Checked before a missing train.cfg: a wrong value may be why there seem to be two files (`-np 4 train.cfg`).
   Options alone;
   for (const Written& w : line.written) {
     POPRUN_TRY(give_value(alone, w));

@@ -12,8 +12,8 @@ namespace poprun::launcher {
 /// Parses `args` (without the program's name) and the train.cfg that they name.
 ///
 /// Errors
-///   kUsage  one line: the place (option, or file:line), what is wrong, what is allowed, and for an
-///           unknown name the nearest known one.
+///   kUsage  one line with the place (option, or file:line), what is wrong, what is allowed and, for an
+///           unknown name, the nearest known one.
 Result<Options> parse_options(std::span<const std::string> args);
 
 /// Does the same with a given text of train.cfg. Never crashes, whatever the text (tests/fuzz).

@@ -21,7 +21,7 @@ constexpr std::string_view kMapping = "pipeline.device-mapping";
 constexpr std::string_view kPhases = "memory.phases";
 constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
 
-/// Resolves the two options that say where to split. The command line's wins over the file's.
+/// Resolves the two options that say where to split. The command line overrides the file.
 Status choose_cuts(Options& options) {
   proto::PipelineConfig& pipeline = *options.config.mutable_pipeline();
   Setting& layers = setting_of(options, kLayers);
@@ -62,7 +62,7 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// Returns the number of stages; if it depends on the model, the largest possible one: a stage on each IPU of the
+/// Returns the number of stages; if it depends on the model, the largest possible number: one stage on each IPU of the
 /// mapping or the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
@@ -140,8 +140,8 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// Derives the recomputation mode for display. The configuration leaves it open for code that varies the IPUs and the
-/// schedule; the compiler uses the same rule for its own stages: `default_recomputation` in
+/// Derives the recomputation mode for display. The configuration leaves the mode open, since some code varies the IPUs
+/// and the schedule; the compiler applies the same rule to its own stages: `default_recomputation` in
 /// replica/compiler/techniques/recomputation/kept.h.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();

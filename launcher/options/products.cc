@@ -25,7 +25,7 @@ constexpr std::string_view kProportionOperators = "memory.available-memory-propo
 constexpr std::string_view kPartials = "model.partials";
 constexpr std::string_view kPartialsOperators = "model.partials-operators";
 
-/// poplin::createWeights() advises against less (Graphcore's note on the available memory proportion, section 2.1).
+/// Graphcore advises against less for poplin::createWeights() (note on the available memory proportion, section 2.1).
 constexpr std::uint32_t kLeastAdvisedPermille = 50;
 
 constexpr std::uint32_t kMostIpus = 64;
@@ -69,7 +69,7 @@ struct Slices {
   }
 };
 
-/// Splits at blanks; keeps backslashes, because regular expressions need them.
+/// Splits at spaces; keeps backslashes, because regular expressions need them.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> words;
@@ -121,7 +121,7 @@ std::string scope_of(ProductSetting setting) {
   return setting.SerializeAsString();
 }
 
-/// One value, one value per IPU, or values with a place or kind.
+/// A setting with one value, one value per IPU, or values with a place or kind.
 template <typename Value>
 struct Everywhere {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -166,7 +166,7 @@ struct Everywhere {
   }
 };
 
-/// REGEX=VALUE, any number of times.
+/// A setting of the form REGEX=VALUE, repeated any number of times.
 template <typename Value>
 struct ByOperator {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -211,7 +211,7 @@ Settings& serialised(Options& options) {
   return *options.config.mutable_model()->mutable_serialised_matmuls();
 }
 
-/// Replaces the settings, so that the last value counts.
+/// Returns a function that replaces the settings, so that the last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
     field(options) = Settings(given.begin(), given.end());
@@ -237,7 +237,7 @@ std::string shown(const Options& options, std::string_view everywhere, const Pro
                setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));
 }
 
-/// Returns the largest number of IPUs; a check also splits the model over other numbers of IPUs.
+/// Returns the largest number of IPUs that the job may use: a check also splits the model over other numbers of IPUs.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
   for (const std::uint32_t ipus : options.check_ipus) {

@@ -4,8 +4,8 @@
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
 
-/// Groups of keys with rules of their own: the rows of each, which job_rows.cc lists, and the check of their values,
-/// which check_together calls. Every check requires that all rows have their values.
+/// Groups of keys with rules of their own. Each group has a function that returns its rows, for job_rows.cc, and a
+/// function that checks their values, for check_together. Every check requires that all rows have their values.
 namespace poprun::launcher {
 
 // The hyper-parameters of optimisers, derived from what the optimisers declare (replica/ops/optimizers).
@@ -14,14 +14,14 @@ namespace poprun::launcher {
 Rows hyper_parameter_rows();
 
 /// Reduces the configuration to the hyper-parameters of its optimiser, with the optimiser's own defaults for those that
-/// the user left out. Adds a note if a number is for another optimiser.
+/// the user left out. Adds a note if the user gave a number that only a different optimiser uses.
 ///
 /// Requires: options.settings record the origins of all rows.
 /// Errors: kUsage if a flag that the optimiser does not have is true.
 Status resolve_hyper_parameters(Options& options);
 
-// Where a job keeps its tensors (`memory.weights`, `memory.optimizer-state`, `memory.accumulators`,
-// `memory.activations`, and `memory.location` for tensors by name), and which of them it shards across the replicas.
+// Locations of a job's tensors (`memory.weights`, `memory.optimizer-state`, `memory.accumulators`,
+// `memory.activations`, and `memory.location` for tensors by name), and which tensors are sharded across the replicas.
 // Names and defaults are those of PopART's TensorLocationSettings.
 
 Rows location_rows();
@@ -52,15 +52,15 @@ Status check_pipeline(Options& options);
 //   0.15 0.25 0.25       by IPU
 //   0.6 matmuls=0.4      a value, and more specific settings PLACE=X, KIND=X or PLACE.KIND=X;
 //                        KIND is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
-//   REGEX=0.1            for the key with -operators; several are separated by blanks
+//   REGEX=0.1            for the key with -operators; several are separated by spaces
 //
 // replica/compiler/planner/product_options.h says which setting applies to an operator.
 
 Rows memory_proportion_rows();
 Rows partials_rows();
 
-/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`; the latter has the
-/// grammar of a key with -operators.
+/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`; the latter is written
+/// like a key with -operators.
 Rows serialisation_rows();
 
 /// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without effect,

@@ -65,10 +65,10 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-/// Returns whether `text` is unchanged since a build wrote it: its checksum is that of the text with an empty string in
+/// Returns whether `text` is unchanged since it was written. `checksum` is that of the text with an empty string in
 /// place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
-  const std::string field = "\n \"sha256\": \"";  // The files' checksums are indented more.
+  const std::string field = "\n \"sha256\": \"";  // The checksums of files are indented more.
   const std::size_t at = text.find(field + checksum + '"');
   if (checksum.empty() || at == std::string::npos) {
     return false;
@@ -120,7 +120,7 @@ std::string difference(const proto::RunConfig& then, const proto::RunConfig& now
   return first;
 }
 
-/// A file descriptor that is open as long as this lives.
+/// A file descriptor that is open as long as this object lives.
 struct OpenFile {
   int number;
   explicit OpenFile(int opened) : number(opened) {}

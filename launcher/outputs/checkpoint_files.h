@@ -44,22 +44,22 @@ std::uint64_t step_of(const std::string& folder);
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// Reads the manifest of the checkpoint `folder`, and checks it against its own checksum and each of the checkpoint's
-/// files against its size and checksum. This reads the files completely, except if another version or build wrote the
-/// manifest: that is not damage, and check_same_job refuses it.
+/// files against its size and checksum. This reads the files completely, except if a different version or build wrote
+/// the manifest: such a checkpoint is not damaged, but check_same_job refuses it.
 ///
 /// Errors
-///   kData           it is damaged: names the missing file, or what was read and differs.
+///   kData           it is damaged: names the missing file, or the item that differs.
 ///   kHostResources  a file cannot be read, which says nothing about its contents; names it and
 ///                   why.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
-/// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings must be equal,
-/// except where the job runs, what it outputs, and, with a constant learning rate, its number of steps. An ONNX model
-/// is compared by its bytes (`onnx_sha256`), not by its path.
+/// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings must be the same,
+/// except those for where the job runs, for what it outputs and, with a constant learning rate, for its number of
+/// steps. An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
-///   kUsage  names the first setting that differs with both values, or the version; or another
-///           build wrote it.
+///   kUsage  a setting or the version differs, which the message names with both values; or a
+///           different build wrote the checkpoint.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 

@@ -228,7 +228,7 @@ void CheckpointWriter::end(std::uint32_t replica) {
   const Stored stored{step, stored_bytes_, now_seconds() - open_->began};
   const Status status = open_->status;
   if (!status && status.error().facts.shortage) {
-    make_room();  // Frees space for the next try.
+    make_room();  // Frees space for the next attempt.
   }
   settle(status                                                  ? Outcome::kStored
          : lock_ < 0 && status.error().code == ErrorCode::kUsage ? Outcome::kRefused
@@ -296,7 +296,7 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
   return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});
 }
 
-/// Renames the folder, which replaces a checkpoint of the same step.
+/// Gives the folder its final name, replacing any checkpoint of the same step.
 Status CheckpointWriter::take_name(const std::string& folder) const {
   const std::string name = fmt::format("{}/step-{}", setup_.folder, open_->step);
   if (std::rename(folder.c_str(), name.c_str()) != 0) {
@@ -315,8 +315,8 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return sync_folder(setup_.folder);
 }
 
-/// Removes old checkpoints: those of an earlier job when this one stores its first. If this job resumed from an earlier
-/// step, checkpoints of later steps stay: they are its own, and bit-identical to those that it will take there.
+/// Removes old checkpoints, and those of an earlier job once this job has stored its first. If this job resumed from an
+/// earlier step, checkpoints of later steps stay: they are its own, and bit-identical to those that it will take there.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -341,7 +341,7 @@ bool CheckpointWriter::make_room() {
   return !fs::exists(all.back(), unused);
 }
 
-/// Reports the outcome to all senders of parts, and closes the checkpoint; drops it unless it was stored.
+/// Reports the outcome to all senders of parts, and closes the checkpoint; drops the checkpoint unless it was stored.
 void CheckpointWriter::settle(Outcome outcome) {
   const std::vector<Part> parts = std::move(open_->parts);
   if (outcome != Outcome::kStored) {

@@ -25,19 +25,19 @@ class CheckpointWriter {
     std::uint32_t keep = 1;
     bool may_replace = false;  ///< Whether to replace checkpoints of other jobs (--overwrite).
   };
-  /// The outcome of a part, together with its checkpoint.
+  /// The outcome of a part, which is that of its whole checkpoint.
   enum class Outcome : std::uint8_t {
     kStored,
-    kFailed,      ///< The disk did not accept it; it may be sent again.
+    kFailed,      ///< The disk did not accept the part; it may be sent again.
     kRefused,     ///< The folder belongs to another job for good.
-    kSuperseded,  ///< A later checkpoint, or the same one sent again, replaced it.
+    kSuperseded,  ///< A later checkpoint, or the same part sent again, replaced it.
   };
   using Done = std::function<void(Outcome)>;
 
   struct Stored {
     std::uint64_t step = 0;
     std::uint64_t bytes = 0;
-    double seconds = 0;  ///< Wall time since its first part.
+    double seconds = 0;  ///< Wall time from the arrival of its first part.
   };
   /// Called when a checkpoint is complete, or with the reason why the disk did not accept it.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
@@ -48,11 +48,11 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   /// Locks the folder for this job against other jobs on this machine, and removes interrupted checkpoints. Errors:
-  /// kUsage if it cannot be created or written to, is locked, or holds checkpoints of another job that this one may not
-  /// replace.
+  /// kUsage if it cannot be created or written to, is locked, or contains checkpoints of another job that this job may
+  /// not replace.
   Status take_folder();
 
-  /// Declares existing checkpoints to be this job's own. Call before the first part.
+  /// Declares that the existing checkpoints are this job's own. Call before the first part.
   void go_on() { goes_on_ = true; }
 
   /// Sets what every manifest contains besides its step. Call before the first part.
@@ -64,7 +64,7 @@ class CheckpointWriter {
   void write(std::uint32_t replica, std::string_view bytes);
   /// Ends the part.
   void end(std::uint32_t replica);
-  /// Drops the part, which broke off, and with it the checkpoint.
+  /// Drops a part whose stream broke off, together with its checkpoint.
   void cancel(std::uint32_t replica);
 
   /// Returns whether this job has stored a checkpoint. Threads: any.
@@ -77,8 +77,8 @@ class CheckpointWriter {
   /// Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
-  /// Declares that metrics.csv has all the rows that it will get: a checkpoint that waits for more is dropped without
-  /// news. Threads: any.
+  /// Declares that metrics.csv is complete: a checkpoint that waits for more rows is dropped without a call of `News`.
+  /// Threads: any.
   void no_more_metrics() { metrics_ended_ = true; }
 
  private:

@@ -13,14 +13,14 @@
 
 namespace poprun::launcher {
 
-/// Returns the error for a file that cannot be written, with errno `reason`. If the disk or a quota is full, it carries
-/// a shortage of unknown size.
+/// Returns the error for a file that cannot be written, with errno `reason`. If the disk is full or a quota is used up,
+/// the error records a shortage of unknown size.
 tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 
 /// Writes all `bytes` at `offset` of an open file; `path` is its name for messages.
 Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
-/// A growing file of lines. While the disk is full, its lines wait in memory; the file always ends with a complete
+/// A growing file of lines. While the disk is full, new lines wait in memory; the file always ends with a complete
 /// line.
 class GrowingFile {
  public:
@@ -58,7 +58,7 @@ class GrowingFile {
 /// Belongs to one thread.
 class Saving {
  public:
-  /// Runs in the other thread, again after each failure. Should return soon once `given_up` is true.
+  /// Runs in the other thread, and runs again after each failure. Should return soon once `given_up` is true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   /// Begins to write.

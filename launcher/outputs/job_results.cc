@@ -99,7 +99,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Collects weights up to a bound, since a broken replica may send without end; the disk has space for `parameters_`.
+/// Collects weights up to a bound, since a broken replica may never stop sending; the disk has space for `parameters_`.
 Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
@@ -141,7 +141,7 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   return {};
 }
 
-/// Writes check.json; if runs are missing, leaves that of an earlier check in place.
+/// Writes check.json; if runs are missing, leaves the check.json of an earlier check in place.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
@@ -152,7 +152,7 @@ void JobResults::finish_check() {
   });
 }
 
-/// Checks for space on the disk early, rather than after the last step.
+/// Checks for space on the disk now, rather than after the last step.
 Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
   return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
@@ -175,7 +175,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return outputs_->write(piece.offset(), piece.data());
 }
 
-/// Writes the dumps of steps up to this one: these steps have ended, so their dumps are complete.
+/// Writes the dumps of steps up to `up_to_step`, which have ended, so that their dumps are complete.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
     auto& [step, dump] = *dumps_.begin();
@@ -222,7 +222,7 @@ Status JobResults::finish() {
 
 /// Runs in the thread of `saving_`. Results that cannot be reproduced come first.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // Recreates the folder: a user who removed it meanwhile should not lose the training, too.
+  // Recreates the folder if necessary: a user who removed it meanwhile should not also lose the training.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {

@@ -22,9 +22,9 @@ namespace poprun::launcher {
 /// Writes what the instances of one job report to the files of result_files.h. A disk that accepts no data does not
 /// stop the job: pending data waits in memory and is retried.
 ///
-/// The memory for pending data is bounded: 8 B for each parameter in the job's announced shape plus 64 MiB for
-/// everything else in weights, the requested steps for dumps, and the plan for the runs of a check. A sender that
-/// exceeds these bounds has a bug.
+/// The memory for pending data is bounded. Weights may take 8 B for each parameter in the job's announced shape, plus
+/// 64 MiB for everything else; the requested steps limit the dumps, and the plan limits the runs of a check. A sender
+/// that exceeds these bounds has a bug.
 ///
 /// Errors, from any call: kBug if the report contradicts itself; in inference, kInfrastructure if outputs cannot be
 /// written.
@@ -51,10 +51,10 @@ class JobResults {
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
   /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile. Does nothing if no
-  /// profile arrived, because the report belonged to another instance, or broke off.
+  /// profile arrived because the report came from a different instance or broke off.
   Status finish();
 
-  /// Returns whether the whole report has arrived; only the disk has yet to confirm.
+  /// Returns whether the whole report has arrived; its files may not be complete on disk yet.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
   /// Returns whether all files are complete on disk.
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
@@ -72,8 +72,8 @@ class JobResults {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }
 
-  /// Writes the incomplete dumps once nothing more will arrive. Returns a line for each of these files and, if the job
-  /// ended after step `ended_after`, one for the requested steps that never began.
+  /// Writes the incomplete dumps once nothing more will arrive. Returns one line per file and, if the job ended after
+  /// step `ended_after`, one line for the requested steps that never began.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
@@ -91,12 +91,12 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
-  std::string resumed_;                 ///< Folder of the checkpoint it resumes from; or empty.
+  std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from; or empty.
   bool begun_ = false;                  ///< The first result has arrived.
   std::optional<GrowingFile> metrics_;  ///< Set from the first row on.
   bool metrics_wait_ = false;
   WeightsCollector weights_;
-  std::uint64_t parameters_ = 0;                     ///< As announced; 0 before that.
+  std::uint64_t parameters_ = 0;                     ///< Number in the announced shape; 0 before that.
   std::uint64_t weight_bytes_ = 0;                   ///< Bytes received.
   std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until written to the disk.
   std::uint64_t last_step_ = 0;                      ///< The last completed step.
@@ -107,7 +107,7 @@ class JobResults {
   proto::CheckReport check_;
   bool report_over_ = false;
   bool main_file_written_ = false;
-  std::optional<Saving> saving_;  ///< Must be the last member: its thread reads those above.
+  std::optional<Saving> saving_;  ///< Must be the last member: its thread reads the members above.
 };
 
 }  // namespace poprun::launcher

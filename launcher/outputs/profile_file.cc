@@ -65,7 +65,7 @@ bool parse(const std::string& bytes, proto::Profile& profile) {
                                 : profile.ParseFromString(bytes);
 }
 
-/// Serialises equal profiles to equal bytes, with maps sorted by key.
+/// Serialises the profile with maps sorted by key, so that equal profiles give identical bytes.
 std::string serialised(const proto::Profile& profile) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);

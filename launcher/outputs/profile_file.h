@@ -18,7 +18,7 @@ Result<std::string> message_json(const google::protobuf::Message& message);
 /// Reads a Profile, as JSON like profile.json or serialised like profile.pb; for a folder, reads its profile.pb.
 ///
 /// Errors
-///   kData  `path`: why it cannot be read, or that it is not a Profile or is one without a report.
+///   kData  `path`: it cannot be read, is not a Profile, or contains no report.
 Result<proto::Profile> read_profile(const std::string& path);
 
 /// Writes profile.pb and profile.json, each completely or not at all. Errors: those of write_whole_file.

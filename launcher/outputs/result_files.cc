@@ -107,7 +107,7 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
                      accuracy, metrics.wall_seconds(), metrics.device_seconds());
 }
 
-/// Moves the failure report and logs of an attempt aside, if it left any.
+/// Moves the failure report and logs of an attempt aside, if the attempt left any.
 void set_attempt_aside(const fs::path& path) {
   std::error_code unused;
   if (!fs::exists(path / "failure.txt", unused) &&
@@ -147,7 +147,7 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
                                                "or wait until it ends",
                                                folder));
   }
-  // The folder is now ours alone: removes files that a killed job had begun to write.
+  // No other job uses the folder now, so any files that a killed job had begun to write can be removed.
   for (const char* result : kResults) {
     fs::remove(path / fmt::format("{}.part", result), error);
   }

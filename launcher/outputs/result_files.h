@@ -18,14 +18,14 @@
 ///
 ///     DIR/weights.safetensors   final weights, complete or absent
 ///     DIR/outputs.npy           outputs of inference, complete or absent
-///     DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
+///     DIR/dump-step-N.safetensors  tensors of a training step, or of the part that ran
 ///     DIR/metrics.csv           one row per step and evaluation, growing
 ///     DIR/profile.json          the Profile message, complete or absent
 ///     DIR/profile.pb            the same, serialised; only by `poprun-emu profile`
 ///     DIR/failure.txt           what each replica of a failed job did; no earlier result
 ///     DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///
-/// and those of a check, which leaves the files above alone:
+/// A check leaves the files above alone and writes its own:
 ///
 ///     DIR/check.json            findings of the last check that ended
 ///     DIR/check-failure.txt     as failure.txt
@@ -35,23 +35,23 @@
 /// available space. A file that has to be complete is then absent, and one that grows ends with a complete line.
 namespace poprun::launcher {
 
-/// Names of what a run leaves in its folder besides its results.
+/// Names of the files and folders that a run leaves in its output folder besides its results.
 struct Traces {
   const char* logs;
   const char* failure;
 };
 Traces traces_of(const proto::RunConfig& config);
 
-/// The output folder of a job, locked against other jobs on this machine as long as this lives.
+/// The output folder of a job, locked against other jobs on this machine as long as this object lives.
 class OutputFolder {
  public:
   /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an earlier run stay, except
-  /// results that were incomplete when it was killed. With `sets_aside`, failure.txt and logs of an earlier attempt
-  /// move to the next free attempts/N, as far as possible. `held` is the lock of an earlier attempt on the same
-  /// `folder`, so that no other job gets it in between.
+  /// results that were incomplete when it was killed. With `sets_aside`, moves failure.txt and the logs of an earlier
+  /// attempt to the next free attempts/N, as far as possible. `held` is the lock of an earlier attempt on the same
+  /// `folder`, so that no other job can lock it in between.
   ///
   /// Errors
-  ///   kUsage  it cannot be created or written to, another job has it, or it holds earlier results
+  ///   kUsage  it cannot be created or written to, another job has locked it, or it contains earlier results
   ///           and `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
@@ -65,7 +65,7 @@ class OutputFolder {
  private:
   explicit OutputFolder(int lock) : lock_(lock) {}
 
-  /// Returns whether this is the folder now at `path`, and not one that has been removed from there.
+  /// Returns whether this folder is still the one at `path`, and has not been removed or replaced.
   [[nodiscard]] bool lies_at(const std::string& path) const;
 
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
@@ -75,8 +75,8 @@ class OutputFolder {
 /// count, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its dumps if `dumps`, and its failure.txt, but not the file `kept`, from
-/// which this job starts. The first new log removes its logs.
+/// Removes the results of an earlier run, its dumps if `dumps` is true, and its failure.txt, but not the file `kept`,
+/// from which this job starts. The first new log removes its logs.
 ///
 /// Errors
 ///   kInfrastructure  a file cannot be removed; better to find out now than when the new result is
@@ -123,7 +123,7 @@ class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas) : folder_(std::move(folder)), replicas_(replicas) {}
 
-  /// Returns `FOLDER/replica-05.log`, with enough digits that the names sort.
+  /// Returns `FOLDER/replica-05.log`, with enough digits for the names to sort by number.
   [[nodiscard]] std::string path(std::uint32_t replica) const;
 
   void write(std::uint32_t replica, std::string_view line);
@@ -135,7 +135,7 @@ class ReplicaLogs {
   std::string folder_;
   std::uint32_t replicas_;
   std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
-  bool waiting_ = false;                        ///< A line of some log waits.
+  bool waiting_ = false;                        ///< A line of at least one log waits.
 };
 
 }  // namespace poprun::launcher

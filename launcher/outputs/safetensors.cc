@@ -143,8 +143,8 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
   return {};
 }
 
-/// Recognises files of weights in other formats and returns what to do with them; "" for other bytes. Requires: `begin`
-/// is not a valid header length, which the first two bytes of a pickle could be.
+/// Recognises weights files in other formats and returns advice on them; "" for any other bytes. Requires: `begin` is
+/// not a valid header length, which the first two bytes of a pickle could be.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
@@ -166,7 +166,7 @@ std::string_view other_format(std::string_view begin) {
   return "";
 }
 
-/// Returns the length of the header of a file of `file_bytes`; `begin` has its first bytes.
+/// Returns the header's length in a file of `file_bytes`; `begin` contains the first bytes of the file.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,

@@ -32,7 +32,7 @@ struct TensorEntry {
   std::string dtype;
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0;  ///< Offset of its first byte in the data,
-  std::uint64_t end = 0;    ///< and of the end of its bytes.
+  std::uint64_t end = 0;    ///< and offset of the end of its bytes.
 };
 
 /// Returns the size in bytes for a dtype and shape; nothing if the dtype is unknown or the size overflows.
@@ -42,20 +42,20 @@ std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<cons
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
-/// Returns everything before the data. Tensors are stored in the given order, so equal tensors in equal order give
-/// equal bytes.
+/// Returns everything before the data. Tensors are stored in the given order, so the same tensors in the same order
+/// give identical bytes.
 ///
 /// Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Does the same for tensors at the offsets in `entries`. Requires: they fill the data without gaps, in this order.
+/// Does the same for tensors at the offsets in `entries`. Requires: they fill the data in this order, without gaps.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
 /// Parses the bytes of a file and returns its tensors in the order of their data. Trusts no input and never crashes
 /// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps.
 ///
 /// Errors
-///   kData  `file`: what is wrong, and where.
+///   kData  says for `file` what is wrong, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
 /// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its

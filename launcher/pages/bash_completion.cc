@@ -81,7 +81,7 @@ _poprun_emu() {
 complete -F _poprun_emu poprun-emu
 )script";
 
-/// Returns the line of a `case` for an option that has values to offer; or nothing.
+/// Returns the `case` line for an option whose values can be completed; empty for other options.
 std::string case_of(const OptionRow& row) {
   const std::string pattern = row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
   if (!row.choices.empty()) {

@@ -47,7 +47,7 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Splits at commas outside of brackets. Blanks around the parts are ignored.
+/// Splits at commas outside of brackets. Spaces around the parts are ignored.
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -83,7 +83,7 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-/// An entry of a list: one name, which may have brackets and then names several hosts, with their properties.
+/// An entry of a list: a name, which stands for several hosts if it has brackets, and the properties of these hosts.
 struct Entry {
   std::string names;
   std::uint32_t slots = 0;
@@ -182,7 +182,7 @@ Result<Entry> entry_with_slots(std::string_view part) {
   return entry;
 }
 
-/// Returns the words of a line without its comment; blanks around `=` do not separate.
+/// Returns the words of a line without its comment; spaces around `=` do not separate words.
 std::vector<std::string> words_of(std::string_view line) {
   static const std::regex around_equals("[ \\t]*=[ \\t]*");
   std::istringstream text(std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));

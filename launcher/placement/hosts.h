@@ -9,7 +9,7 @@
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
 
-/// The hosts of a job, and parsers of the lists of them that users write.
+/// The hosts of a job, and parsers for users' lists of hosts.
 namespace poprun::launcher {
 
 struct Host {
@@ -21,22 +21,22 @@ struct Host {
 };
 
 /// Parses `node0,node1:4`, `node[0-2,4]`, `n[00-03]-ib`, `rack[0-1]n[0-3]`, `user@node0`. Leading zeros are kept, and
-/// blanks around commas are ignored. Slots after a bracket and a user before it apply to each of its hosts.
+/// spaces around commas are ignored. Slots after a bracketed name and a user before it apply to each of its hosts.
 ///
 /// Errors
 ///   kUsage  says which part is wrong and what it should look like.
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
 /// Parses Open MPI's hostfile, with `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line and `#` comments;
-/// max_slots bounds the slots of its line. Also accepts MPICH's `HOST:N`. A host on several lines has the slots of all
-/// of them, and a line without slots counts as one, as in PBS's files. `file` is for messages.
+/// max_slots bounds the slots of its line. Also accepts MPICH's `HOST:N`. A host on several lines has the sum of their
+/// slots, and a line without slots counts as one slot, as in PBS's files. `file` is for messages.
 ///
 /// Errors
 ///   kUsage  `file:line: ...`.
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
-/// Returns whether both names may mean the same host: they are equal, or one is the other without its domain, like
-/// node0 and node0.cluster. Addresses have no domain.
+/// Returns whether both names may mean the same host: they are identical, or they differ only in that one has a domain,
+/// like node0 and node0.cluster. Addresses have no domain.
 bool same_host(std::string_view one, std::string_view other);
 
 /// A host as this machine knows it.
@@ -45,11 +45,11 @@ struct KnownHost {
   std::string address = {};      ///< Its first IPv4 address; empty: its name does not resolve here.
 };
 
-/// Decides from names alone: this machine is localhost, its own name with or without a domain, and Slurm's name for it.
+/// Decides from names alone: this machine is localhost, its own name with or without a domain, or its name in Slurm.
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts);
 
-/// Does the same with addresses: every name that resolves to one of this machine's addresses also means this machine.
-/// Takes at most 5 s and one lookup; the remaining hosts are then known by name only.
+/// Does the same, and also recognises this machine by every name that resolves to one of its addresses. Stops after 5
+/// s, once the current lookup has ended; the remaining hosts are then known by name only.
 std::vector<KnownHost> look_up(std::span<const Host> hosts);
 
 /// Returns the name of this machine for messages.
@@ -67,8 +67,8 @@ struct JobHosts {
 /// that the launcher passes on. If Slurm has as many tasks as `instances`, its tasks per node are the slots.
 ///
 /// Errors
-///   kUsage          a list or file cannot be parsed; hosts outside of Slurm's job; hosts among mpirun's own arguments.
-///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
+///   kUsage          a list or file cannot be parsed; a host is outside of Slurm's job; mpirun's own arguments name
+///   hosts. kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
 ///                   names the variable to unset.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 

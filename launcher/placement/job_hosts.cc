@@ -80,7 +80,8 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm was asked for one per instance. Otherwise tasks may be one per processor, or a default.
+/// Uses tasks as slots if Slurm was asked for one task per instance. Other numbers may be one per processor, or a
+/// default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -113,7 +114,7 @@ Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
       .hosts = job.hosts, .source = fmt::format("Slurm job {}", job.number), .slurm_job = reached ? job.number : ""};
 }
 
-/// Returns the named hosts under Slurm's names for them.
+/// Returns the hosts that the user named, under Slurm's names for them.
 Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& job) {
   for (Host& host : hosts) {
     const auto is_it = [&](const Host& node) { return same_host(node.name, host.name); };
@@ -134,7 +135,7 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};
 }
 
-/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Returns nothing outside of its jobs.
+/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Returns nothing outside of a Grid Engine job.
 Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   const auto file = variable({"PE_HOSTFILE"});
   const auto job = variable({"JOB_ID"});
@@ -161,7 +162,7 @@ Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   return std::optional(JobHosts{.hosts = std::move(hosts), .source = fmt::format("Grid Engine job {}", *job)});
 }
 
-/// Returns whether a hostfile has more than comments.
+/// Returns whether a hostfile contains more than comments.
 bool lists_hosts(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -199,7 +200,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
   return JobHosts{.hosts = std::move(*hosts), .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
-/// Refuses arguments that would give mpirun hosts that the launcher does not know.
+/// Refuses arguments by which mpirun would use hosts that the launcher does not know.
 Status check_mpi_arguments(std::span<const std::string> arguments) {
   constexpr std::array kHostOptions = {"-H",
                                        "-host",

@@ -15,7 +15,7 @@ std::string mca_folder();
 std::vector<std::string> without_mca_argument(std::span<const std::string> names, std::vector<std::string> arguments);
 
 /// Returns the value that mpirun uses for one of `names`: from its command line, the environment (OMPI_MCA_NAME), the
-/// user's parameter file, or that of `mca_folder`.
+/// user's parameter file, or the parameter file in `mca_folder`.
 std::optional<std::string> mca_parameter(std::span<const std::string> names, std::span<const std::string> arguments);
 
 /// Names of the environment variables that select Open MPI's components or its installation. None is needed, and with a

@@ -47,7 +47,7 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, s
   return shares;
 }
 
-/// Refuses two names of one host, which mpirun would treat as two hosts.
+/// Refuses two names for the same host, which mpirun would treat as two hosts.
 Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> known) {
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     for (std::size_t i = 0; i < h; ++i) {
@@ -64,7 +64,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
   return {};
 }
 
-/// Returns the single user for logins on the remote hosts: mpirun accepts only one for all.
+/// Returns the user for logins on the remote hosts: mpirun accepts only one user for all hosts.
 Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -128,7 +128,7 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
   return row;
 }
 
-/// Returns the width of one replica's cell such that every label fits with a blank on each side. A cell over k replicas
+/// Returns the width of one replica's cell such that every label fits with a space on each side. A cell over k replicas
 /// is k * width + k - 1 wide, since it covers k - 1 bars.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;
@@ -176,7 +176,7 @@ std::string own_address(const Placement& placement) {
       return *source;
     }
   }
-  // Only ssh can resolve the hosts, from its own configuration.
+  // No remote host has an address here: only ssh can resolve their names, from its own configuration.
   std::vector<std::string> own = own_addresses();
   std::erase_if(own, is_loopback);
   return own.size() == 1 ? own.front() : machine_name();

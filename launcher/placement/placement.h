@@ -11,8 +11,8 @@
 
 /// Locations of replicas and instances:
 ///
-///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of equal size;
-///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots where given.
+///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of the same size;
+///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots if given.
 ///   hosts       node0    |   node1
 namespace poprun::launcher {
 
@@ -39,15 +39,15 @@ struct Placement {
 };
 
 /// Distributes instances over hosts. If any host states slots, hosts are filled in order up to their slots (one if not
-/// stated); otherwise evenly, with the first hosts taking one more. Empty `hosts`: this machine. `known` is the result
-/// of `look_up`; without it, only names decide which host is this machine.
+/// stated); otherwise instances are spread evenly, and the first hosts take any left over. If `hosts` is empty, all run
+/// here. `known` is the result of `look_up`; without `known`, only names decide which host is this machine.
 ///
 /// Errors
-///   kUsage  too few slots: needed, had, remedy; hosts with different users.
+///   kUsage  there are too few slots (the message gives a remedy), or hosts have different users.
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts, std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// Calls `place` for the device that `options` names and for its hosts (hosts.h), except the hosts `lost`.
+/// Calls `place` for the device and the hosts that `options` names (hosts.h), except the hosts `lost`.
 ///
 /// Errors
 ///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no
@@ -57,19 +57,19 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
 /// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);
 
-/// Returns the address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local; otherwise the
-/// address in --host-subnet, or of the interface towards the first remote host with an address, or the only one that is
-/// not loopback, or this machine's name. Never loopback if any host is remote.
+/// Returns the address at which the hosts of `placement` reach this machine: 127.0.0.1 if all are local. Otherwise the
+/// first that exists of: the address in --host-subnet; the address of the interface towards the first remote host with
+/// an address; the only address that is not loopback; this machine's name. Never loopback if any host is remote.
 std::string own_address(const Placement& placement);
 
-/// Returns the address to listen at in order to be reachable at `own_address` and nowhere else: that address, or all
-/// addresses if it is a name, which other hosts may resolve differently.
+/// Returns the address to listen at in order to be reachable at `own_address`: only at that address or, if it is a
+/// name, at all addresses, since other hosts may resolve the name differently.
 std::string listening_address(const std::string& own_address);
 
 /// Returns this machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
 ///
 /// Errors
-///   kUsage  no interface has one; names the available addresses.
+///   kUsage  no interface has such an address; names the available addresses.
 Result<std::string> own_address_in(const std::string& subnet);
 
 }  // namespace poprun::launcher

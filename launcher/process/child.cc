@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLineBytesMax = 1 << 20;
 constexpr std::size_t kReadBytes = 64 << 10;
 
-/// Both ends close on exec: the child keeps only what dup2 gives it.
+/// A pipe whose ends both close on exec: the child keeps only the descriptors that dup2 makes.
 struct PipeEnds {
   int read = -1;
   int write = -1;
@@ -36,8 +36,8 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// Creates an in-memory file to read `text` from; returns -1 with errno if there is none. Unlike a pipe that nobody
-/// reads, it cannot block.
+/// Creates an in-memory file to read `text` from; on failure, returns -1 and sets errno. Unlike writing to a pipe that
+/// nobody reads, this cannot block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;
@@ -85,7 +85,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 /// Runs in the child between fork and exec, with only async-signal-safe calls, since other threads of the launcher may
-/// have held locks. Waits for the parent's signal on `go`. Reports errno to the parent on failure.
+/// have held locks. Waits for the parent to write to `go`. On failure, reports errno to the parent.
 [[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in, int out, int err,
                          int report, PipeEnds go, int death_signal, pid_t parent) {
   setpgid(0, 0);

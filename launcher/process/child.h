@@ -17,8 +17,8 @@ namespace poprun::launcher {
 
 /// A child process of ours: started, read line by line, killed as a process group, reaped by the job.
 ///
-/// It gets its own process group, only the standard input that it is given, and, unless 0, `death_signal` from the
-/// kernel if this process dies first, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
+/// It gets its own process group and only the standard input that it is given. If this process dies first, the kernel
+/// sends it `death_signal`, unless that is 0, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
 /// start_guard). It does not receive requests (kRequestSignals): they are ignored for programs that keep this setting,
 /// like our data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which
 /// must also be the thread that started it (the kernel's rule for the death signal).
@@ -29,7 +29,7 @@ class Child {
     std::vector<std::string> arguments;                            ///< arguments[0] is the name.
     std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own.
     int death_signal = 0;
-    std::string input = {};  ///< The whole of its standard input.
+    std::string input = {};  ///< The child's complete standard input.
     /// Called with the child's pid before it runs. If this call fails, or this process dies, the program never runs.
     std::function<Status(pid_t pid)> before = {};
     std::vector<std::string> without = {};  ///< Variables of our own environment that it does not get.
@@ -47,8 +47,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// Sends SIGKILL to the whole process group, until the child is reaped: after that, its number may belong to another
-  /// process.
+  /// Sends SIGKILL to the whole process group. Does nothing once the child is reaped, since its number may then belong
+  /// to a different process.
   void kill() const;
   void reaped() { reaped_ = true; }
 

@@ -89,7 +89,7 @@ void ProcessHandle::reap() const {
 }
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
-  // Opens the handle first, then checks the parent: the number may be reused before, but not after.
+  // Opens the handle first, then checks the parent: the number may be reused before that, but not afterwards.
   if (const auto handle = ProcessHandle::open(pid); handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);
   }

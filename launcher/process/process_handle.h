@@ -15,12 +15,12 @@ namespace poprun::launcher {
 std::string exit_text(int status);
 
 /// The signals that request something of this command. scancel, systemd and `kill` send them to all processes of a job
-/// at once, in any order. Only the launcher obeys them; it ends the others once the job no longer needs them.
+/// in any order. Only the launcher obeys them; it ends the other processes once the job no longer needs them.
 inline constexpr std::array kRequestSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 /// Returns the signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored. `nohup` starts it
 /// with SIGHUP ignored, and a shell without job control starts background commands with SIGINT ignored; no handler may
-/// be installed for those. SIGUSR2 is Grid Engine's notice before it kills a job.
+/// be installed for signals that are ignored. SIGUSR2 is Grid Engine's notice before it kills a job.
 std::vector<int> ending_signals();
 
 /// Unblocks signals that the parent left blocked, as a program in Python or Java may: with SIGCHLD blocked, the
@@ -31,9 +31,9 @@ void unblock_signals();
 /// signals for its own.
 pid_t fork_with_signals_blocked();
 
-/// A process, identified by the kernel's own descriptor (pidfd_open(2)). Signals never reach another process, even if
-/// this one has ended and its number was reused. Without a descriptor nothing can be signalled, so no error can result
-/// in a number that means "my whole group" or "all processes".
+/// A process, identified by the kernel's own descriptor (pidfd_open(2)). Signals never reach a different process, even
+/// if this one has ended and its number was reused. Without a descriptor nothing can be signalled, so no error can lead
+/// to a signal to a number that means "my whole group" or "all processes".
 class ProcessHandle {
  public:
   /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it got the intended

@@ -25,8 +25,8 @@
 namespace poprun::launcher {
 namespace {
 
-// Replicas that have joined leave a dead launcher at once, and mpirun ends with them; only those that are still
-// starting have to be ended.
+// Replicas that have joined exit immediately when the launcher dies, and mpirun ends with them; only replicas that are
+// still starting have to be ended.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
@@ -46,8 +46,8 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// Runs the guard. Uses only calls that are safe after a process with threads has forked, which includes glibc's memory
-/// allocation.
+/// Runs the guard. Uses only calls that are safe in the child of a process with threads; in glibc, memory allocation is
+/// safe.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
@@ -78,12 +78,12 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   _exit(0);
 }
 
-/// Starts the guard: a process that survives this one if it is killed, and then ends mpirun in order: it allows 3 s for
-/// mpirun to end by itself, then ends its children (kill_children), and 5 s later sends SIGKILL. Call before mpirun
-/// runs (Child::Program::before), so that mpirun is never without it. It is a child of this process, to be killed and
-/// reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a
-/// dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of
-/// this process.
+/// Starts the guard, a process that outlives this one if this one is killed. The guard then allows 3 s for mpirun to
+/// end by itself, ends its children (kill_children) and, 5 s later, sends SIGKILL. Call before mpirun runs
+/// (Child::Program::before), so that mpirun never runs without a guard. The guard is a child of this process, to be
+/// killed and reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with
+/// anything that a dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an
+/// unreaped child of this process.
 ///
 /// Errors
 ///   kHostResources  no process could be started, or no descriptor was left; says why.

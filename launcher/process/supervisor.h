@@ -19,27 +19,27 @@
 namespace poprun::launcher {
 
 struct Programs {
-  std::string replica;  ///< The first two paths are beside our own executable.
+  std::string replica;  ///< Beside our own executable, like `data_server`.
   std::string data_server;
   std::string mpirun;  ///< Found in PATH.
 };
 
-/// Finds the programs; with `other_hosts`, also checks for the script that sits between mpirun and ssh.
+/// Finds the programs; with `other_hosts`, also checks that the script between mpirun and ssh exists.
 ///
 /// Errors
-///   kHostResources  one is missing; names where it was looked for and what to install.
+///   kHostResources  one is missing; says where it was looked for and what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// Returns the program of this name that a shell would run; nothing if it is not in PATH.
+/// Returns the program of this name that a shell would run; nothing if PATH contains no such program.
 std::optional<std::string> in_path(const std::string& program);
 
 /// Runs `mpirun` to ask for its version.
 ///
 /// Errors
-///   kHostResources  it does not belong to Open MPI 4; says what it is and what is needed.
+///   kHostResources  it does not belong to Open MPI 4; says which version it is and which is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
-/// Does the same with mpirun's `answer`.
+/// Does the same with the given `answer` of mpirun.
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
 /// Returns the path of one of our programs, whether or not it exists: for --dry-run and questions.
@@ -57,7 +57,7 @@ class Supervisor {
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// Start a process. Errors: those of Child::start. mpirun ends in order even if this process is killed (start_guard).
+  /// Start a process. Errors: those of Child::start. mpirun cleans up even if this process is killed (start_guard).
   Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder, Child::OnLine on_stdout,
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr,
@@ -69,8 +69,8 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Ends mpirun in order, which takes 2 s: kills its children (kill_children), which have nothing left to save. Also
-  /// kills the data server.
+  /// Makes mpirun clean up and end, which takes 2 s: kills its children (kill_children), which have nothing left to
+  /// save. Also kills the data server.
   void terminate();
 
   /// Sends SIGKILL to all descendants of this process.

@@ -91,7 +91,7 @@ struct Outlet::State {
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Drops lines until the others fit: droppable lines first, the oldest first. One line always stays, however long.
+  /// Drops lines until the others fit: droppable lines first, and the oldest of them first. One line always stays.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -145,7 +145,7 @@ struct Outlet::State {
     }
   }
 
-  /// Has new text written, by the thread if there is one, else now.
+  /// Makes the thread write new text; if there is no thread, writes the text now.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (has_thread) {
       make_room();

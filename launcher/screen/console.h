@@ -12,9 +12,9 @@ namespace poprun::launcher {
 /// Whether a line may be dropped if its reader has stopped reading.
 enum class Keep : std::uint8_t { kAlways, kIfRoom };
 
-/// A terminal, pipe or file that accepts lines and may stop accepting them: Ctrl-S, or a pager that waits for its user.
-/// At first, writing blocks, as in other programs. After `never_wait`, a thread writes, and the memory for waiting
-/// lines is bounded: droppable lines are left out first, and a line says how many are missing.
+/// A terminal, pipe or file that accepts lines and may stop accepting them, as after Ctrl-S or when a pager waits for
+/// its user. At first, writing blocks, as in other programs. After `never_wait`, a thread writes, and the memory for
+/// waiting lines is bounded: droppable lines are left out first, and a line says how many are missing.
 ///
 /// A terminal may have one live line at its bottom, which gives way to every other line. A reader that has gone away is
 /// ignored. Belongs to one thread.
@@ -37,10 +37,10 @@ class Outlet {
   /// Makes a thread do all further writing. If none can be started, writing keeps blocking.
   void never_wait();
 
-  /// Returns once everything is written, or nothing was accepted for 10 s; later calls then return at once.
+  /// Returns once everything is written, or nothing was accepted for 10 s; later calls then return immediately.
   void settle();
 
-  /// Returns errno of the first write to `descriptor` that failed although its reader was there; 0 if none did.
+  /// Returns errno of the first write to `descriptor` that failed although its reader was there; 0 if no write did.
   [[nodiscard]] int failure(int descriptor) const;
 
  private:
@@ -66,12 +66,12 @@ class Console {
   void settle();
 
   /// Returns whether all of `out` was written. Errors: kInfrastructure if a line could not be written although its
-  /// reader is there; says why.
+  /// reader was there; says why.
   [[nodiscard]] Status out_status() const;
 
   /// Writes a line of the launcher itself to standard error: `poprun-emu: text`.
   void say(std::string_view text, Keep keep = Keep::kAlways);
-  /// Writes the error as such a line and returns its exit code.
+  /// Writes an error as a line of the launcher itself, and returns the error's exit code.
   int say(const Error& error);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }

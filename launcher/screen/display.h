@@ -20,7 +20,7 @@ class Progress {
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// Records, in inference, that outputs of `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
+  /// Records, in inference, that outputs for `done` of `total` items arrived, `wall_seconds` after a fixed moment.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
@@ -64,8 +64,8 @@ class Progress {
 /// Formats a duration: `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// Shows a running job: its size, its evaluations, and its progress, on a terminal in the live line, elsewhere as a
-/// line at intervals.
+/// Shows a running job: its size, its evaluations, and its progress, which is in the live line on a terminal and
+/// elsewhere in a line printed at intervals.
 class Display {
  public:
   /// Both must outlive this.
@@ -73,7 +73,7 @@ class Display {
 
   /// Shows an item of a report as it arrives; outputs go to `outputs` instead.
   void take(const proto::ReportItem& item);
-  /// Records, in inference, that outputs of `done` of `total` items are written.
+  /// Records, in inference, that the outputs for `done` of `total` items are written.
   void outputs(std::uint64_t done, std::uint64_t total, double now) { progress_.outputs(done, total, now); }
 
   /// Shows what a job that was asked to stop is still doing, in place of its progress.
@@ -97,7 +97,7 @@ class Display {
   std::string stopping_;          ///< Activity of a job that was asked to stop.
   double shown_at_ = 0;           ///< When a line was last shown.
   std::uint64_t shown_done_ = 0;  ///< Steps or items in the last line shown.
-  std::uint32_t runs_ = 0;        ///< In a check; 0 before its plan is known.
+  std::uint32_t runs_ = 0;        ///< Number of runs in a check; 0 before its plan is known.
   std::uint32_t runs_checked_ = 0;
 };
 

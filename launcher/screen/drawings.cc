@@ -26,7 +26,7 @@ class Curve {
       std::uint64_t& column = most_[column_of(step)];
       column = std::max(column, live_bytes(liveness, static_cast<std::uint32_t>(step)));
     }
-    // If there are fewer steps than columns, each step has several.
+    // If there are fewer steps than columns, each step covers several columns.
     for (std::size_t column = 0; column < most_.size() && steps_ > 0; ++column) {
       const std::size_t step = column * steps_ / most_.size();
       most_[column] = std::max(most_[column], live_bytes(liveness, static_cast<std::uint32_t>(step)));
@@ -60,7 +60,7 @@ class Curve {
     return steps_ == 0 ? 0 : std::min(step * most_.size() / steps_, most_.size() - 1);
   }
 
-  /// Returns the row of the limit; above all others if the limit is the top.
+  /// Returns the row of the limit, which is above all others if the limit is the top.
   [[nodiscard]] std::size_t limit_row() const { return static_cast<std::size_t>(limit_ * rows_ / top_); }
 
   void draw() {
@@ -116,7 +116,7 @@ class Curve {
   std::uint64_t top_;
   std::size_t steps_;
   std::vector<std::uint64_t> most_;  ///< Bytes by column.
-  std::vector<std::string> cells_;   ///< By row, from below, and one above them.
+  std::vector<std::string> cells_;   ///< By row, from below, with one more row above the curve.
 };
 
 }  // namespace

@@ -17,14 +17,14 @@ struct NamedStep {
 
 struct CurveFrame {
   std::size_t width = 80;
-  std::size_t rows = 8;     ///< Not counting those of marks, axis and names.
+  std::size_t rows = 8;     ///< Not counting the rows for marks, axis and names.
   std::uint64_t limit = 0;  ///< Size of the memory in bytes.
   std::uint64_t top = 0;    ///< Bytes of the highest row; 0: top_of the curve.
   std::size_t marks = 0;    ///< Number of peaks to mark, with numbers from 1.
 };
 
-/// Draws live bytes over the steps, a column showing the maximum of its steps. '=' is always live, '#' is not, and '!'
-/// is beyond the limit; ':' and '.' are two thirds and one third of a row.
+/// Draws live bytes over the steps; a column shows the maximum over its steps. '=' stands for bytes that are always
+/// live, '#' for the others, and '!' for bytes beyond the limit; ':' and '.' fill two thirds and one third of a row.
 ///
 ///      60.0 MiB |------1--------------------
 ///               |     :#          2
@@ -38,7 +38,7 @@ std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& fr
 /// Returns the bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Formats bytes of a memory: in KiB for a memory of less than 8 MiB, such as a tile's, else in MiB.
+/// Formats bytes of a memory: in KiB if `memory` is less than 8 MiB, as for a tile, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
 /// Returns the live bytes at a step, including those that are always live.

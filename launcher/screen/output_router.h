@@ -13,14 +13,14 @@
 
 namespace poprun::launcher {
 
-/// Routes each line of mpirun's output: to the screen with instance and host in front, or to the log of its replica.
+/// Routes each line of mpirun's output: to the screen, preceded by instance and host, or to the log of its replica.
 /// mpirun's own messages are shown only on request.
 class OutputRouter {
  public:
   struct Setup {
     std::int64_t only_instance = -1;  ///< Show only this instance; -1: all.
     bool show_mpirun = false;
-    bool show_info = false;  ///< Also show the replicas' own I lines; their logs always have them.
+    bool show_info = false;  ///< Also show the replicas' own I lines, which their logs always contain.
   };
 
   /// All references must outlive this.
@@ -29,8 +29,8 @@ class OutputRouter {
   /// Takes one line of mpirun's standard output or error.
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines, if requested. Until then they wait, so that the root cause of a failure can be printed
-  /// first.
+  /// Shows mpirun's own lines, if the user requested them. The lines wait until this call, so that the root cause of a
+  /// failure can be printed first.
   void release_mpirun_lines();
 
   /// Returns the number of mpirun's own lines that wait.

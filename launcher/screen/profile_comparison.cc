@@ -21,7 +21,7 @@ constexpr std::array<const char*, 2> kSides = {"from", "to"};
 constexpr std::size_t kPlans = 17;  ///< Column at which changed plans begin.
 constexpr std::size_t kPlansShown = 3;
 
-/// The value in the source and in the target.
+/// A value in the source and in the target.
 using Both = std::array<std::uint64_t, 2>;
 
 std::int64_t difference(const Both& both) {
@@ -68,7 +68,7 @@ class Comparison {
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
-  /// Returns all IPUs if there are few, else the one whose fullest tile changes most.
+  /// Returns all IPUs if there are few, else the IPU whose fullest tile changes most.
   [[nodiscard]] std::vector<int> in_detail() const {
     std::vector<int> all;
     int most = 0;
@@ -164,7 +164,7 @@ class Comparison {
     }
   }
 
-  /// Draws both curves on one scale.
+  /// Draws both curves to the same scale.
   template <typename CurveOf>
   void curves(int ipu, const std::string& name, CurveOf curve_of) {
     std::uint64_t top = 0;
@@ -186,14 +186,14 @@ class Comparison {
     }
   }
 
-  /// A row's values in both, and an operator's plans.
+  /// The values of a row in both profiles and, for an operator, its plans.
   struct Row {
     Both both = {};
     std::array<std::string, 2> plans = {};
   };
   using Rows = std::map<std::string, Row>;
 
-  /// Lists the rows that change, the largest changes first.
+  /// Lists the rows that change, from the largest change to the smallest.
   template <typename Text>
   void changes(const Rows& rows, std::string_view unit, Text in_words) {
     std::vector<std::pair<std::string, Row>> changed;
@@ -215,7 +215,7 @@ class Comparison {
     }
   }
 
-  /// Returns an operator's plans; empty if it has none, or if they are equal.
+  /// Returns an operator's plans; empty if it has none, or if both are the same.
   [[nodiscard]] std::string changed_plan(const Row& row) const {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to

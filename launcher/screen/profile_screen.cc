@@ -47,7 +47,7 @@ class Screen {
   }
 
  private:
-  /// Returns the IPU whose fullest tile holds most.
+  /// Returns the IPU whose fullest tile uses the most memory.
   [[nodiscard]] int fullest() const {
     const auto most =
         std::ranges::max_element(report_.ipus(), {}, [](const proto::IpuReport& ipu) { return ipu.balance().max(); });
@@ -78,7 +78,7 @@ class Screen {
     text_ += over == 0 ? ": fits\n" : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
   }
 
-  /// Shows notes in full, as the plan of a job does.
+  /// Shows the notes in full, as the plan of a job also does.
   void notes() {
     for (const proto::Note& note : profile_.notes()) {
       const std::string lines = wrapped(note.text(), kBarName, frame_.width, note.text().size());
@@ -102,7 +102,7 @@ class Screen {
     }
   }
 
-  /// Shows, for one IPU, the bytes that are always live, those that are not, and the fullest tile; for several, a
+  /// Shows, for one IPU, the bytes that are always live, those that are not, and the fullest tile; for several IPUs, a
   /// column per IPU.
   void categories() {
     const std::vector<int> ipus = in_detail();
@@ -161,7 +161,7 @@ class Screen {
     return true;
   }
 
-  /// Returns the bytes that the plans leave unused: the tiles of an IPU do not have their peaks at the same step.
+  /// Returns the bytes that the plans leave unused: the tiles of an IPU reach their peaks at different steps.
   [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
     const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
@@ -177,7 +177,7 @@ class Screen {
     return bytes;
   }
 
-  /// Adds a row; with `one`, the last column belongs to a tile.
+  /// Adds a row; `one`: only one IPU is shown, and the last column is for its fullest tile.
   void figures(const std::string& name, const Figures& bytes, bool one) {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -188,7 +188,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// Returns the IPUs that have columns.
+  /// Returns those of `ipus` for which there is space for a column.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
@@ -357,8 +357,8 @@ class Screen {
 
   static constexpr std::size_t kDetail = 16;  ///< Column at which a peak's options, plan and variables begin.
   static constexpr std::size_t kWide = 140;
-  static constexpr std::size_t kLeft = 23;   ///< Width of a variable's bytes and share, with blanks.
-  static constexpr std::size_t kLives = 24;  ///< Width including blanks, like kTiles.
+  static constexpr std::size_t kLeft = 23;   ///< Width of a variable's bytes and share, with spaces.
+  static constexpr std::size_t kLives = 24;  ///< Width including spaces, like kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;
   static constexpr std::size_t kCell = 14;

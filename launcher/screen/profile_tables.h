@@ -13,14 +13,14 @@
 /// Parts that the screens of one profile and of two have in common.
 namespace poprun::launcher {
 
-/// Rows of tables without -v, and the largest number of IPUs that each get a section of their own.
+/// The largest number of rows in a table without -v, and of IPUs that each get a section of their own.
 inline constexpr std::size_t kRowsOfTables = 10;
 inline constexpr std::size_t kIpusInDetail = 4;
 
 /// The screen to show a profile on.
 struct ProfileFrame {
   std::size_t width = 80;
-  bool everything = false;  ///< Show every IPU, even if there are many, and more of each.
+  bool everything = false;  ///< Show every IPU, even if there are many, and more about each.
 };
 
 /// Columns of the name before a bar.
@@ -29,21 +29,21 @@ inline constexpr std::size_t kBarName = 12;
 /// Shortens `text` to at most `width` columns; ".." replaces its end.
 std::string shortened(std::string_view text, std::size_t width);
 
-/// Wraps `text` into lines of at most `width` columns, broken at blanks and indented by `indent` blanks; ".." replaces
+/// Wraps `text` into lines of at most `width` columns, broken at spaces and indented by `indent` spaces; ".." replaces
 /// what does not fit into `lines`. Ends with a newline.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t lines);
 
 /// Formats a share from 0 to 1 as "12.3 %".
 std::string percent(double share);
 
-/// Formats bytes of a tile's memory with commas, or of an IPU's in MiB.
+/// Formats bytes of a tile's memory, with commas: "1,234 B".
 std::string of_tile(std::uint64_t bytes);
 
 /// Returns the letter of a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// Returns the parts of a bar: bytes that are always live by category, then the others, then as '-' the bytes that the
-/// plan leaves unused.
+/// Returns the parts of a bar: first the bytes that are always live, by category, then the others, and last, as '-',
+/// the bytes that the plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
 
 /// Formats a line of `width` columns: a name, a bar (memory_bar), and figures.
@@ -58,7 +58,7 @@ std::vector<NamedStep> function_beginnings(const proto::Report& report);
 
 std::uint64_t total_cycles(const proto::Cost& cost);
 
-/// Returns the bytes of a category, whether always live or not.
+/// Returns all bytes of a category, both those that are always live and the others.
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category);
 
 /// Returns the variables that are live on an IPU at its worst step, the largest first.
@@ -76,13 +76,13 @@ std::vector<const proto::OperatorRow*> longest_operators(const proto::Report& re
 /// Returns the cycles of a step, summed over all operators.
 std::uint64_t step_cycles(const proto::Report& report);
 
-/// Returns "conv2d 'conv1'", or what the step does instead.
+/// Returns "conv2d 'conv1'", or only the operation if the operator has no name.
 std::string name_of(const proto::OperatorRow& row);
 
 /// Returns "small-cnn on 1 IPU of mk2".
 std::string title_of(const proto::Profile& profile);
 
-/// Returns the number of an IPU's tiles that exceed their memory.
+/// Returns how many tiles of an IPU exceed their memory.
 std::uint64_t overflowing_tiles(const proto::IpuReport& ipu);
 
 }  // namespace poprun::launcher

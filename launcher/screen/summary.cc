@@ -51,7 +51,7 @@ struct Counts {
   std::uint64_t reference = 0;
   std::uint64_t equal = 0;
   std::uint64_t different = 0;
-  std::uint64_t same = 0;  ///< Not executed, because an identical Program was.
+  std::uint64_t same = 0;  ///< Not executed, because an identical Program was executed.
   std::uint64_t proven = 0;
   std::uint64_t not_applicable = 0;
 
@@ -104,7 +104,7 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// Returns advice on how to make runs comparable. Requires: a complete check compared nothing.
+/// Returns advice on how to make runs comparable. Requires: the check is complete but compared no runs.
 std::string remedy(const Counts& counts) {
   return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
                              "(--check-ipus), so that at least two runs fit in memory"
@@ -161,7 +161,7 @@ void add_results(Rows& rows, const proto::Profile& profile) {
   }
 }
 
-/// Seconds of one replica, or statistics over all of them.
+/// Formats the seconds of one replica, or statistics over all replicas.
 std::string spread_text(const proto::Spread& spread, bool one) {
   return one ? fmt::format("{:.2f} s", spread.mean())
              : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})", spread.mean(),

@@ -5,7 +5,7 @@
 #include "proto/check.pb.h"
 #include "proto/profile.pb.h"
 
-/// Output of `poprun-emu check`, one line per run as they end:
+/// Output of `poprun-emu check`, with one line per run, printed as the run ends:
 ///
 ///     IPUs  split  schedule  recomputation  peak on IPU  device/step   util.  result
 ///        1  4      -         none              11.8 MiB     1.234 ms   100 %  the reference
@@ -18,12 +18,12 @@ std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
 /// Returns 0 if all compared runs are equal, and the code of a bug of ours if one differs. A check that compared
-/// nothing does not pass: it returns the code of a job that does not fit if memory is the reason, otherwise that of a
-/// usage error.
+/// nothing does not pass: in that case the function returns the code of a job that does not fit in memory if that is
+/// the reason, and otherwise the code of a usage error.
 int check_exit_code(const proto::CheckReport& report);
 
 /// Returns the last lines of a check: how many runs were equal, what happened to the other combinations, and what is
-/// missing if it ended early.
+/// missing if the check ended early.
 std::string check_result(const proto::CheckReport& report);
 
 /// Formats the final summary of a finished job: each figure with its unit and its clock. `result_folder` is where the

@@ -7,9 +7,9 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kLookSeconds = 0.1;
-constexpr double kHoldSeconds = 2;       // Holds mpirun's lines until it is clear that nothing failed.
-constexpr double kOversleptSeconds = 1;  // Waking this late means that the launcher did not run.
-constexpr double kToldSeconds = 4;       // From here on, the user is informed.
+constexpr double kHoldSeconds = 2;       // mpirun's lines are held this long, until it is clear that nothing failed.
+constexpr double kOversleptSeconds = 1;  // Waking later than this means that the launcher did not run.
+constexpr double kToldSeconds = 4;       // The user is told if the launcher did not run for longer than this.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
 constexpr double kOneSideSeconds = 0.5;
 constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay them that long.

@@ -14,15 +14,15 @@ class Deadlines {
   /// Limits that the user may set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also the limit for mpirun to end once all instances have left, and for an instance to join after the last of the
-    /// others, since mpirun starts all of them at once.
+    /// Also limits the time for mpirun to end once all instances have left, and for an instance to join after the last
+    /// of the others, since mpirun starts all of them at the same time.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< For all instances to join, from `started` on.
     double job_timeout = 0;    ///< For the whole job, from the launch on; 0: none.
     double drain_timeout = 0;  ///< Time for a drained job to stop and save; 0: no limit.
   };
 
-  /// Kinds of trouble, by how long the messages that explain them may take to arrive.
+  /// Kinds of trouble. They differ in how long the messages that explain them may take to arrive.
   enum class Trouble : std::uint8_t {
     kCause,      ///< The cause is known: there is nothing to wait for.
     kOneSide,    ///< One replica's view of an exchange; others may know better.
@@ -35,7 +35,7 @@ class Deadlines {
     bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
     bool done = false;                            ///< The results are complete, and all instances have left.
     bool processes_run = false;                   ///< mpirun or the data server is running.
-    std::optional<double> oldest_heartbeat = {};  ///< Of the instance silent longest.
+    std::optional<double> oldest_heartbeat = {};  ///< Last heartbeat of the instance silent longest.
   };
 
   enum class Due : std::uint8_t {
@@ -47,7 +47,7 @@ class Deadlines {
     kDrainEnd,    ///< A drained job has used its time to stop and save.
     kRoomEnd,     ///< A full disk has not accepted the results in time.
     kJobTimeout,  ///< The job exceeded its time limit.
-    kKill,        ///< Stopping: kill what did not end when asked. Stays due.
+    kKill,        ///< Stopping: kill processes that did not end when asked. Stays due.
     kFinish,      ///< Stopping: all processes ended, or the time is up.
   };
 
@@ -60,7 +60,7 @@ class Deadlines {
 
   /// Time for a full disk to accept the results of a job that is done.
   static constexpr double kRoomSeconds = 600;
-  /// Longest wait between two pieces of replica 0's dumps.
+  /// Longest wait for the next piece of replica 0's dumps.
   static constexpr double kDumpSeconds = 2;
 
   Deadlines(const Limits& limits, double launched_at);
@@ -73,24 +73,24 @@ class Deadlines {
   void trouble(Trouble kind, double now);
   /// Makes a pending verdict wait for the next piece.
   void dump_came(double now);
-  /// Records that the trouble so far has its verdict, or proved harmless.
+  /// Records that the verdict on the trouble so far was given, or that the trouble proved harmless.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
-  /// Records that the job was asked to end in order.
+  /// Records that the job was asked to end in an orderly way.
   void draining(double now) { drained_at_ = now; }
   /// Records that the results cannot be written. Only the first call counts.
   void no_room(double now) { no_room_at_ = no_room_at_.value_or(now); }
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
-  /// Records that the loop woke up, or reads its clock before a verdict.
+  /// Records that the loop woke up, or that it reads its clock before a verdict.
   Slept woke(double now);
 
   /// Returns the most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// Returns whether mpirun's own lines need no longer wait for a root cause.
+  /// Returns whether mpirun's own lines may be shown, since they need no longer wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
   /// Returns when to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen, write the files,

@@ -9,7 +9,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// After a longer silence, an instance was suspended: to end processes, mpirun also wakes suspended ones.
+/// Longest silence after which a heartbeat still counts once there is trouble. After a longer one, the instance was
+/// suspended: when mpirun ends processes, it also wakes suspended ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {

@@ -19,21 +19,21 @@ struct ReplicaView {
   std::uint64_t step = 0;     ///< Training steps completed.
   std::string activity = {};  ///< Current activity; empty before the first heartbeat.
   double since = 0;           ///< When the activity began.
-  double data_wait = 0;       ///< Wait for the data server, at the last heartbeat.
-  double data_silence = 0;    ///< The part of it without progress of the server.
+  double data_wait = 0;       ///< Seconds spent waiting for the data server, at the last heartbeat.
+  double data_silence = 0;    ///< The part of `data_wait` without progress of the server.
   /// Progress of the data server, if it is reading the dataset.
   std::optional<std::uint32_t> data_percent = {};
-  bool is_last = false;  ///< Reported by the replica as it failed: it did nothing later.
+  bool is_last = false;  ///< The replica reported this as it failed, and did nothing later.
 };
 
 /// An instance is first expected, then joined, then exited: it has left or is lost.
 struct InstanceView {
-  std::string host;       ///< As placed; once joined, as the instance reports it.
+  std::string host;       ///< Name from the placement; once joined, the name that the instance reports.
   std::uint32_t pid = 0;  ///< Process id on that host; 0 until joined.
   bool joined = false;
-  bool left = false;     ///< It ended its heartbeats itself.
+  bool left = false;     ///< The instance itself ended its heartbeats.
   bool lost = false;     ///< Its heartbeats broke off without notice.
-  bool overdue = false;  ///< The deadline to join passed before it had joined.
+  bool overdue = false;  ///< The instance had not joined when the deadline passed.
   double last_sign = 0;
   std::vector<ReplicaView> replicas;
 };
@@ -43,13 +43,13 @@ struct InstanceView {
 /// conclusions.
 class JobState {
  public:
-  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, they need only agree.
+  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, all must use the same one.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Adds an instance.
   ///
   /// Errors
-  ///   kUnreachable    the instance is unknown, has already joined, or is another version.
+  ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
   ///   kHostResources  its results would not be bit-identical to those of the first instance that
   ///                   joined, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
@@ -68,9 +68,9 @@ class JobState {
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
-  /// Returns the reasons for which instances said they would exit, in order of arrival.
+  /// Returns the reasons that instances gave before they exited, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// Returns the first instance whose heartbeats broke off without a stated reason.
+  /// Returns the first instance whose heartbeats broke off without the instance giving a reason.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
   [[nodiscard]] std::span<const std::string> silent_hosts() const { return silent_hosts_; }
@@ -89,9 +89,9 @@ class JobState {
 
   /// Returns the replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
-  /// Returns the longest wait for data of any replica, at its last heartbeat.
+  /// Returns the longest time that any replica had waited for data at its last heartbeat.
   [[nodiscard]] double longest_data_wait() const;
-  /// Returns the longest wait for data without progress of the server, of any replica.
+  /// Returns the longest time that any replica had waited for data without progress of the server.
   [[nodiscard]] double longest_data_silence() const;
   /// Returns the progress of the data server as reported by a replica, if it is reading the dataset.
   [[nodiscard]] std::optional<std::uint32_t> data_percent() const;
@@ -111,21 +111,21 @@ class JobState {
 };
 
 /// Decides where a job that was asked to drain stops: before the first part (a micro-batch, or a batch of an
-/// evaluation) that no replica has begun. Only keeps records of the instances' messages.
+/// evaluation) that no replica has begun. Only keeps records of messages from instances.
 class DrainPoint {
  public:
   explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}
 
   void beat(const proto::Beat& beat);
-  /// Records that the instance has ended its heartbeats, so it is past every part.
+  /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Returns the last part that any replica begins; known once every instance holds or has left.
+  /// Returns the last part that any replica begins; known once every instance is on hold or has left.
   [[nodiscard]] std::optional<std::uint64_t> last_part() const;
 
  private:
   struct Instance {
-    bool settled = false;     ///< It holds, or has left.
+    bool settled = false;     ///< The instance is on hold, or has left.
     std::uint64_t parts = 0;  ///< Parts begun by the replica that is furthest ahead.
   };
   std::vector<Instance> instances_;

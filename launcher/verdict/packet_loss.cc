@@ -20,7 +20,7 @@ bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;
 }
 
-/// Returns the host that several losses have in common, if there is exactly one.
+/// Returns the host that several losses have in common, if there is exactly one such host.
 std::optional<std::string> common_host(const std::vector<PacketLoss>& losses) {
   for (const std::string& host : {losses[0].from, losses[0].to}) {
     if (losses.size() > 1 && std::ranges::all_of(losses, [&](const auto& loss) { return takes_part(loss, host); })) {

@@ -15,17 +15,17 @@ namespace poprun::launcher {
 struct PacketLoss {
   std::string from;  ///< Hosts, by name if an instance there has reported its address.
   std::string to;
-  std::uint64_t segments = 0;     ///< Data segments, in heartbeat intervals with losses,
-  std::uint64_t retransmits = 0;  ///< and the retransmissions among these.
+  std::uint64_t segments = 0;     ///< Data segments sent in heartbeat intervals with losses.
+  std::uint64_t retransmits = 0;  ///< Retransmissions among these segments.
   double seconds = 0;             ///< Since the first loss that counts.
 };
 
-/// Finds the hosts that lose packets between each other, from the kernels' counters for each TCP connection of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count from one in
-/// twenty between two heartbeats. Only keeps records: times are passed in as seconds of one clock.
+/// Finds pairs of hosts between which packets are lost, by the kernels' counters for the TCP connections of all
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count from one
+/// packet in twenty between two heartbeats. Only keeps records: times are passed in as seconds of one clock.
 class PacketLosses {
  public:
-  /// Takes a heartbeat of `instance`, on `host`.
+  /// Takes a heartbeat from an instance on `host`.
   void take(const std::string& host, const proto::Beat& beat, double now);
 
   /// Returns the pairs of hosts that lost packets recently, both directions of a pair together, the worst first.

@@ -16,17 +16,17 @@ namespace poprun::launcher {
 namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
-constexpr int kCallsShown = 3;      ///< Lines on the console; the file has all of them.
+constexpr int kCallsShown = 3;      ///< Number of exchanges on the console; failure.txt lists all of them.
 constexpr double kInItSeconds = 1;  ///< Delay after which a heartbeat shows that a replica waits, too.
 
-/// Returns whether the status is a signal, or a code with which mpirun, its daemons and ssh report their own failures
-/// (205, 254, 255) or shells report signals; a restart may help then.
+/// Returns whether the status is a signal, a code with which mpirun, its daemons and ssh report their own failures
+/// (205, 254, 255), or one with which shells report signals. In these cases a restart may help.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
 /// Returns whether the code blames the request or the data: then the error is the same on every replica, so it does not
-/// matter which reported it first.
+/// matter which replica reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
@@ -58,8 +58,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Returns whether heartbeats still arrive, with at most half of the suspicious silence: on a link that loses packets
-/// they are late, and on one that is cut they stop.
+/// Returns whether heartbeats still arrive, the last one within half of the time that makes silence suspicious: on a
+/// link that loses packets they are late, and on one that is cut they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
@@ -109,7 +109,7 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
 }
 
 /// Returns the verdict on a replica that waited in vain: blames the replicas that it waited for, not the replica
-/// itself. If all of them wait as well, none is to blame, but the network between them.
+/// itself. If all of those wait as well, blames not a replica but the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
                        double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -145,8 +145,8 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Returns the verdict from an instance's own message: the first line with replica and host, the rest (a table)
-/// unchanged.
+/// Returns the verdict from an instance's own message: adds replica and host to its first line, and keeps the rest (a
+/// table) unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
@@ -227,7 +227,7 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Returns the verdict on heartbeats that broke off without a reason: once mpirun knows of one lost instance, even one
+/// Returns the verdict on heartbeats that broke off without a reason: once mpirun knows of a lost instance, even of one
 /// that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;

@@ -25,21 +25,21 @@ struct Verdict {
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
-/// Then come causes that may be the consequence of others. Each of these blames the network instead if it loses packets
-/// and the accused instances still send heartbeats:
+/// Then come causes that may be the consequence of other causes. For each of them, the verdict blames the network
+/// instead if packets are lost and the accused instances still send heartbeats:
 ///
 ///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others'
 ///   heartbeats break off · the instances whose heartbeats broke off · the peers that were missed,
 ///   unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Returns whether a host's remote shell failed to reach Open MPI's daemon, so that nothing starts. Once an instance
-/// has joined, all daemons are running, and later messages of the shells only report their end.
+/// Returns whether a host's remote shell failed to start Open MPI's daemon, so that the job cannot start. Once an
+/// instance has joined, all daemons are running, and later messages of the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
-/// Returns the hosts, spelled as given, that are down or cut off: those that mpirun cannot reach or that do not answer,
-/// and those whose instances have all been silent for at least half of `quiet` seconds. Never includes this machine;
-/// empty if it would include all hosts.
+/// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach the host, the host does not
+/// answer, or all of its instances have been silent for at least half of `quiet` seconds. Never includes this machine;
+/// returns no host if it would return all of them.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one.
@@ -53,7 +53,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
 /// at step 3 of 10 at its last heartbeats".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Returns the verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` holds
+/// Returns the verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` contains
 /// mpirun's messages, `logs` is the folder of the replicas' logs.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 

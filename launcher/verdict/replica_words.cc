@@ -16,11 +16,11 @@ struct Group {
   std::vector<std::uint32_t> replicas;
   std::uint64_t first_step = 0;
   std::uint64_t last_step = 0;
-  double since = 0;      ///< When the last of them began it.
-  double last_sign = 0;  ///< The oldest last heartbeat among them.
+  double since = 0;      ///< When the last of the replicas began the activity.
+  double last_sign = 0;  ///< The oldest last heartbeat of these replicas.
 };
 
-/// Groups by whether the state is known exactly, if so by the step, and by the activity.
+/// Groups, keyed by whether the state is known exactly, by the step if it is, and by the activity.
 using Groups = std::map<std::tuple<bool, std::uint64_t, std::string>, Group>;
 
 Groups groups_of(const JobState& state, std::span<const std::uint32_t> replicas) {
@@ -167,7 +167,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::span<const std::u
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
     const InstanceView& instance = state.instances()[i];
-    // Includes replicas lost meanwhile, since mpirun ends all once it knows of the first.
+    // Includes replicas lost meanwhile, since mpirun ends all replicas once it knows of one lost replica.
     if (std::ranges::find(except, i) == except.end() && instance.joined && !instance.left) {
       others.push_back(i);
     }

@@ -8,8 +8,8 @@
 #include "launcher/verdict/job_state.h"
 
 /// Describes replicas, their hosts and their activity in words. Facts known only from heartbeats are marked as such,
-/// with their age, and give steps as lower bounds; the state is exact only for a replica that reported its failure.
-/// Pure functions of what the launcher knows; `now` is a time of its clock.
+/// with the age of the heartbeat, and steps among them are lower bounds; the state is exact only for a replica that
+/// reported its failure. Pure functions of what the launcher knows; `now` is a time of its clock.
 namespace poprun::launcher {
 
 /// Formats ascending numbers as `0-4, 6`.
@@ -22,7 +22,7 @@ std::string describe(const JobState& state, std::uint32_t instance);
 /// node1)`. Requires: ascending, not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// Returns whether these are all replicas of their hosts, several per host, and not all of the job.
+/// Returns whether `replicas` are all replicas of their hosts, with several per host, but not all replicas of the job.
 bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> replicas);
 
 /// Returns all replicas of these instances.

@@ -8,11 +8,11 @@
 
 namespace poprun::launcher {
 
-/// Checks that two instances compute bit-identical results: by their instruction sets, oneDNN and C library. With
-/// `cpu_isa`, also checks that `other` computes with that instruction set.
+/// Checks that two instances compute bit-identical results, judging by their instruction sets, oneDNN and C library.
+/// With `cpu_isa`, also checks that `other` computes with that instruction set.
 ///
 /// Errors
-///   kHostResources  names both hosts, what each has, and what to do.
+///   kHostResources  the results would differ; names both hosts, what each has, and what to do.
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
 
@@ -22,7 +22,7 @@ void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& 
 /// Checks that an instance continues a checkpoint with bit-identical results.
 ///
 /// Errors
-///   kHostResources  names the host, what both have, and what to do.
+///   kHostResources  the results would differ; names the host, what both have, and what to do.
 Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request);
 
 }  // namespace poprun::launcher

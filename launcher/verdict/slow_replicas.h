@@ -12,34 +12,34 @@
 namespace poprun::launcher {
 
 /// Watches replicas that wait for the data server. Each of them gives up by itself after `limit_seconds` in which the
-/// server neither answers nor makes progress with the dataset; until then, replicas that wait for it in an exchange are
-/// excused from their own, shorter deadline, and the user is informed. Only keeps records.
+/// server neither answers nor makes progress with the dataset; until then, replicas that wait in an exchange for such a
+/// replica are excused from their own, shorter deadline, and the user is informed. Only keeps records.
 class DataWaits {
  public:
-  /// `address` is that of the data server.
+  /// `address` is the data server's.
   DataWaits(std::string address, double limit_seconds) : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
-  /// Returns whether a replica waits for data long enough to delay others, and none longer than its limit.
+  /// Returns whether a replica has waited for data long enough to delay others, and no replica has exceeded its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// Returns the message that the user should see now, if any: that replicas wait, soon and then once a minute, and
-  /// that the server answers again. Empty once one of them has given up: its failure explains enough.
+  /// Returns the message that the user should see now, if any: while replicas wait, an early one and then one per
+  /// minute; later, one that the server answers again, unless one has given up: its failure explains enough.
   std::optional<std::string> news(const JobState& state);
 
  private:
   std::string address_;
   double limit_seconds_;
   double told_seconds_ = 0;             ///< Length of the wait that the user knows of; 0: none.
-  double last_note_ = 0;                ///< The wait in the last message.
+  double last_note_ = 0;                ///< Length of the wait that the last message stated.
   std::vector<std::uint32_t> waiting_;  ///< Replicas, while any has waited for long.
 };
 
 /// A replica that computes more slowly than the others.
 struct Straggler {
   std::uint32_t replica = 0;
-  std::uint32_t others = 0;     ///< Number of other replicas beyond the factor.
+  std::uint32_t others = 0;     ///< Number of other replicas that are slower than the factor allows.
   double seconds_per_step = 0;  ///< Wall time in operators.
-  double usual_seconds = 0;     ///< Median of the other replicas.
+  double usual_seconds = 0;     ///< Median over the other replicas.
   std::uint64_t steps = 0;      ///< Steps over which it was slow.
 };
 
@@ -62,8 +62,8 @@ class Stragglers {
   /// Returns the first straggler, once. Call often: it also ends stretches.
   std::optional<Straggler> found();
 
-  /// Returns the slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, and
-  /// for a single replica.
+  /// Returns the slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, or if
+  /// there is only one replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:

@@ -38,7 +38,7 @@ inline grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
 
-/// Ends a streaming call at once.
+/// Ends a streaming call immediately.
 template <typename Reactor>
 class Refusing final : public Reactor {
  public:
@@ -67,7 +67,7 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Serves calls that carry the job's token, have messages within bounds, and are not too many at once.
+/// Serves calls that carry the job's token and whose messages are within bounds, up to a limited number at a time.
 class Admission {
  public:
   /// `job` must outlive this.
@@ -93,8 +93,8 @@ class Admission {
     return message;
   }
 
-  /// Serves a streaming call with the reactor that `make` returns, unless the caller has no token or `most` calls of
-  /// this kind are `open`.
+  /// Serves a streaming call with the reactor that `make` returns, unless the caller has no token or there are already
+  /// `most` calls of this kind, which `open` counts.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {

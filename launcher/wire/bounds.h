@@ -8,8 +8,8 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// Bounds on what the launcher accepts from an instance. Refuses messages of an instance that has the token but is
-/// broken, or has another version, so that the rest of the launcher can rely on the sizes and numbers in all other
+/// Bounds on what the launcher accepts from an instance. Refuses messages from an instance that has the token but is
+/// broken or has a different version, so that the rest of the launcher can rely on the sizes and numbers in all other
 /// messages.
 namespace poprun::launcher {
 
@@ -19,8 +19,8 @@ struct JobSize {
   std::uint32_t replicas_per_instance = 1;
 };
 
-// Check a message. Errors: kUsage, with what is wrong. Texts are limited to 255 B for names and addresses, 4 KiB for a
-// replica's activity, and 1 MiB for its last message; lists to what a job of this size can have; tensors to 2^56
+// Check a message. Errors: kUsage, with what is wrong. Names and addresses are limited to 255 B, a replica's activity
+// to 4 KiB, and its last message to 1 MiB; lists are limited to what a job of this size can have, and tensors to 2^56
 // elements; times must be finite and not negative.
 Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
@@ -29,12 +29,12 @@ Status check_bounds(const proto::ReportItem& item);
 /// Also checks that the part's slices lie within its variables, of which it has at most 65,536 each.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
-/// One of a limited number of concurrent calls, counted as long as this object lives.
+/// Counts as one of a limited number of concurrent calls as long as it lives.
 ///
 /// Threads: any.
 class Seat {
  public:
-  /// Returns nothing if `most` are taken. `taken` must outlive the seat.
+  /// Takes a seat; returns nothing if `most` seats are taken. `taken` must outlive the seat.
   static std::optional<Seat> take(std::atomic<std::uint32_t>& taken, std::uint32_t most) {
     if (++taken > most) {
       --taken;

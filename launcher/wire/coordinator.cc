@@ -32,8 +32,8 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
             proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
                 proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
-/// The reactors post events to the loop, and the loop starts their next operation, so two threads never use one reactor
-/// at the same time.
+/// The reactors post events to the loop, and the loop starts their next operation, so two threads never use the same
+/// reactor at the same time.
 class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
@@ -99,7 +99,7 @@ class Service final : public Coordinator, public ServiceBase {
 
   void stop(const std::function<void()>& stopped) override {
     close();
-    // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
+    // Shutdown waits for calls that need the loop in order to end, so it cannot run on the loop.
     try {
       stopper_ = std::thread([this, stopped] {
         server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
@@ -226,7 +226,7 @@ class Service final : public Coordinator, public ServiceBase {
       });
     }
     void OnCancel() override { cancelled_ = true; }
-    // Only here is it certain whether the other side ended the call or died.
+    // Only now is it certain whether the other side ended the call or died.
     void OnDone() override {
       asio::post(service_.loop_, [this] {
         service_.heartbeats_.erase(this);
@@ -290,7 +290,7 @@ class Service final : public Coordinator, public ServiceBase {
     proto::Directive directive_;  ///< The last directive sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    std::uint32_t told_ = 0;  ///< Number of the service's directive that was sent last.
+    std::uint32_t told_ = 0;  ///< Number that the service gave to the directive sent last.
     bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
@@ -344,7 +344,7 @@ class Service final : public Coordinator, public ServiceBase {
   Admission admission_;
   int port_ = 0;
 
-  // Number of open calls; one of two may be left over from a link that was cut.
+  // Number of open calls. Of two from one instance, one may be left over from a link that was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
   std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.

@@ -30,7 +30,7 @@
 /// last.
 namespace poprun::launcher {
 
-/// Receives the messages of instances. All functions are called on the loop's thread.
+/// Receives the messages from instances. All functions are called on the loop's thread.
 class CoordinatorEvents {
  public:
   CoordinatorEvents() = default;
@@ -41,7 +41,7 @@ class CoordinatorEvents {
   /// Called when an instance joins. An error refuses the instance and is sent to it.
   virtual Status on_join(const proto::JoinRequest& request) = 0;
   virtual void on_beat(const proto::Beat& beat) = 0;
-  /// Called when the heartbeats of an instance end; `orderly` if the instance announced it.
+  /// Called when the heartbeats of an instance end; `orderly` is true if the instance announced the end.
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
   /// Called for each item of a report. An error ends the report stream and is sent to the instance.
   virtual Status on_report(const proto::ReportItem& item) = 0;
@@ -57,7 +57,7 @@ class Coordinator {
     std::string bind_host;                               ///< An address of this machine; the system chooses the port.
     std::string token;                                   ///< Required on every call; empty: no token is required.
     std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none: plain text.
-    JobSize job{};                                       ///< Bounds the messages of instances (bounds.h).
+    JobSize job{};                                       ///< Bounds the messages from instances (bounds.h).
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;          ///< Initial weights of replica 0; may be empty.
     const OnnxFile& onnx_model;                          ///< May be empty. Both outlive the coordinator.
@@ -82,19 +82,19 @@ class Coordinator {
   /// Answers all Joins, both pending and future ones.
   virtual void open(const proto::JoinReply& reply) = 0;
 
-  /// Called once the outcome of the job is decided. Answers all Joins, both pending and future ones, with the job's
-  /// end, so that those instances leave without a message. Releases the instances that have failed.
+  /// Called once the outcome of the job is decided. Tells all Joins, both pending and future ones, that the job is
+  /// over, so that their instances leave without a message. Releases the instances that have failed.
   virtual void close() = 0;
 
-  /// Asks every instance to hold before its next part, including those that send heartbeats later.
+  /// Asks every instance, including those that send heartbeats later, to hold before its next part.
   virtual void request_drain() = 0;
-  /// Asks every instance that holds to begin no part after this one, to save and to leave.
+  /// Asks every instance that is on hold to begin no part after `last_part`, to save, and to leave.
   virtual void stop_after(std::uint64_t last_part) = 0;
 
   /// Asks every instance for a checkpoint after this step.
   virtual void request_checkpoint(std::uint64_t step) = 0;
 
-  /// Tells every instance whether a replica of the job waits for its data server, so that those waiting for that
+  /// Tells every instance whether a replica of the job waits for its data server, so that replicas waiting for that
   /// replica extend their deadlines.
   virtual void excuse(bool excused) = 0;
 

@@ -17,7 +17,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Opens a channel that is never closed before the process ends: gRPC 1.51 occasionally aborts if the last one is
+/// Opens a channel that is never closed before the process ends: gRPC 1.51 occasionally aborts if the last channel is
 /// closed while its thread polls. Belongs to the loop's thread.
 std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
@@ -90,7 +90,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
 
 }  // namespace
 
-/// Lives until gRPC has finished with it and the loop has dropped it.
+/// A call to the data server. Lives until gRPC has finished with it and the loop has dropped it.
 class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeReply>,
                                  public std::enable_shared_from_this<Call> {
  public:
@@ -160,7 +160,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     } else if (status.ok() && !dataset_) {
       status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description arrived");
     }
-    // Moved out first, since the answer may destroy this query.
+    // Moved out first, since calling it may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {
       take(status.ok() ? Result<proto::Dataset>(*dataset_)
                        : Result<proto::Dataset>(tl::unexpected<Error>{error_of(status, question_, loading_)}));

@@ -13,7 +13,7 @@
 
 namespace poprun::launcher {
 
-/// Asks a data server what a dataset holds, without blocking the loop.
+/// Asks a data server what a dataset contains, without blocking the loop.
 class DatasetQuery {
  public:
   struct Question {
@@ -29,11 +29,11 @@ class DatasetQuery {
   /// Progress of a server that is reading the dataset.
   using News = std::function<void(const proto::Loading&)>;
 
-  /// `answer` is called once, `news` any number of times before that; both on the loop's thread.
+  /// `news` is called any number of times, then `answer` once; both are called on the loop's thread.
   ///
   /// Errors
   ///   kUnreachable  no server answered or made progress with the dataset; gives the address (also
-  ///                 as a fact) and how long it was tried.
+  ///                 as a fact) and the time spent trying.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);

@@ -12,13 +12,13 @@ namespace poprun::launcher {
 /// Returns whether the user chose the token and can therefore start a data server with it.
 bool token_is_users();
 
-/// Credentials of the processes of a job: the token on every call, and on connections beyond loopback also an identity,
-/// either the user's own or one derived from the token.
+/// Credentials of the processes of a job. Every call carries the token; connections beyond loopback also use an
+/// identity, either the user's own or one derived from the token.
 struct Security {
   std::string token;
   std::optional<TlsIdentity> own;
 
-  /// Returns the identity of a service that `leaves_loopback`; nothing if it is used in plain text.
+  /// Returns the identity of a service that `leaves_loopback` or not; nothing if the service uses plain text.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
   /// Returns the same for replicas, as the value of POPRUN_EMU_TLS.
@@ -27,8 +27,8 @@ struct Security {
 
 /// Builds the credentials from the user's files and token, if given.
 ///
-/// Errors: those of check_token and read_identity; those of check_hard_to_guess, if a service of the job
-/// `leaves_loopback`.
+/// Errors: those of check_token and read_identity; also those of check_hard_to_guess if `leaves_loopback`: a service of
+/// the job is reached from beyond loopback.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
 /// Returns whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as

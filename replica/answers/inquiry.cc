@@ -182,7 +182,7 @@ void describe_schedule(const Program& program, const proto::CompileQuestion& job
   }
 }
 
-/// Appends where tensors are kept, and why, if that is requested.
+/// If requested, appends where tensors are kept, and why.
 void describe_locations(const Program& program, const proto::CompileQuestion& job, std::string& text) {
   if (job.show_all_ipus() && !program.locations().empty()) {
     text += fmt::format("# locations\n{}\n", fmt::join(program.locations(), "\n"));

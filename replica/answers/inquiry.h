@@ -19,15 +19,13 @@ struct Answer {
 ///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
 ///                   one sample at its default sizes, these sizes, and the sample
 ///
-///   --compile       figures of the Program of the job in `input`, a CompileQuestion of
-///                   proto/inquiry.proto: parameters and operators even if it does not fit an
-///                   IPU
+///   --compile       figures of the compiled job in `input`, a CompileQuestion of proto/inquiry.proto: parameters and
+///                   operators even if the job does not fit
 ///
-///   --estimate      estimated needs of the jobs in `input`, an EstimateQuestion: see
-///                   job_answers.h
+///   --estimate      estimated needs of the jobs in `input`, an EstimateQuestion: see job_answers.h
 ///
-///   --profile       nothing, or wall time by activity: the Profile of the job in `input`, a
-///                   ProfileQuestion, goes to a file; see job_answers.h
+///   --profile       nothing, or wall time by activity; writes the Profile of the job in `input`, a ProfileQuestion, to
+///                   a file: see job_answers.h
 ///
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///

@@ -177,7 +177,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   proto::Report report = poprun::report(program, options.device, report_options(question));
   report.set_shortage(shortage_of(program));
   for (proto::IpuMemory& memory : *program.mutable_memory()) {
-    memory.clear_layout();  // The report has the requested parts of it.
+    memory.clear_layout();  // The report contains the requested parts of it.
   }
   proto::Profile profile = compiled_profile(program, config, length);
   profile.mutable_report()->Swap(&report);

@@ -25,7 +25,7 @@ enum class ErrorCode : std::uint8_t {
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug in this program.
-  kHostResources = 71,   ///< A host lacks memory, disk, files, processes, a port or a program.
+  kHostResources = 71,   ///< Memory, disk, files, processes, a port or a program is not available on a host.
   kInfrastructure = 75,  ///< Something died during the run; running again can work.
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
 };

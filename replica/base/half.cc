@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-// The exponent differs by a bias of 127 - 15, and the fraction by 13 bits (kShift).
+// The exponents of float32 and half differ by a bias of 127 - 15, and the fractions by 13 bits (kShift).
 constexpr std::uint32_t kInfinity = 0x7f80'0000U;
 constexpr std::uint32_t kQuiet = 0x0040'0000U;
 constexpr std::uint32_t kBias = 112U << 23U;

@@ -97,7 +97,7 @@ class Crowd {
   std::vector<pthread_t> threads_;
 };
 
-/// Returns the only number in a file; empty if the file has something else, such as "max".
+/// Returns the only number in a file; empty if the file contains something else, such as "max".
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
@@ -110,7 +110,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return static_cast<std::int64_t>(std::min(number, static_cast<std::uint64_t>(kMax)));
 }
 
-/// Returns the number after the line's first word `name`; 0 if the file does not have one.
+/// Returns the number after the line's first word `name`; 0 if the file has no such line.
 std::int64_t field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -136,7 +136,7 @@ constexpr Files kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "mem
                           "total_inactive_file"};
 constexpr Files kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-/// Adds what a group and its ancestors leave. In a container the process's group is often the root.
+/// Adds the memory that a group and its ancestors leave free. In a container, the process's group is often the root.
 void add_groups(const std::string& root, const Files& files, std::string group, std::vector<FreeMemory>& found) {
   while (true) {
     const std::string folder = fmt::format("{}{}{}/", root, files.mount, group);

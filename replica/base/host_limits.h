@@ -8,7 +8,7 @@
 #include "replica/base/error.h"
 #include "replica/base/units.h"
 
-/// Host limits end the process with one line and exit code 69, instead of an abort.
+/// Ends the process with one line and exit code 69, instead of an abort, if it reaches a limit of the host.
 namespace poprun {
 
 /// Installs a terminate handler for exceptions that libraries throw when memory, threads or files run out: it prints
@@ -16,12 +16,12 @@ namespace poprun {
 /// main.
 void end_in_a_line_at_limits(std::string_view program);
 
-/// Checks whether this process and its children may have `threads` more threads or processes, by starting that many for
-/// a moment. This accounts for every limit (ulimit -u, a control group's pids.max) at every level. Without this check,
-/// libraries that cannot start a thread hang, abort or report something else. Cost: about 20 us per thread.
+/// Checks whether this process and its children may have `threads` more threads or processes, by starting that many
+/// threads for a moment. This accounts for every limit (ulimit -u, a control group's pids.max) at every level. Without
+/// this check, libraries that cannot start a thread hang, abort or report something else. Cost: about 20 us per thread.
 ///
 /// Errors
-///   kHostResources  not that many can be started; `purpose` says what needs them.
+///   kHostResources  the threads cannot all be started; the message says what needs them (`purpose`).
 Status check_room_for_threads(std::size_t threads, std::string_view purpose);
 
 struct FreeMemory {

@@ -27,7 +27,7 @@ struct Fact {
 /// A decision and its reasons, or an option without effect (a diagnostic or remark in compilers): `text` for people,
 /// `code` and `facts` for programs, which never parse texts.
 struct Note {
-  std::string code;  ///< What was decided, as in "sharding.sharded"; stays the same from version to version.
+  std::string code;  ///< Name of the decision, such as "sharding.sharded"; does not change between versions.
   std::string text;  ///< One line, with the numbers.
   std::vector<Fact> facts = {};
 

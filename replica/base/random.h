@@ -7,7 +7,7 @@
 /// Counter-based random numbers: a value is a pure function of (key, counter), independent of who draws it, in which
 /// order, and on how many threads.
 ///
-/// Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11, with their
+/// Philox4x32-10 by Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11, with their
 /// constants.
 namespace poprun {
 

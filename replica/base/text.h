@@ -10,8 +10,8 @@
 /// Numbers and names as text for people, spelled the same in all tables, messages and logs.
 namespace poprun {
 
-/// Returns `name`, with its middle replaced by ".." if it is longer than `width`: both ends of a long name tell more
-/// than one. Requires width >= 2.
+/// Returns `name`, with its middle replaced by ".." if it is longer than `width`: both ends of a long name are more
+/// informative than one end. Requires width >= 2.
 std::string shortened(std::string_view name, std::size_t width);
 
 /// Inserts a comma between groups of three `digits`, which may start with a minus sign.
@@ -30,7 +30,8 @@ constexpr double to_mebibytes(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
 }
 
-/// Returns `12.3 MiB` or `4,321.0 MiB`: always MiB, so that numbers compare; small ones as `1.5 KiB` or `12 B`.
+/// Returns `12.3 MiB` or `4,321.0 MiB`: always in MiB, so that numbers compare easily; small ones as `1.5 KiB` or `12
+/// B`.
 std::string mebibytes_text(std::uint64_t bytes);
 
 /// Returns `1.23 s`, `12.340 ms` or `56.7 us`.

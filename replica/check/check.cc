@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Adds the name of the run to the job's progress. A check ends at once instead of draining, and its runs say nothing
-/// about the speed of a replica.
+/// Adds the name of the run to the job's progress. A check ends immediately instead of draining, and its runs do not
+/// report the speed of a replica.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -194,8 +194,8 @@ class Check {
                                : fmt::format("step {}", step);
   }
 
-  /// Returns the options of the runs after the reference run. That one had only finite numbers and indices in range, so
-  /// any others are a difference to report and do not end the check.
+  /// Returns the options of the runs after the reference run. In the reference run, all numbers were finite and all
+  /// indices in range, so any that are not are a difference to report and do not end the check.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
@@ -217,7 +217,7 @@ class Check {
     return text;
   }
 
-  /// Returns where replica `who` first computes a different value in step `step`; empty on the others.
+  /// Returns where replica `who` first computes a different value in step `step`; empty on other replicas.
   Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
@@ -262,7 +262,7 @@ class Check {
   }
 
   /// Checks that this machine has the memory that `program` touches and no earlier run touched. No replica touches it
-  /// before all have passed.
+  /// before all have passed this check.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
@@ -288,7 +288,7 @@ class Check {
     return {};
   }
 
-  /// Fills the memory with NaN, because values of an earlier run would hide reads of values that this one never wrote.
+  /// Fills the memory with NaN, because values of an earlier run would hide reads of values that this run never wrote.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
       std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()), std::byte{0xFF});
@@ -313,7 +313,7 @@ class Check {
   std::vector<std::span<std::byte>> memory_;
   std::vector<Bytes> touched_;  ///< Memory touched so far, by IPU.
   std::optional<Reference> reference_;
-  /// Programs that ran, by digest. A variant that compiles to one of them, such as another schedule of a single
+  /// Programs that ran, by digest. A variant that compiles to one of these, such as a different schedule of a single
   /// micro-batch, does not have to run.
   std::map<std::uint64_t, Executed> executed_;
 };

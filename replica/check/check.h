@@ -35,7 +35,7 @@ struct CheckPorts {
   /// touches more memory than the earlier ones.
   std::function<Status(Bytes more)> check_host;
 
-  std::uint32_t sharding_group = 0;  ///< Number of replicas that share tensors in sharded variants; 0 for all.
+  std::uint32_t sharding_group = 0;  ///< Number of replicas that share a tensor in sharded variants; 0: all.
 
   // These are called on replica 0 only, `compile` for one variant after another. A Program that does not fit in memory
   // is not an error.
@@ -49,18 +49,18 @@ struct CheckPorts {
 ///
 /// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
 /// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
-/// both runs are repeated up to there, and the values that the step or the evaluation computed are compared in the
-/// order of the reference. The first one that differs is reported, from the lowest of the replicas that saw the
-/// earliest difference.
+/// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
+/// order of the reference. The first value that differs is reported, by the lowest of the replicas with the earliest
+/// difference.
 ///
-/// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only the reference run
-/// ends the check if a number is not finite or an index is out of range. It is repeated without looking for these, like
-/// the other runs, to measure its wall time.
+/// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only in the reference run
+/// does a number that is not finite, or an index that is out of range, end the check. To measure its wall time, the
+/// reference run is repeated without these checks, like the other runs.
 ///
-/// A variant whose Program has run is not run again. Recomputation "standard" has the job's memory goal or, if it would
-/// then recompute nothing, half the memory that the job needs without recomputation.
+/// Variants that compile to the same Program run once. The memory goal of recomputation "standard" is the job's own or,
+/// if that recomputes nothing, half the memory that the job needs without recomputation.
 ///
-/// `options` are the job's, with the number of steps of each run. Dumps and drains are not part of a check.
+/// `options` are those of the job, with the number of steps of each run. Dumps and drains are not part of a check.
 ///
 /// Errors: those of `variants`, communicator, host streams and engine. A variant that differs is not an error.
 Status run_check(const CheckPorts& ports, TrainingOptions options);

@@ -24,7 +24,7 @@ namespace {
 struct Stages {
   std::vector<std::string> layers;   ///< All layers of the model.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
-  std::vector<std::string> begins;   ///< First layer of each stage but the first.
+  std::vector<std::string> begins;   ///< First layer of each stage except the first.
 };
 
 /// Returns the stages of a graph. A layer that is split counts for its first stage.
@@ -81,7 +81,7 @@ std::string split_text(const Stages& stages) {
   return fmt::format("{}", fmt::join(stages.counts, " "));
 }
 
-/// Returns "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its stages to us.
+/// Returns "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the compiler chooses the stages.
 std::string own_stages_text(const proto::PipelineConfig& pipeline) {
   std::vector<std::string> keys;
   if (!pipeline.layers_per_ipu().empty()) {
@@ -178,7 +178,8 @@ class Planner {
     return {};
   }
 
-  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or a number of our own choice is left out.
+  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or the spread is left out if
+  /// `is_our_choice`.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};

@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns whether a tensor is a variable itself, not a remote buffer or a shard in which one resides.
+/// Returns whether a tensor is a variable itself, not a remote buffer or a shard in which a variable resides.
 bool lives_on(const proto::Tensor& tensor) {
   const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;
@@ -64,7 +64,7 @@ std::string operation_text(const proto::Step& step) {
   return std::string(operation == nullptr ? "step" : operation->kind);
 }
 
-/// Returns the place of a step, as a phrase. `batch`: the word for what a part computes at once.
+/// Returns the place of a step, as a phrase. `batch`: the word for the samples that a part computes together.
 std::string place_text(const proto::Function& function, std::string_view batch, std::uint32_t index) {
   if (!function.has_part()) {
     return fmt::format("function '{}'", function.name());

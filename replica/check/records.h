@@ -45,7 +45,8 @@ class StateRecord final : public StepWatcher {
   /// Returns the digests by step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is alone.
+  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is the only
+  /// one.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -80,12 +81,13 @@ class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };
 
-  /// Traces training step `step`, from 1, or the evaluation after it. `program` must outlive this, and this the run.
+  /// Traces training step `step`, from 1, or the evaluation after it. `program` must outlive the trace, which must
+  /// outlive the run.
   ValueTrace(const Program& program, std::uint64_t step, Of traced) : program_(program), step_(step), traced_(traced) {}
 
   /// Returns the first value of this trace that differs from its counterpart in `other`, as a phrase:
   /// "'fc1.weight.gradient' of linear_grad in micro-batch 2, backward part of stage 1 on IPU 1". The place and the
-  /// operation are those in `other`. Ignores values that only one trace has.
+  /// operation are those in `other`. Ignores values that only one trace contains.
   [[nodiscard]] std::optional<std::string> first_difference(const ValueTrace& other) const;
 
  private:

@@ -20,7 +20,7 @@ namespace poprun {
 enum class Placement : std::uint8_t {
   kOnChip,
   kOffChip,  ///< All of them in Streaming Memory.
-  kSharded,  ///< All but stashes sharded across the replicas; accumulators only if allowed.
+  kSharded,  ///< Sharded over the replicas: all except stashes; accumulators only if allowed.
   kShardedOffChip,
 };
 
@@ -32,7 +32,7 @@ struct Variant {
   std::string schedule;       ///< As in PipelineConfig.
   std::string recomputation;  ///< As in PipelineConfig.
   bool own_stages = false;    ///< The job's own cuts and device mapping, not balanced stages.
-  /// First layer of each stage but the first, if the job does not say where to cut.
+  /// First layer of each stage except the first, if the job does not say where to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0 for the job's.
   bool phased = false;              ///< Stages are phases, which take turns on `ipus`; `schedule` is "phased".
@@ -42,8 +42,8 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// Returns the numbers of IPUs that the check spreads a model over by default: that of a job with several IPUs, or else
-/// 2, 3 and 4.
+/// Returns the numbers of IPUs over which the check spreads a model by default: the job's own if it has several IPUs,
+/// or else 2, 3 and 4.
 std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 
 /// A replica spread over IPUs, and the layers of its stages.
@@ -56,12 +56,12 @@ struct Spread {
   bool phased = false;                   ///< The job's own phases, which are not run as pipelines.
 };
 
-/// Returns the variants to check. First comes the plain one, which has one stage, recomputes and outlines nothing and
-/// keeps everything on-chip; then one stage with every other recomputation, and each of `spreads` with every schedule
-/// and recomputation; then, in every other placement (sharded only if `replicas` > 1), the plain variant and one of
-/// each spread. Then come as many phases as each spread has stages, on one IPU with every recomputation and on two with
-/// "none" and "pipeline", the last of them also in every other placement. Last come the outlined ones: one stage, and
-/// each spread with schedule grouped, with recomputation "none" and "all".
+/// Returns the variants to check. First comes the plain variant, which has one stage, recomputes and outlines nothing,
+/// and keeps everything on-chip; then one stage with every other recomputation, and each of `spreads` with every
+/// schedule and recomputation; then, in every other placement (sharded only if `replicas` > 1), the plain variant and
+/// one variant of each spread. Then come as many phases as each spread has stages, on one IPU with every recomputation
+/// and on two with "none" and "pipeline", the last of them also in every other placement. Last come the outlined
+/// variants: one stage, and each spread with schedule grouped, with recomputation "none" and "all".
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
@@ -82,7 +82,7 @@ struct CompiledVariant {
   Program program;        ///< Empty if the verdict is known.
 };
 
-/// Returns a digest of what a Program does: of its bytes without its notes.
+/// Returns a digest of what a Program does: of its bytes, except for its notes.
 std::uint64_t digest_of_program(Program program);
 
 /// Compiles the variants of a job one after another. Each should come after the one that has the same stages and
@@ -94,11 +94,12 @@ class VariantCompiler {
   /// `compile` must outlive this.
   explicit VariantCompiler(const Compile& compile) : compile_(compile) {}
 
-  /// Compiles a variant. If the compiler refuses it or its verifiers find a bug, that becomes the variant's verdict:
-  /// the check does not fail.
+  /// Compiles a variant. If the compiler refuses it or a verifier finds a bug, this becomes the variant's verdict; the
+  /// check does not fail.
   ///
   /// Small jobs meet the memory goal of recomputation "standard" without recomputing anything, which would compare
-  /// nothing. Their goal is half the bytes that their tensors need without recomputation, or else the lowest one.
+  /// nothing. Their goal is half the bytes that their tensors need without recomputation or, if that is impossible, the
+  /// lowest goal.
   CompiledVariant compile(Variant variant);
 
  private:
@@ -107,7 +108,7 @@ class VariantCompiler {
   /// A Program that recomputes nothing.
   struct Storing {
     std::uint64_t digest = 0;
-    std::uint64_t images = 0;  ///< Peak bytes of tensors, of the IPU with most.
+    std::uint64_t images = 0;  ///< Peak bytes of the tensors on the IPU with the most.
     std::uint64_t capacity = 0;
   };
 

@@ -9,12 +9,12 @@
 #include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 
-/// Converts the file of initial weights to what the Program reads.
+/// Converts the tensors in the file of initial weights to the weights that the Program reads.
 namespace poprun {
 
 struct WeightsPolicy {
-  bool model_has_weights = false;  ///< An ONNX model gives the weights that the file lacks.
-  bool partial = false;            ///< Weights that the file lacks keep their initialisation.
+  bool model_has_weights = false;  ///< An ONNX model provides the weights that are missing from the file.
+  bool partial = false;            ///< Weights that are missing from the file keep their initialisation.
 };
 WeightsPolicy weights_policy(const proto::RunConfig& config);
 
@@ -23,7 +23,7 @@ WeightsPolicy weights_policy(const proto::RunConfig& config);
 Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
 
 /// Returns the matched weights as float32 bytes, by the model's names. Frees each tensor after use. Requires: `file`
-/// has the data, and `match` belongs to it.
+/// contains the data, and `match` belongs to it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
 /// Converts the numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), to float32 bytes. The first three keep

@@ -136,7 +136,7 @@ std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
 }
 
-/// Takes I/O tiles from the computing tiles. Errors: kUsage if there are too few, or PopART does not accept the number.
+/// Takes I/O tiles from the computing tiles. Errors: kUsage if there are too few or PopART rejects the number.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;

@@ -12,7 +12,7 @@
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 
-/// The one path from a job's configuration to its Program: for the job itself, `--dry-run` and `profile`. Pure
+/// The only path from a job's configuration to its Program, for the job itself, `--dry-run` and `profile`. Pure
 /// functions; main.cc wires the rest.
 namespace poprun {
 
@@ -21,8 +21,8 @@ namespace poprun {
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds notes to the Program: findings of the data server, decisions of building the ONNX model, if there is one, and a
-/// schedule of the learning rate for which the run is too short.
+/// Adds notes to the Program: the data server's findings, decisions made when the ONNX model was built, if there is
+/// one, and a warning if the run is too short for the schedule of the learning rate.
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 
@@ -42,9 +42,9 @@ struct JobInputs {
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Adds notes on how the file of initial weights fits the Program. If weights that the file lacks have only the values
-/// of their initialisers, recompiles the job with these (changes `options`) and returns true. Errors: those of
-/// plan_program.
+/// Adds notes on how the file of initial weights fits the Program. If weights that are missing from the file have only
+/// the values of their initialisers, recompiles the job with these initialisers (changes `options`) and returns true.
+/// Errors: those of plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

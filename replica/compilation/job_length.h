@@ -12,8 +12,8 @@
 /// The length of a job, and the options of its loops. Pure functions.
 namespace poprun {
 
-/// Returns the samples that a replica computes at once: in training the compute batch, in inference the micro-batch. If
-/// the compute batch does not divide the micro-batch, their greatest common divisor.
+/// Returns the samples that a replica computes at the same time: in inference, the micro-batch; in training, the
+/// compute batch or, if that does not divide the micro-batch, their greatest common divisor.
 std::uint32_t compute_batch_size(const proto::RunConfig& config);
 
 /// The length of a job.
@@ -41,7 +41,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
 /// Whether each token's loss has the same weight, regardless of its micro-batch.
 bool weighs_labels(const proto::RunConfig& config);
 
-/// Returns each replica's batches per evaluation, or in inference; 0 if there are none.
+/// Returns the number of batches of each replica per evaluation, or in inference; 0 if there are none.
 Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 }  // namespace poprun

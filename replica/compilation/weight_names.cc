@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kOption = "model.initial-weights";
 
-/// Names of one tensor in models that share it between the embedding and the head.
+/// Names of the tensor that models share between the embedding and the head.
 constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.weight", "embed_tokens.weight",
                                                         "word_embeddings.weight", "predictions.decoder.weight"};
 constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
@@ -38,7 +38,7 @@ bool tied(std::string_view a, std::string_view b) {
   return (any_ends(a, kEmbedding) && any_ends(b, kEmbedding)) || (any_ends(a, kHeadBias) && any_ends(b, kHeadBias));
 }
 
-/// "x.gamma" is "x.weight".
+/// Returns the name that newer versions use: "x.weight" for "x.gamma".
 std::string modern(const std::string& name) {
   for (const auto& [old, now] : {std::pair{"gamma", "weight"}, std::pair{"beta", "bias"}}) {
     if (ends_in(name, old)) {
@@ -69,7 +69,7 @@ struct PrefixRule {
 /// The matches of a rule: weights by name, with the file's modern name.
 struct Matched {
   std::map<std::string, std::string> names;
-  std::size_t fitting = 0;  ///< Matches with equal shapes.
+  std::size_t fitting = 0;  ///< Matches with the same shape.
 };
 
 /// Whether both match the same weight, or the same tensor.
@@ -118,7 +118,7 @@ class Matcher {
     result_.notes.push_back({fmt::format("weights.{}", what), fmt::format("{}: {}", kOption, text), std::move(facts)});
   }
 
-  /// Whether a weight has the file's name, with or without a prefix: layer scale is also called gamma.
+  /// Whether a weight of the model has this name, with or without a prefix: layer scale is also called gamma.
   [[nodiscard]] bool wants(const std::string& name) const {
     return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
              return !file_.contains(weight.first) && (ends_in(weight.first, name) || ends_in(name, weight.first));
@@ -179,8 +179,8 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits most weights. False if none fits half of the model or of the file, as a prefix of the
-  /// full model would, or if two claim the same name equally well.
+  /// Applies the rule that fits most weights. Returns false if no rule fits half of the model or of the file, as a
+  /// prefix of the full model would, or if two rules fit the same name equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
@@ -209,7 +209,7 @@ class Matcher {
     return true;
   }
 
-  /// Matches weights that the file has under the name of a tied weight.
+  /// Matches weights that the file contains under the name of a tied weight.
   void match_tied() {
     for (const auto& [weight, shape] : std::map(missing_)) {
       const auto twin = std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
@@ -233,7 +233,7 @@ class Matcher {
     }
   }
 
-  /// Leaves out weights of another size, such as a new head. If most differ, the file belongs to another model.
+  /// Leaves out weights of a different size, such as a new head. If most differ, the file belongs to a different model.
   void leave_other_sizes(const MatchOptions& options) {
     std::vector<std::string> others;
     for (const auto& [weight, shape] : shapes_) {
@@ -257,7 +257,7 @@ class Matcher {
     }
   }
 
-  /// Returns the remedy for a weight of another size.
+  /// Returns the remedy for a weight of a different size.
   [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
     return options.may_lack ? "; most weights differ in size: does the file belong to another model?"
                             : "; if it belongs to a new head, model.initial-weights-partial = true keeps "

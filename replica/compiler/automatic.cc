@@ -50,7 +50,7 @@ class Splits {
 
   std::optional<CompileOptions> next(const Compiled* latest) {
     if (latest == nullptr) {
-      return std::nullopt;  // The model cannot be cut there, as between two uses of one running statistic.
+      return std::nullopt;  // The model cannot be cut there, for example between two uses of one running statistic.
     }
     tried_.push_back(measured(*latest, proposed_));
     std::optional<std::vector<std::size_t>> begins;
@@ -101,7 +101,7 @@ std::string found_how(const Compiled& best, std::size_t compilations) {
              : fmt::format("; none of the {} compiled splits fits, and this one comes closest", compilations);
 }
 
-/// Compiles the job. Balances balanced stages until they fit, and adds a note on the split.
+/// Compiles the job. Rebalances balanced stages until they fit, and adds a note on the split.
 Result<Compiled> compile_balanced(const CompileOptions& options, const CompileObserver& observer) {
   POPRUN_ASSIGN(Compiled first, compile_settled(options, observer));
   if (!first.job.balancing) {

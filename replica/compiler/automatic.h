@@ -8,7 +8,7 @@
 
 namespace poprun {
 
-/// Maximum number of splits of balanced stages that are compiled until one fits.
+/// Maximum number of balanced splits that are compiled in search of one that fits.
 inline constexpr std::size_t kSplitsMax = 6;
 
 /// Compiles the job and settles what its options leave open, until it fits, in this order:
@@ -18,8 +18,8 @@ inline constexpr std::size_t kSplitsMax = 6;
 ///   Storage::kAuto   moves off-chip: optimiser state, then weights, accumulators and stashes
 ///
 /// Stages are balanced again after each of the other choices. The Program notes what was chosen; it may still need more
-/// memory than an IPU has. `observer` sees the passes of the first compilation and, if another one is chosen, of that
-/// one.
+/// memory than an IPU has. `observer` sees the passes of the first compilation and, if a different one is chosen, of
+/// that compilation.
 ///
 /// Deterministic. Errors: those of `compile_settled`.
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer = {});

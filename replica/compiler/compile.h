@@ -23,8 +23,8 @@ namespace poprun {
 /// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs".
 ///
 /// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them by their
-/// mean over the replicas, so all replicas hold equal ones between steps, wherever they run. A running statistic is
-/// linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean statistics.
+/// mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. A running statistic
+/// is linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean statistics.
 ///
 /// Balanced stages are those that the estimate gives, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
@@ -38,7 +38,7 @@ struct Compiled {
   Program program;
   bool was_watched = false;  ///< An observer saw its passes.
 
-  /// Returns the bytes that the fullest IPU lacks; at most 0 if the Program fits.
+  /// Returns how many more bytes the fullest IPU would need; at most 0 if the Program fits.
   [[nodiscard]] std::int64_t lacking() const;
 };
 
@@ -50,8 +50,8 @@ struct Compiled {
 /// plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
-/// Compiles a graph that is not a job. Only the options of the model, device, replicas and memory apply. It may need
-/// more memory than an IPU has. Errors: kBug as `compile_settled`, or if the graph is invalid.
+/// Compiles a graph that is not a job. Only the options for the model, device, replicas and memory apply. The Program
+/// may need more memory than an IPU has. Errors: kBug as for `compile_settled`, or if the graph is invalid.
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options);
 
 }  // namespace poprun

@@ -179,7 +179,7 @@ Status verify_operations(const Graph& graph) {
 
 Result<Job> run_passes(const CompileOptions& options, std::string_view last, const CompileObserver& observer) {
   Job job;
-  std::optional<Graph> plain;  // As "precision" leaves it.
+  std::optional<Graph> plain;  // The graph as "precision" leaves it.
   bool settled = false;
   bool over = false;
   for (const Pass& pass : all_passes()) {

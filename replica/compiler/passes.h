@@ -8,8 +8,8 @@
 namespace poprun {
 
 /// Returns all passes, in the order in which they run. After "precision" the arithmetic is settled: later passes may
-/// move work, but must not change a bit of a result, so `verify_equivalence` compares each of their graphs with that
-/// one.
+/// move work, but must not change a bit of a result, so `verify_equivalence` compares the graph after each of them with
+/// the graph after "precision".
 const std::vector<Pass>& all_passes();
 
 /// Text after the name of a pass in the note that it is left out.
@@ -23,8 +23,8 @@ inline constexpr std::string_view kLeftOut = "is left out, because its proof fai
 /// Errors: kUsage from a pass; kBug if a verifier rejects a pass; names the pass.
 Result<Job> run_passes(const CompileOptions& options, std::string_view last = {}, const CompileObserver& observer = {});
 
-/// Checks what must hold between any two passes: `verify_graph`, operations that exist, operands that they can take,
-/// and outputs of the types that they give, with float16 counted as float32. Errors: kBug; names the operation.
+/// Checks what must hold between any two passes: besides `verify_graph`, that operations exist, take their operands and
+/// give outputs of the declared types (float16 counts as float32). Errors: kBug; names the operation.
 Status verify_operations(const Graph& graph);
 
 }  // namespace poprun

@@ -16,11 +16,11 @@ namespace poprun {
 template <typename Trial>
 struct Choice {
   /// Proposes what to try next, or nothing more. `latest` is the trial that the choice starts from, then the result of
-  /// the previous proposal; null if that was impossible.
+  /// the previous proposal; null if the proposed settings were impossible.
   std::function<std::optional<typename Trial::Settings>(const Trial* latest)> next;
 
-  /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the trial that lacks
-  /// least is kept, or the first of several that tie.
+  /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the trial nearest to
+  /// the goal is kept, or the first of several that tie.
   bool keeps_latest = false;
 };
 
@@ -41,7 +41,7 @@ template <typename Trial, typename Attempt>
 Result<Trial> search(Trial start, std::vector<Choice<Trial>> choices, const Attempt& attempt) {
   Trial best = std::move(start);
   for (Choice<Trial>& choice : choices) {
-    std::optional<Trial> other;  // The latest, unless that is the best.
+    std::optional<Trial> other;  // The latest trial, unless it is the best one.
     for (const Trial* latest = &best; best.lacking() > 0;) {
       const std::optional<typename Trial::Settings> settings = choice.next(latest);
       if (!settings) {

@@ -38,7 +38,7 @@ DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t 
   return time;
 }
 
-/// IPU-Links within a pair, per link to the next pair.
+/// Number of IPU-Links within a pair for each link to the next pair.
 constexpr double kPairLinks = 2;
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Device {
   double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links, one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
-  double streaming_bytes_per_second = 0;      ///< To or from it; one IPU's share of its machine.
+  double streaming_bytes_per_second = 0;      ///< To or from Streaming Memory; one IPU's share.
   std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
 
   /// In-Processor Memory of one IPU, exactly.
@@ -90,17 +90,17 @@ DeviceTime time_of_work(const Device& device, const Work& work);
 /// Time of `bytes` between the host and one IPU.
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 
-/// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at once.
+/// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at the same time.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
-/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles make it: they take
-/// its host or streaming time, which includes synchronising with the host. The other tiles synchronise with them and
-/// exchange the bytes, as fast as the smaller group can send or receive [I].
+/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles make the transfer:
+/// they take its host or streaming time, which includes synchronising with the host. The other tiles synchronise with
+/// them and exchange the bytes, as fast as the smaller group can send or receive [I].
 ///
 /// Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
-/// Bytes from one IPU of a replica to another, or within one.
+/// Bytes from one IPU of a replica to another, or within one IPU.
 struct LinkTransfer {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -123,12 +123,13 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
 /// tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
-/// Time of one half of an all-reduce: of its ring reduce-scatter, or its ring all-gather.
+/// Time of one half of an all-reduce: its ring reduce-scatter or its ring all-gather.
 DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 /// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and a ring
-/// all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain hierarchical, with the
-/// domains' shards all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference designs).
+/// all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain, the rings are hierarchical,
+/// and the domains' shards are all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference
+/// designs).
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -39,7 +39,7 @@ std::string_view text_of(Arithmetic arithmetic) {
   return "";
 }
 
-/// `2x2`, or `2` if both are 2.
+/// Returns `2x3`, or `2` if both numbers are 2.
 std::string pair_text(std::int64_t first, std::int64_t second) {
   return first == second ? std::to_string(first) : fmt::format("{}x{}", first, second);
 }
@@ -60,7 +60,7 @@ std::string field_text(const FieldDimension& h, const FieldDimension& w) {
 
 std::int64_t FieldDimension::useful_pairs() const {
   // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an input dilation,
-  // only its multiples are elements.
+  // only multiples of the dilation are elements.
   std::int64_t pairs = 0;
   const std::int64_t last_place = (input - 1) * input_dilation;
   for (std::int64_t k = 0; k < kernel; ++k) {

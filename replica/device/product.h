@@ -32,7 +32,7 @@ struct FieldDimension {
   std::int64_t stride = 1;
   std::int64_t input_dilation = 1;
   std::int64_t kernel_dilation = 1;
-  std::int64_t padding = 0;  ///< Before the first element; negative: elements left out there.
+  std::int64_t padding = 0;  ///< Before the first element; negative: elements left out.
 
   /// Pairs (y, k) that read an input element.
   [[nodiscard]] std::int64_t useful_pairs() const;
@@ -64,8 +64,8 @@ struct Product {
   std::int64_t output_channels = 1;  ///< In one group.
   std::array<FieldDimension, 2> field = {};
 
-  /// Returns the usual number of multiply-accumulates, equal in the three passes: each output of the forward pass times
-  /// each weight of its filter, including those on padding.
+  /// Returns the usual number of multiply-accumulates, which is the same in the three passes: one for each output of
+  /// the forward pass and each weight of its filter, including those on padding.
   [[nodiscard]] std::int64_t macs() const;
 
   /// Returns the multiply-accumulates whose operands both exist: macs() without those on padding.
@@ -77,8 +77,8 @@ struct Product {
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
-/// A dimension of a product's operand. Channels are those of one group. Rows and columns are the operand's own: of the
-/// input, the output or, for weights, of the kernel.
+/// A dimension of a product's operand. Channels are those of one group. Rows and columns are those of the operand
+/// itself: the input, the output or, for weights, the kernel.
 enum class ProductAxis : std::uint8_t { kGroups, kBatch, kInputs, kOutputs, kRows, kColumns };
 
 /// The order of a product's operands in memory: their dimensions, outermost first. An operand that every group reads in

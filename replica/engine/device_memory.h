@@ -14,8 +14,8 @@
 namespace poprun {
 
 /// One IPU's In-Processor Memory, with as many bytes as the device has, or its Streaming Memory, with as many as the
-/// plan uses. Only touched pages use memory of this machine. The provider of the bytes (for In-Processor Memory a
-/// Communicator, so that peers can read them) keeps them alive.
+/// plan uses. Only touched pages use memory of this machine. The provider of the bytes keeps them alive; for
+/// In-Processor Memory it is a Communicator, so that peers can read them.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -78,7 +78,7 @@ class DeviceMemory {
   /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
   DeviceMemory(const Program& program, std::vector<Arena> arenas) : program_(program), arenas_(std::move(arenas)) {}
 
-  /// By memory: the highest end of a set of tensors.
+  /// For each memory, the highest end of a set of tensors.
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
@@ -91,7 +91,7 @@ class DeviceMemory {
   /// Fills all memory that the plan ever uses with NaN.
   void poison_planned() const;
 
-  /// By memory: the end of the highest byte ever in use.
+  /// Returns, for each memory, the end of the highest byte ever in use.
   [[nodiscard]] std::vector<Bytes> high_water() const;
 
   [[nodiscard]] const std::vector<Arena>& arenas() const { return arenas_; }
@@ -123,7 +123,7 @@ class TileMemory {
   /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor);
 
-  /// By tile of an IPU: the end of the highest byte that was written or that holds code, in multiples of 8 B.
+  /// Returns, for each tile of an IPU, the end of the highest byte that was written or holds code, in multiples of 8 B.
   [[nodiscard]] const std::vector<Bytes>& high_water(std::size_t ipu) const { return ipus_.at(ipu).high_water; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kScratchAlignment = 64;
 constexpr std::string_view kComputing = "computing";  // Activity between two waits.
 
-/// Returns the tensors that a step names, first those that it only writes: an operand may share a result's bytes.
+/// Returns the tensors that a step names, beginning with those only written: an operand may share a result's bytes.
 std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
   std::vector<std::uint32_t> named;
   std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {
@@ -167,7 +167,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   }
   find_overwritten(execute, prepared);
   // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over them. Steps that
-  // only move numbers cannot produce one that is not finite.
+  // only move numbers cannot produce numbers that are not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
     if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
       prepared.checked.push_back(tensor);

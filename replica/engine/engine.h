@@ -20,7 +20,7 @@
 
 namespace poprun {
 
-/// Watches a Program run. Changes nothing; may read tensors between steps.
+/// Watches a Program run. An observer changes nothing; it may read tensors between steps.
 class StepObserver {
  public:
   StepObserver() = default;
@@ -28,7 +28,7 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called around each step. Shows repeated or called steps only the last time, unless `sees_every_round`.
+  /// Called before and after each step; for repeated or called steps, only the last time, unless `sees_every_round`.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
@@ -63,14 +63,14 @@ struct WallSeconds {
 /// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
  public:
-  /// Allocates each IPU's memory through `communicator` (collective), unless `memory` has it, and prepares every step.
-  /// `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is about
-  /// to wait for.
+  /// Allocates each IPU's memory through `communicator` (collective), unless `memory` contains it, and prepares every
+  /// step. `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is
+  /// about to wait for.
   ///
-  /// `memory[i]`, with room for the images of IPU i (images_capacity), comes from `communicator`; its content does not
+  /// `memory[i]` has room for the images of IPU i (images_capacity) and comes from `communicator`; its content does not
   /// matter.
   ///
-  /// Errors: kHostResources if memory for the arenas is lacking; kBug if the Program names something that is missing.
+  /// Errors: kHostResources if there is no memory for the arenas; kBug if the Program names something that is missing.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator, HostIo& host,
                                                 const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity,
@@ -79,7 +79,7 @@ class Engine final : private Machine {
   /// Sets the number of the next training step, from 0; random numbers are a function of it.
   void set_step(std::uint64_t step) { moment_.step = step; }
 
-  /// Turns the check on or off; off while a loss scale handles overflowing gradients.
+  /// Turns the check on or off; it is off while a loss scale handles overflowing gradients.
   void set_check_finite(bool check) { options_.check_finite = check; }
 
   /// Runs one function to its end. Errors: those of the communicator and the host; kData for a result that is not
@@ -106,7 +106,7 @@ class Engine final : private Machine {
   /// Sets the observer of all further steps, or null. It must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
-  /// The value of a variable between two functions: its own bytes, or those of the tensor in which it resides.
+  /// The value of a variable between two functions: its own bytes, or the bytes of the tensor in which it resides.
   struct Resident {
     std::span<const std::byte> bytes;
     bool is_shard = false;  ///< The bytes are this replica's shard, padded with zeros.

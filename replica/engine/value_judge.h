@@ -30,11 +30,11 @@ struct NotFinite {
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
 
 /// Whether an element is infinite, or at least as large as the largest finite number of its own type or of type
-/// `result`. Masks consist of such numbers, and adding to them does not make them small again. Cost: one read of the
+/// `result`. Masks consist of such numbers, which stay extreme if something is added to them. Cost: one read of the
 /// bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
-/// Decides whether a number that an operator reads or writes and that is not finite is a fault, and where it began.
+/// Decides whether a number that is not finite, and that an operator reads or writes, is a fault, and where it began.
 /// Infinities that an operator was given and passes on, such as attention masks, are not faults.
 class ValueJudge {
  public:
@@ -81,7 +81,7 @@ class ValueJudge {
   /// results, false for tensors streamed in or updated in place.
   [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
 
-  /// Whether an operator with a result of that type may pass on infinities, or numbers as extreme, from its inputs.
+  /// Whether an operator with a result of that type may pass on infinities or extremes (has_extreme) of its inputs.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
   /// Whether a number that is not finite comes from the data: the tensor is part of a host stream, or was moved out of

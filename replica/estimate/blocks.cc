@@ -167,7 +167,7 @@ class Finder {
     return is_addition(operation) ? Use{made, true} : Use{};
   }
 
-  /// Returns the block of that kind that this operation is part of; a new one if there is none.
+  /// Returns the block of that kind to which this operation belongs; a new block if there is none.
   Draft& draft_of(const Operation& operation, BlockKind kind, const std::string& name) {
     std::optional<std::size_t> known;
     if (!operation.outputs.empty()) {
@@ -229,7 +229,7 @@ class Finder {
     }
   }
 
-  /// Records the block of an operation by its output, even without parameters so far: later ones may belong to it.
+  /// Records the block of an operation by its output, even if it has no parameters yet: later ones may belong to it.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {

@@ -9,8 +9,8 @@
 #include "replica/base/units.h"
 #include "replica/graph/graph.h"
 
-/// The estimates of Graphcore's "Memory and Performance Optimisation on the IPU", section 3.4, as they are printed
-/// there. They count numbers, not bytes, and give every number the same size.
+/// The estimates from Graphcore's "Memory and Performance Optimisation on the IPU", section 3.4, as printed there. They
+/// count numbers, not bytes, and assume that every number has the same size.
 namespace poprun::guide {
 
 /// Table 3.1: parameters of one block.
@@ -73,7 +73,7 @@ struct Counts {
 
 }  // namespace poprun::guide
 
-/// Parameters of a model by the block that they belong to: the blocks of table 3.1 in Graphcore's guide.
+/// Groups the parameters of a model into the blocks of table 3.1 in Graphcore's guide.
 namespace poprun {
 
 enum class BlockKind : std::uint8_t {
@@ -92,7 +92,7 @@ std::string_view name_of(BlockKind kind);
 /// Returns the kind of block whose product, normalisation or look-up an operation is, or else kOther.
 BlockKind kind_of(const Operation& operation);
 
-/// One convolution, dense layer and so on, with the parameters that it was the first to use.
+/// One convolution, dense layer and so on, with the parameters that no earlier block uses.
 struct Block {
   std::string name;  ///< The name of its parameters, without ".weight" and the like.
   BlockKind kind = BlockKind::kOther;
@@ -109,8 +109,8 @@ struct Block {
 };
 
 /// Returns the blocks of a model's forward pass, in the order of their first use. A parameter that several operations
-/// use belongs to the first: a decoder whose weight is the word embedding has only its bias. Unused parameters come
-/// last.
+/// use belongs to the first: a decoder whose weight is the word embedding is listed with only its bias. Unused
+/// parameters come last.
 ///
 /// `forward`: first the operations of evaluation, in which batch normalisations also read their moving averages, then
 /// those of training. `trained`: parameters that the optimiser updates.

@@ -13,7 +13,7 @@
 namespace poprun {
 namespace {
 
-/// Returns the options for one replica with one IPU that also evaluates.
+/// Returns the options for a job of one replica on one IPU, which also evaluates.
 CompileOptions on_one_ipu(CompileOptions options) {
   options.replicas = 1;
   options.ipus_per_replica = 1;
@@ -86,8 +86,8 @@ Activations activations_in(const Job& job) {
   return found;
 }
 
-/// Returns the activations per sample: the difference between a batch and twice the batch. What does not depend on the
-/// batch, such as the positions of a sequence, therefore does not count.
+/// Returns the activations per sample: those of a batch of twice the size minus those of the batch. Activations that do
+/// not depend on the batch, such as positions of a sequence, therefore do not count.
 Result<Activations> activations_of_a_sample(const CompileOptions& options, const Job& job) {
   Activations found = activations_in(job);
   POPRUN_ASSIGN(const Job twice, run_passes(with_twice_the_batch(options), "forward"));
@@ -144,7 +144,7 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks, const Activa
   return sorted;
 }
 
-/// Returns, for each optimiser state, the parameter that it is updated with.
+/// Returns, for each optimiser state, the parameter with which it is updated.
 std::map<TensorId, TensorId> owners_of_state(const Job& job) {
   std::map<TensorId, TensorId> owners;
   if (!job.training) {
@@ -260,7 +260,7 @@ guide::Counts guide_counts(const Estimate& e, bool training) {
 guide::Counts guide_training_counts(const Estimate& e, std::int64_t compute_batch) {
   guide::Counts counts = guide_counts(e, /*training=*/true);
   for (const KindSum& sum : e.kinds) {
-    // Frozen: no optimisation parameters are associated with them (3.4.1).
+    // Frozen weights: no optimisation parameters are associated with them (3.4.1).
     counts.weights -= sum.frozen_weights;
     counts.biases -= sum.frozen_biases;
     counts.non_trainable += sum.frozen_weights + sum.frozen_biases;

@@ -11,7 +11,7 @@
 #include "replica/estimate/blocks.h"
 #include "replica/estimate/needs.h"
 
-/// `poprun-emu estimate`: the memory that a job needs, from its graph alone, without planning any memory.
+/// `poprun-emu estimate`: the memory that a job needs, computed from its graph alone, without planning any memory.
 namespace poprun {
 
 /// Sums over the blocks of one kind.
@@ -31,7 +31,7 @@ struct KindSum {
 /// Sums over a layer of the model, at whose beginning it can be cut.
 struct LayerSum {
   std::string name;
-  std::int64_t parameters = 0;   ///< Parameters that it is the first to use.
+  std::int64_t parameters = 0;   ///< Parameters that no earlier layer uses.
   std::int64_t activations = 0;  ///< Per sample.
   Bytes held;                    ///< Its weights with gradients and optimiser state.
   Bytes kept;                    ///< Bytes of its forward pass that the backward pass reads.
@@ -71,7 +71,7 @@ struct Estimate {
 /// Percentage of an IPU's memory that tensors may use; the rest is for what the estimate leaves out.
 inline constexpr std::int64_t kTensorsPercent = 75;
 
-/// Returns the smallest number of IPUs whose memory holds these tensors, spread evenly.
+/// Returns the smallest number of IPUs whose memory holds tensors of this size if they are spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
 /// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; settings of the job

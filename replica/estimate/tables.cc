@@ -238,14 +238,14 @@ constexpr std::array<NamedShare, 4> kShares = {{{"vertices", &Shares::vertex},
                                                 {"exchange", &Shares::exchange},
                                                 {"data", &Shares::data}}};
 
-/// "12.3 MiB 8 %"
+/// Returns "12.3 MiB 8 %".
 std::string share_text(const Shares& shares, const NamedShare& share) {
   const std::int64_t all = std::max<std::int64_t>(1, shares.total().count());
   const Bytes bytes = shares.*share.bytes;
   return fmt::format("{} {:>3} %", text_of(bytes), (100 * bytes.count() + all / 2) / all);
 }
 
-/// Returns a row per value with what the IPUs hold at their fullest steps. Requires: all rows were compiled.
+/// Returns a row per value with the IPUs' memory, by purpose, at their fullest steps. Requires: all rows were compiled.
 std::string shares_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const NamedShare& share : kShares) {
@@ -269,7 +269,7 @@ std::string shares_text(const std::string& key, const std::vector<VariedRow>& ro
   return text + "\nbytes on all IPUs, each at its fullest step; everything but data is code\n";
 }
 
-/// Returns what an IPU holds at its fullest step.
+/// Returns the memory, by purpose, that an IPU uses at its fullest step.
 Shares shares_of(const proto::IpuMemory& memory) {
   Shares shares;
   for (const HeldBytes& held : held_on_ipu(memory, memory.worst_step())) {

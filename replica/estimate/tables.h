@@ -36,7 +36,7 @@ CompiledNeed compiled_need(const Program& program);
 /// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs.
 std::string estimate_text(const Estimate& estimate);
 
-/// Returns a row per layer and, if `blocks`, a row below it for each of its blocks, with the formula.
+/// Returns a row per layer and, if `blocks` is true, a row below it for each of its blocks, with the formula.
 std::string layers_text(const Estimate& estimate, bool blocks);
 
 /// Returns rows for the IPUs of the compiled job, and compares their sum with the estimate. Requires: the Program has a
@@ -54,7 +54,8 @@ struct VariedRow {
 VariedRow varied_row(const std::string& value, const Estimate& estimate, const std::optional<CompiledNeed>& compiled);
 
 /// Returns the rows and, if the values are whole numbers, the mean growth per unit from the first row to the last.
-/// Then, if the rows were compiled, the same for the shares. Requires: either all rows have `compiled`, or none.
+/// If the rows were compiled, returns the same for the shares after that. Requires: either all rows have `compiled`, or
+/// none.
 std::string varied_text(const std::string& key, const std::vector<VariedRow>& rows);
 
 }  // namespace poprun

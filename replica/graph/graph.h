@@ -16,11 +16,11 @@
 /// A job as data: tensors, and functions made of operations on them.
 ///
 /// Operations run in the order listed. A tensor is written once, except by operations that name it as both input and
-/// output: those update it in place. Some operations compute (replica/ops), others are the machine's (replica/machine):
-/// host streams, exchanges between IPUs and replicas, initialisation of variables, calls.
+/// output: those update it in place. Some operations compute (replica/ops), others belong to the machine
+/// (replica/machine): host streams, exchanges between IPUs and replicas, initialisation of variables, calls.
 namespace poprun {
 
-/// The purpose of a tensor, for reports. Its live range does not depend on it.
+/// The purpose of a tensor, for reports. The tensor's live range does not depend on it.
 enum class Role : std::uint8_t {
   kActivation,
   kParameter,
@@ -93,7 +93,7 @@ struct Operation {
   Origin origin = {};
 };
 
-/// A layer of the model, which can be cut between layers.
+/// A layer of the model. The model can be cut between layers.
 struct Layer {
   std::string name;  ///< Unique in the graph.
   /// True for the blocks that people count when they split a model ("24 layers"); false for the parts before and after
@@ -115,10 +115,10 @@ struct Function {
   std::vector<Region> regions;
 };
 
-/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, the micro-batch index is
-/// `micro_batch` plus that of the caller (0 for a function of the host) plus the round of the region that repeats the
-/// call. `entry=5` adds 5, and the caller's entry, to the entries of remote buffers that its copies name. The call
-/// reads and writes what the function does.
+/// `call() function="forward.0" micro_batch=3`: runs another function once. Within that function, the micro-batch index
+/// is `micro_batch` plus the caller's index (0 if the host runs the caller) plus the round of the region that repeats
+/// the call. `entry=5` adds 5, and the caller's entry, to the entries of remote buffers that its copies name. The call
+/// reads and writes the tensors that the function reads and writes.
 struct Call {
   static constexpr std::string_view kKind = "call";
 
@@ -163,8 +163,7 @@ class Graph {
   /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Adds a tensor under `free_name` of its name, so that tensors of the compiler, whatever their names, never take
-  /// those of the model.
+  /// Adds a tensor under `free_name` of its name, so that the compiler's tensors never take the names of the model's.
   TensorId add_tensor(Tensor tensor);
 
   /// Adds a tensor that keeps its name. Requires: no other tensor has that name.
@@ -201,7 +200,7 @@ class Graph {
 /// Returns the function with that name, or null.
 const Function* find_function(const Graph& graph, std::string_view name);
 
-/// Returns the names of the functions that others call; the host runs the rest.
+/// Returns the names of the functions that other functions call; the host runs the rest.
 std::set<std::string> called_functions(const Graph& graph);
 
 /// Checks what every pass may rely on: names and ids are in range, and every tensor is written before it is read (in

@@ -9,7 +9,7 @@
 namespace poprun {
 namespace {
 
-// As machine/operations.h spells them.
+// Kinds of operations, spelled as in machine/operations.h.
 constexpr std::string_view kCopy = "copy";
 constexpr std::string_view kAllGather = "all_gather";
 

@@ -22,7 +22,7 @@ Bytes size_of(DataType type);
 /// "f32", "f16", "i32", "u8".
 std::string_view element_name(DataType type);
 
-/// Order of a tensor's elements in memory. Shapes are always logical: images are [N, C, H, W] in either layout.
+/// Order of a tensor's elements in memory. Shapes do not depend on it: images are [N, C, H, W] in either layout.
 enum class Layout : std::uint8_t {
   kRowMajor,      ///< Last dimension fastest.
   kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. Convolutions use it.
@@ -80,9 +80,9 @@ class Attributes {
   std::map<std::string, Attribute> values_;
 };
 
-/// Returns text like `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an
-/// exponent, and all their digits, so that parsing returns the same value and type. In strings, a backslash escapes
-/// quotes and backslashes. An empty list is always a list of integers.
+/// Returns text like `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals are written with a point or an
+/// exponent, and with all their digits, so that parsing returns the same value and type. In strings, a backslash
+/// escapes quotes and backslashes. An empty list is always a list of integers.
 std::string to_text(const Attributes& attributes);
 
 /// Parses the text of `to_text`. Errors: kUsage, quoting the faulty text.

@@ -71,7 +71,7 @@ Status Compilation::receive_model() {
   return {};
 }
 
-/// Sets `initial_weights_`, and `initialised_here_` if the file lacks some.
+/// Sets `initial_weights_`, and `initialised_here_` if some are missing from the file.
 Result<WeightMatch> Compilation::take_weights(const Program& program) {
   if (onnx_ != nullptr) {
     POPRUN_ASSIGN(initial_weights_, onnx_->weights());

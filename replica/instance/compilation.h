@@ -21,14 +21,14 @@ namespace poprun {
 /// once.
 class Compilation {
  public:
-  /// Client and reply must outlive this. `before_compilation`: called before each compilation; `job` may need many.
+  /// Client and reply must outlive this. `before_compilation` runs before each compilation; `job` may need many.
   Compilation(CoordinatorClient& client, const proto::JoinReply& reply, std::function<void()> before_compilation)
       : client_(client), reply_(reply), before_compilation_(std::move(before_compilation)) {}
 
   /// Returns the job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job may run anyway.
   Result<Program> job();
 
-  /// Return the variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
+  /// Returns the variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
   Result<CheckedVariants> variants();
   Result<Program> variant(const Variant& variant);
 

@@ -27,10 +27,10 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// Variable in which the restarted program finds the dropped ones, one per line.
+/// Variable in which the restarted program finds the dropped variables, one per line.
 constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 
-/// Whether a variable changes bits. `OMP_NUM_THREADS=1`, which the launcher sets, does not.
+/// Whether an environment variable changes bits of results. `OMP_NUM_THREADS=1`, which the launcher sets, does not.
 bool moves_bits(std::string_view variable) {
   constexpr std::array<std::string_view, 3> kFamilies = {"OMP_", "GOMP_", "KMP_"};
   constexpr std::array<std::string_view, 4> kNames = {
@@ -102,7 +102,7 @@ void pin_environment(char** arguments) {
                 [&](std::string_view variable) { return variable == one_thread || variable.starts_with(told_before); });
   kept.insert(kept.end(), {one_thread.data(), told.data(), nullptr});
   execve("/proc/self/exe", arguments, kept.data());
-  // Reached if the restart fails, for example without /proc: continues unchanged.
+  // Reached only if the restart fails, for example without /proc: the program continues unchanged.
 }
 
 std::vector<std::string> dropped_variables() {

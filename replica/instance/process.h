@@ -10,30 +10,30 @@
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
-/// An instance's dealings with its process and the host on which Open MPI started it.
+/// Prepares and ends an instance's process, and checks the host on which Open MPI started it.
 namespace poprun {
 
-/// Removes leftovers of dead jobs from this host, on its first process only; the launcher cleans its own host.
+/// Removes leftovers of dead jobs from this host if this is its first process; the launcher cleans its own host.
 void remove_leftovers();
 
 /// Ends the process after the launcher is lost, and with it Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
-/// Checks the folder where Open MPI's vader will have its memory; the first process of a host does so for all of them.
-/// Errors: kHostResources.
+/// Checks the folder where Open MPI's vader will have its memory; the first process of a host does so for all of the
+/// host's processes. Errors: kHostResources.
 Status check_room_for_mpi();
 
 /// Returns the request to join, with this instance's instruction sets and numeric libraries.
 proto::JoinRequest join_request();
 
-/// Ignores signals that end a job. scancel, systemd and `kill` signal all processes of a job at once, but only the
-/// launcher obeys: it has the replicas stop and save, and kills what is left.
+/// Ignores signals that end a job. scancel, systemd and `kill` signal all processes of a job at the same time, but only
+/// the launcher obeys: it tells the replicas to stop and save, and kills those that are left.
 void leave_signals_to_launcher();
 
-/// Pins, in every replica and environment, what results depend on besides the job and the instruction set: restarts the
-/// program, as the same process, without environment variables that change bits (threads and schedules of OpenMP, lower
-/// precision and other kernels in oneDNN): libraries read them when they are loaded, before main. Returns at once if
-/// there are none. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among them: --cpu-isa
+/// Pins everything on which results depend besides the job and the instruction set, in every replica and environment:
+/// restarts the program, as the same process, without environment variables that change bits (threads and schedules of
+/// OpenMP, lower precision and other kernels in oneDNN): libraries read them when they are loaded, before main. Returns
+/// immediately if there are none. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among them: --cpu-isa
 /// chooses it, and Join compares it. Call first in main.
 void pin_environment(char** arguments);
 
@@ -44,13 +44,13 @@ std::vector<std::string> dropped_variables();
 /// -ffast-math change that for the thread that loads them.
 void pin_arithmetic();
 
-/// Returns the least memory that a replica touches in its arenas. The exchange's memory is mapped without being
-/// reserved, so a host with too little would kill a replica in the middle of a step, without a message.
+/// Returns a lower limit on the memory that a replica touches in its arenas. The exchange's memory is mapped without
+/// being reserved, so a host with too little would kill a replica in the middle of a step, without a message.
 Bytes memory_touched(const Program& program);
 
 /// Errors
-///   kHostResources  `replicas` replicas on `host` need more than is free, with what all of them
-///                   copy for a checkpoint; names both, also as facts, and the remedy.
+///   kHostResources  `replicas` replicas on `host` need more memory than is free, including their copies of the state
+///                   for checkpoints; names both sizes, also as facts, and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
                          Bytes copies);
 

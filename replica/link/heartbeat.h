@@ -15,12 +15,12 @@
 namespace poprun {
 
 /// Returns the counters of this process's TCP connections to other machines (of MPI, the launcher and the data server),
-/// summed per pair of addresses and sorted by it. The kernel counts; comparing two results shows which link loses
-/// packets. Cost: about a microsecond per open file. Empty if /proc is not mounted.
+/// summed per pair of addresses and sorted by that pair. The counters are the kernel's; comparing two results shows
+/// which link loses packets. Cost: about a microsecond per open file. Empty if /proc is not mounted.
 std::vector<proto::TcpLink> tcp_links();
 
-/// The heartbeat of one instance. Sends a beat at once, then one per interval, and one per second while a replica waits
-/// for its data server; receives the launcher's directives. Its two threads mostly sleep. If a replica hangs in a
+/// The heartbeat of one instance. Sends a beat immediately, then one per interval, and one per second while a replica
+/// waits for its data server; receives the launcher's directives. Its two threads mostly sleep. If a replica hangs in a
 /// collective, the beats continue and show where it hangs.
 class Heartbeat {
  public:
@@ -31,7 +31,7 @@ class Heartbeat {
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
             std::uint32_t instance, std::chrono::milliseconds interval, std::function<void()> on_lost);
 
-  /// Unless `leave` was called before, the launcher takes this for a death.
+  /// Unless `leave` was called before, the launcher concludes that the instance died.
   ~Heartbeat();
 
   /// Returns when the launcher last said that a replica of the job waits for its data server; the clock's epoch if

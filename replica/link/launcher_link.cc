@@ -18,7 +18,7 @@ namespace poprun {
 namespace {
 
 constexpr double kConnectSecondsMax = 30;
-constexpr double kFailSecondsMax = 600;  // The launcher may be taking a dump; a dead one ends the call.
+constexpr double kFailSecondsMax = 600;  // The launcher may be receiving a dump; the call ends if the launcher is dead.
 constexpr double kWeightsSecondsMax = 600;
 
 Result<std::uint32_t> integer_variable(const char* name) {

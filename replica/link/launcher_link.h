@@ -35,7 +35,7 @@ struct InstanceEnvironment {
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
-  /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). None: plain text.
+  /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). If not set: plain text.
   std::optional<TlsIdentity> identity{};
 };
 
@@ -52,8 +52,9 @@ struct OnnxFile {
 ///   kUsage  a variable is missing or not a number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
-/// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; the rest is
-/// thread-safe after `join`. A call of `progress` costs about 50 ns and takes no lock that another replica takes.
+/// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
+/// functions are thread-safe after `join`. A call of `progress` costs about 50 ns and takes no lock that another
+/// replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -66,12 +67,11 @@ class CoordinatorClient final : public ProgressSink {
   ~CoordinatorClient() override;
 
   /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which comes when the dataset
-  /// is known, and then starts the heartbeat. `request` has the fields that determine the bits of results; `join` fills
-  /// in the others.
+  /// is known, and then starts the heartbeat. `request` contains the fields that determine the bits of results; `join`
+  /// fills in the rest.
   ///
   /// Errors
-  ///   kUnreachable     no connection within 30 s, or no answer in `timeout_seconds`; names the
-  ///                    address.
+  ///   kUnreachable     no connection within 30 s, or no answer in `timeout_seconds`; names the address.
   ///   kInfrastructure  the launcher refused; its message.
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
@@ -79,7 +79,7 @@ class CoordinatorClient final : public ProgressSink {
   void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
   void begin_parts(ReplicaId replica, std::uint64_t parts) override;
   [[nodiscard]] bool begin_part(ReplicaId replica) override;
-  /// Whether the launcher said that the job stops before the replica's next part.
+  /// Whether the launcher has said that the job stops before the replica's next part.
   [[nodiscard]] bool stops(ReplicaId replica) const;
 
   /// Records that the replica begins or ends a wait for its data server. The other replicas learn of a wait of more
@@ -88,8 +88,8 @@ class CoordinatorClient final : public ProgressSink {
   /// Records progress of the data server with the dataset that the replica waits for.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// Returns when a replica of the job last waited for its data server, as far as known here: replicas that wait for it
-  /// must be patient. The clock's epoch if none ever did.
+  /// Returns when a replica of the job last waited for its data server, as far as this instance knows: the other
+  /// replicas, which wait for that replica, must be patient. The clock's epoch if none ever did.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
   /// Returns the step after which the launcher last asked for a checkpoint; 0 if it has not asked.
@@ -111,21 +111,20 @@ class CoordinatorClient final : public ProgressSink {
   ///   kInfrastructure  the launcher went away before it was complete.
   Result<OnnxFile> receive_model();
 
-  /// Queues one item for the launcher, in order: outputs from every instance, all other items from that of replica 0.
-  /// Returns at once if less than 16 MiB are queued, otherwise when there is room, after at most 60 s.
+  /// Queues one item for the launcher, in order: outputs from every instance, all other items from the instance of
+  /// replica 0. Returns immediately if less than 16 MiB are queued, otherwise when there is room, after at most 60 s.
   ///
   /// Errors
-  ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its
-  ///   message.
+  ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has received all reports, if any, written or not. Errors: as for `report`.
+  /// Waits until the launcher has received all reports, whether it has written them or not. Errors: as for `report`.
   Status finish();
 
   /// Reports why this instance is about to exit, and the last collectives of the failed replica. Returns when the
-  /// launcher has decided how the job ends and releases the instance: the exit makes mpirun end all others, which may
-  /// first have errors of their own to report. Never fails: returns at once if the launcher is gone, and after 600 s,
-  /// with a line in the log, if it does not answer.
+  /// launcher has decided how the job ends and releases the instance: the exit makes mpirun end all other instances,
+  /// which may first have errors of their own to report. Never fails: returns immediately if the launcher is gone, and
+  /// after 600 s, with a line in the log, if it does not answer.
   void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
   /// Ends the heartbeat in a way that the launcher recognises as orderly. Waits at most 2 s.

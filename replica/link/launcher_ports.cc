@@ -23,7 +23,7 @@ constexpr double kSendSecondsMax = 600;
 constexpr double kSlowestBytesPerSecond = 8e6;
 constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
 
-/// Whether a failed try may be repeated.
+/// Whether a failed attempt may be repeated.
 bool may_be_sent_again(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE;
 }
@@ -85,7 +85,7 @@ bool LauncherCheckpoints::is_due(std::uint64_t step) const {
   return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
 }
 
-/// Sets whether to give up the part under way if the launcher's disk does not take it, instead of retrying.
+/// Sets whether to give up the part under way, instead of retrying, if the launcher's disk rejects it.
 void LauncherCheckpoints::give_up(bool given_up) {
   {
     const std::lock_guard lock(mutex_);
@@ -130,7 +130,7 @@ void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps, std:
   sending_.get();
 }
 
-/// Aborts the last part unless the launcher has it.
+/// Aborts the last part unless the launcher has received it.
 void LauncherCheckpoints::abandon() {
   const std::lock_guard lock(mutex_);
   abandoned_ = true;

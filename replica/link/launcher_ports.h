@@ -22,7 +22,7 @@ namespace grpc {
 class ClientContext;
 }
 
-/// Ports of replica/ports as the launcher serves them.
+/// Implements the interfaces of replica/ports over the connection to the launcher.
 namespace poprun {
 
 class CoordinatorClient;
@@ -32,7 +32,7 @@ class StateStream;
 /// memory that is reused for all checkpoints.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
-  /// `every`: steps between checkpoints; 0: only those that the launcher asks for. `patience`: how long to wait for the
+  /// `every`: steps between checkpoints; 0: only when the launcher asks for one. `patience`: how long to wait for the
   /// previous part, while the other replicas wait. `client` must outlive this.
   LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every, std::chrono::milliseconds patience)
       : client_(client), every_(every), patience_(patience) {}
@@ -46,8 +46,9 @@ class LauncherCheckpoints final : public CheckpointStore {
 
   /// Returns the step of the last part; 0 if there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
-  /// Waits until the launcher has the last part; retries for up to `patience`. Aborts if other replicas do not send
-  /// their parts: `last_steps` are the results of `last_step` on all replicas, in any order, after their last step.
+  /// Waits until the launcher has received the last part; retries for up to `patience`. Aborts if other replicas do not
+  /// send their parts: `last_steps` are the results of `last_step` on all replicas, in any order, after their last
+  /// step.
   void settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience);
 
  private:
@@ -64,7 +65,7 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  bool given_up_ = false;                ///< Make no further try,
+  bool given_up_ = false;                ///< Do not try again,
   bool abandoned_ = false;               ///< and abort this one.
   grpc::ClientContext* call_ = nullptr;  ///< The try under way.
 };
@@ -109,7 +110,7 @@ class LauncherReporter final : public Reporter {
   Status status_;
 };
 
-/// Sends one replica's outputs to the launcher, each item to its place among all items.
+/// Sends one replica's outputs to the launcher, each with the position of its item among all items.
 class LauncherOutfeed final : public Outfeed {
  public:
   /// Writes the items of a batch and returns how many of them, from the first on, are not padding.

@@ -115,7 +115,7 @@ bool DrainGate::stops(std::uint32_t local) const {
   return is_stopped(local);
 }
 
-/// A replica also stops before parts whose exchange the job does not reach.
+/// Whether the replica stops here. It also stops before parts whose exchange the job does not reach.
 bool DrainGate::is_stopped(std::uint32_t local) const {
   return last_part_ && (parts_.at(local) >= *last_part_ || ends_.at(local) > *last_part_);
 }

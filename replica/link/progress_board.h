@@ -63,8 +63,8 @@ class ProgressBoard {
 };
 
 /// Decides where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all
-/// replicas of a job, so their numbers agree: the launcher learns how many each replica has begun, and makes the
-/// highest of these numbers the last part of all.
+/// replicas of a job, so the same number means the same part on all replicas: the launcher learns how many parts each
+/// replica has begun, and makes the highest number the last part of all.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10
@@ -74,7 +74,7 @@ class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
 
-  /// Announces that the replica's next `parts` parts have one exchange, after the last of them.
+  /// Announces that the replica's next `parts` parts are followed by one exchange, after the last of them.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
   /// Whether the replica, by its index in the instance, may begin its next part. Costs an uncontended lock. While the
@@ -91,7 +91,7 @@ class DrainGate {
 
   [[nodiscard]] bool holds() const;
 
-  /// Fills in the data by which the launcher decides. Requires: a ReplicaProgress for each replica.
+  /// Fills in the numbers from which the launcher chooses the last part. Requires: a ReplicaProgress for each replica.
   void tell(proto::Beat& beat) const;
 
  private:

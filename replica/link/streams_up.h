@@ -17,7 +17,7 @@
 
 namespace poprun {
 
-/// Maximum bytes of a tensor per message.
+/// Maximum number of bytes of a tensor in one message.
 inline constexpr std::size_t kPieceBytes = 1 << 20;
 
 /// The channel to the launcher, and the token that every call on it carries.
@@ -34,8 +34,7 @@ struct CoordinatorConnection {
   void prepare(grpc::ClientContext& context, double seconds) const;
 };
 
-/// Sends report items in order from a thread of its own, so that training never waits for the launcher while the queue
-/// has room.
+/// Sends report items in order from its own thread, so that training waits for the launcher only if the queue is full.
 class ReportStream {
  public:
   /// `connection` must outlive this.

@@ -17,7 +17,7 @@ struct ScheduleOptions {
 };
 
 /// The learning rate of each step. During the first W steps it rises linearly to base: step s, from 0, uses base * (s +
-/// 1) / W. A run that is shorter than W steps only rises. After warm-up, with t = s - W and T = total_steps - W:
+/// 1) / W. In a run of fewer than W steps, it only rises. After warm-up, with t = s - W and T = total_steps - W:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
@@ -28,7 +28,7 @@ class LearningRate {
  public:
   LearningRate() = default;
 
-  /// Errors: kUsage if the schedule is unknown (lists the known ones), or if "step" lacks decay_every.
+  /// Errors: kUsage if the schedule is unknown (lists the known ones), or if "step" is given without decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
   /// Returns the value for the step after `step` completed ones.
@@ -51,7 +51,7 @@ class LossScale {
   static constexpr std::uint64_t kGrowthInterval = 2000;
 
   LossScale() = default;
-  /// Continues with the figures of an earlier LossScale.
+  /// Continues with the values of an earlier LossScale.
   LossScale(double value, std::uint64_t good_steps, std::uint64_t skipped)
       : value_(value), good_steps_(good_steps), skipped_(skipped) {}
 

@@ -29,11 +29,11 @@ Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicato
 /// Weights by name, as row-major little-endian float32 bytes, whatever type the model stores.
 using HostWeights = std::map<std::string, std::string, std::less<>>;
 
-/// Returns the tensors of a stream as `pack` and `unpack` take them.
+/// Converts the tensors of a stream to the form that `pack` and `unpack` accept.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 
 /// Writes replica 0's weights into the tensors of every replica, rounded for float16 tensors. Collective. Requires: on
-/// replica 0, `weights` has every tensor.
+/// replica 0, `weights` contains every tensor.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
 /// Returns the error for a Program that uses a stream which its loop does not serve at that point.
@@ -42,8 +42,8 @@ Status refuse_stream(const std::string& stream);
 /// Batches of a host stream, from their arrival until the last step that takes one of their tensors.
 ///
 /// Pipeline stages take their tensors of a batch in different cycles: the first stage is several batches ahead of the
-/// last. If the Program computes a batch in pieces with equally many rows of each tensor, each piece is one of its
-/// micro-batches.
+/// last. If the Program computes a batch in pieces with the same number of rows of each tensor, a piece is a
+/// micro-batch to it.
 class BatchWindow {
  public:
   /// `source` must outlive this.
@@ -55,14 +55,14 @@ class BatchWindow {
   /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: as for `write`.
   Status fetch(std::uint64_t count);
 
-  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if its batch has other tensors or sizes; those of
-  /// HostStream::next. Requires: some steps have yet to read the batch.
+  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the tensors of its batch differ in number or
+  /// size; those of HostStream::next. Requires: some steps have yet to read the batch.
   Status write(const StreamPart& part);
 
  private:
   struct Entry {
     HostBatch batch;
-    std::size_t readers;  ///< Reads still to come, one per step and piece.
+    std::size_t readers;  ///< Reads that are still to come, one per step and piece.
   };
 
   HostStream& source_;
@@ -80,7 +80,7 @@ struct LabelTensor {
   bool is_integer = true;  ///< i32: labels >= 0 count. Otherwise f32: samples without a NaN count.
 };
 
-/// Counts the labels in one replica's batches over which the models' losses are means (see softmax_cross_entropy, and
+/// Counts the labels in one replica's batches over which the loss is a mean (see softmax_cross_entropy, and
 /// onnx/job_model.cc for numeric labels).
 class LabelCounts {
  public:

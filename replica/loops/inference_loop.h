@@ -17,7 +17,7 @@
 namespace poprun {
 
 /// One pass over a test set: functions "evaluate_begin", "evaluate", which runs all batches, and "evaluate_end". The
-/// loop passes it the streams of these functions.
+/// loop forwards the streams of these functions to this class.
 class EvaluationPass {
  public:
   /// Evaluates the batches of `test`, from the first one on. `program` must outlive this.

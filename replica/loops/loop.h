@@ -44,7 +44,7 @@ struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
   Reporter* reporter;  ///< Null except on the first replica.
-  /// Needed only on the first replica, if the Program loads weights from the host; contains all that it reads.
+  /// Needed only on the first replica, if the Program loads weights from the host; contains all weights that it reads.
   const HostWeights& initial_weights;
   /// A loop opens its first stream in its constructor, so that batches arrive while the engine is prepared.
   StreamFactory streams;
@@ -80,7 +80,7 @@ struct LoopResult {
 double now_seconds();
 
 /// Creates an engine, runs function "load" and sets its clocks to zero. The engine reports to `ports.progress` what it
-/// waits for, and in which step. `host` and `step` must outlive it.
+/// is waiting for, and in which step. `host` and `step` must outlive it.
 Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports, HostIo& host,
                                             const EngineOptions& options, const std::uint64_t& step);
 

@@ -34,8 +34,8 @@ struct DumpEntry {
 ///
 /// Copies that the compiler adds (Tensor.copy_of) are not shown.
 ///
-/// With gradient accumulation, values of a micro-batch are those of the last one. If a number that is not finite ends
-/// the step, the dump has what was computed by then; from that micro-batch, only tensors that were still live.
+/// With gradient accumulation, values of a micro-batch are those of the last micro-batch. If a number that is not
+/// finite ends the step, the dump contains the values computed so far; from the current micro-batch, only live tensors.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -70,7 +70,7 @@ class TensorDump final : private StepObserver {
   const Program& program_;
   std::map<std::uint64_t, DumpPlan> plans_;
   Reporter& reporter_;
-  // The step under way; null between steps that are dumped.
+  // Set while a step is dumped; otherwise null.
   const Engine* engine_ = nullptr;
   const DumpPlan* plan_ = nullptr;
   std::uint64_t step_ = 0;

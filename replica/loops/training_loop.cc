@@ -13,7 +13,7 @@
 namespace poprun {
 namespace {
 
-/// Bytes of weights saved between barriers; bounds how long the other replicas wait for the one that saves.
+/// Bytes of weights saved between barriers; limits how long the other replicas wait for the replica that saves.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
 /// A stream whose batches are the parts of a job. A part begins when its batch has arrived, so that a batch that never
@@ -128,7 +128,7 @@ Status TrainingLoop::resume(Engine& engine) {
 }
 
 Status TrainingLoop::train(Engine& engine) {
-  // If the job was longer when the checkpoint was taken, it may not have evaluated at its present end.
+  // If the job was longer when the checkpoint was taken, it may not have evaluated at the step that is now its last.
   const bool at_end = result_.steps >= options_.total_steps;
   bool due = options_.resume && (options_.resume->evaluation_due() ||
                                  (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
@@ -264,7 +264,7 @@ Status TrainingLoop::check_labels() const {
   return {};
 }
 
-/// Notes once if labels of some micro-batches count for more than those of others. Collective.
+/// Adds a note, once, if the labels of some micro-batches count for more than those of others. Collective.
 Status TrainingLoop::note_unequal_labels() {
   const std::uint64_t parts =
       options_.micro_batches * ports_.communicator.size() * std::max(program_.compute_batches(), 1U);
@@ -384,7 +384,7 @@ std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
       ports_.streams(stream, 0), [this] { return begin_part(); }, [](const HostBatch& /*batch*/) {});
 }
 
-/// Ends the function under way if the job has to stop; `drained` marks this as not a failure.
+/// Ends the function under way if the job has to stop; `drained` then tells that this is not a failure.
 Status TrainingLoop::begin_part() {
   if (!ports_.progress.begin_part(ports_.communicator.self())) {
     result_.drained = true;

@@ -8,8 +8,8 @@
 namespace poprun {
 namespace {
 
-/// Whether the tensor keeps its value after the function that wrote it. Remote buffers and shards are where variables
-/// reside, and are stored as those variables.
+/// Whether the tensor keeps its value after the function that wrote it. False for remote buffers and shards, which are
+/// stored as the variables that reside there.
 bool is_state(const proto::Tensor& tensor) {
   const bool is_hosts = tensor.role() == proto::ROLE_STREAM || tensor.role() == proto::ROLE_METRIC;
   return (tensor.always_live() || tensor.has_residence()) && !is_hosts && tensor.role() != proto::ROLE_CONSTANT &&

@@ -18,7 +18,7 @@
 namespace poprun {
 
 /// A copy of the running statistics from the beginning of each step. They are the only saved state that a micro-batch
-/// changes, so with the copy a step that is dropped half-way leaves no trace.
+/// changes, so, with the copy, a step that is dropped half-way leaves no trace.
 class StatisticsBackup {
  public:
   /// `program` must outlive this.

@@ -57,7 +57,7 @@ std::vector<std::int64_t> entries_of(const Operation& operation, const std::stri
   return operation.attributes.has(attribute) ? operation.attributes.integers(attribute) : std::vector<std::int64_t>{};
 }
 
-/// Returns the type of the part of a tensor that a copy reads or writes. Errors: kUsage if the tensor lacks the entry.
+/// Returns the type of the part of a tensor that a copy reads or writes. Errors: kUsage if there is no such entry.
 Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
   if (tensor.is_remote() != (entry != Copy::kWhole)) {
     return fail(ErrorCode::kUsage, fmt::format("copy of '{}': {}", tensor.name,

@@ -14,10 +14,10 @@
 #include "replica/machine/machine.h"
 #include "replica/ports/communicator.h"
 
-/// Code shared by the exchanges between replicas: how they spell a reduction, and the group of replicas.
+/// Code shared by the exchanges between replicas: the spelling of reductions, and groups of replicas.
 namespace poprun {
 
-/// How graphs and Programs spell a reduction.
+/// Spelling of reductions in graphs and Programs.
 inline constexpr std::array<std::pair<Reduction, std::string_view>, 3> kReductions = {
     {{Reduction::kSum, "sum"}, {Reduction::kMean, "mean"}, {Reduction::kMax, "max"}}};
 
@@ -54,7 +54,7 @@ inline std::optional<ElementType> element_type_of(DataType type) {
   return std::nullopt;
 }
 
-/// Checks that replicas can sum tensors.
+/// Checks that replicas can sum these tensors.
 inline Status verify_summable(const Graph& graph, std::string_view kind, const std::vector<TensorId>& tensors) {
   for (const TensorId id : tensors) {
     const Tensor& tensor = graph.tensor(id);

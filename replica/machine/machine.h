@@ -101,7 +101,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if it waits for no one.
+  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if the action waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
@@ -111,14 +111,14 @@ struct MachineOperation {
   proto::Step::KindCase step;  ///< Its step in Programs.
   Spends spends = Spends::kComputing;
 
-  /// Checks operands and attributes of one use. Errors: kUsage, says which is wrong and why.
+  /// Checks operands and attributes of one use. Errors: kUsage; says which of them is wrong and why.
   Status (*verify)(const Graph&, const Operation&) = nullptr;
 
   /// Device time of one execution on its own.
   DeviceTime (*time)(const Device&, const ReplicaSystem&, const Graph&, const Operation&) = nullptr;
 
   /// Fills in the step, except for number, cost and releases.
-  /// Requires: `verify` holds.
+  /// Requires: `verify` accepts the operation.
   void (*lower)(const Operation&, proto::Step&) = nullptr;
 
   StepTensors (*tensors)(const proto::Step&) = nullptr;

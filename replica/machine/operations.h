@@ -17,7 +17,7 @@ enum class Distribution : std::uint8_t {
   kNormal,    ///< Mean 0; the value is the standard deviation.
 };
 
-/// How a variable's elements are initialised before the first step. Random element i is a pure function of (job seed,
+/// The initialisation of a variable's elements before the first step. Random element i is a pure function of (job seed,
 /// tensor name, i).
 struct Initialiser {
   Distribution distribution = Distribution::kConstant;
@@ -56,7 +56,7 @@ struct StreamOut {
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all replicas, in place, in one
 /// exchange. With `background=1` it only begins; an AwaitAllReduces must then name the same tensors before any other
-/// operation does. With `group=4`, it reduces over groups of four consecutive replicas.
+/// operation names them. With `group=4`, it reduces over groups of four consecutive replicas.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
@@ -78,11 +78,11 @@ struct AwaitAllReduces {
   static bool is(const Operation& operation);
 };
 
-/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. A tensor that is both input
+/// `a@1, b@1 = copy(a, b)`: each output becomes a copy of its input, all in one exchange. A tensor that is both input
 /// and output must be copied before it is overwritten. This is the only operation that moves bytes between IPUs.
 ///
 /// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W = copy(w) to_entries=[3]`:
-/// entry 3 becomes w, and W keeps its others. If the function is called with an entry, that is added.
+/// entry 3 becomes w, and W keeps its other entries. If the function is called with an entry, it is added to these.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
@@ -122,7 +122,7 @@ struct Restore {
   static bool is(const Operation& operation);
 };
 
-/// Whether an operation writes one entry of a tensor and keeps its others.
+/// Whether an operation writes one entry of a tensor and keeps the other entries.
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
 /// `a.shard, b.shard = shard(a, b)`: takes the replica's shards of full tensors. With `group=4`, here and in the next
@@ -136,8 +136,7 @@ struct Shard {
   static bool is(const Operation& operation);
 };
 
-/// `g.shard = reduce_scatter(g) reduction="mean"`: computes the replica's shard of the all_reduce of g over all
-/// replicas, bit-identical to it.
+/// `g.shard = reduce_scatter(g) reduction="mean"`: computes exactly the replica's shard of all_reduce(g).
 struct ReduceScatter {
   Reduction reduction = Reduction::kSum;
   std::vector<TensorId> tensors;

@@ -8,8 +8,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Shards, each replica's part of a tensor: taken from a tensor that the replica has, from the sum of all replicas'
-/// tensors, and put together again.
+/// Shards, each replica's part of a tensor: takes them from a tensor that the replica has or from the sum of all
+/// replicas' tensors, and puts them together again.
 namespace poprun {
 namespace machine::shard {
 namespace {
@@ -183,7 +183,7 @@ Result<std::unique_ptr<Action>> prepare_gather(const proto::Step& step, Machine&
 constexpr const char* kReduction = "reduction";
 
 /// Reduces over all replicas and keeps this replica's shard. If the shards belong to groups, every group needs the sum
-/// over all replicas, so each replica computes all of it: half precision rounds a sum once, at its end.
+/// over all replicas, so each replica computes the whole sum: half precision rounds it once, at its end.
 class ReduceScatterAction final : public Action {
  public:
   ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)

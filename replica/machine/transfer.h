@@ -18,12 +18,12 @@ struct OffChipTransfer {
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
   [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;
 
-  /// Bytes on the IPU that has most.
+  /// Bytes on the IPU with the most.
   [[nodiscard]] Bytes most() const;
 };
 
-/// Returns the transfer of an operation. I/O tiles do not make copies that both load and store, or also copy between
-/// IPUs; the compiler generates no copies of this kind.
+/// Returns the transfer of an operation. I/O tiles cannot make copies that both load and store, or that also copy
+/// between IPUs; the compiler generates no such copies.
 OffChipTransfer off_chip_transfer(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

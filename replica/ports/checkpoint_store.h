@@ -23,11 +23,11 @@ class CheckpointStore {
 
   /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at
   /// a time: while the previous part is in flight, waits for it, but only as long as the other replicas can wait for
-  /// this one. Returns nothing if it is still in flight then, and this checkpoint is skipped. The last checkpoint, of a
-  /// job that stops, waits up to 600 s.
+  /// this one. Returns nothing if the previous part is still in flight then; this checkpoint is skipped. The last
+  /// checkpoint, of a job that stops, waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
-  /// Sends the part while training continues, retrying if the disk rejects it, until the next `begin`.
+  /// Sends the part while training continues, retrying until the next `begin` if the disk rejects it.
   virtual void send() = 0;
 };
 
@@ -39,8 +39,8 @@ class CheckpointSource {
   CheckpointSource& operator=(const CheckpointSource&) = delete;
   virtual ~CheckpointSource() = default;
 
-  /// Reads the bytes of the next variable, which must be `variable`. Errors: kData if it is another variable or has
-  /// another size; kInfrastructure if the launcher is gone.
+  /// Reads the bytes of the next variable, which must be `variable`. Errors: kData if it is a different variable or has
+  /// a different size; kInfrastructure if the launcher is gone.
   virtual Status read(const proto::StateVariable& variable, std::span<std::byte> into) = 0;
 };
 

@@ -28,7 +28,7 @@ constexpr std::size_t size_of(ElementType type) {
 }
 
 /// Elements in memory, aligned to their size.
-/// Requires: `bytes` are a whole number of elements.
+/// Requires: `bytes` contains a whole number of elements.
 struct Buffer {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
@@ -60,25 +60,23 @@ struct Group {
 /// Communication with the other replicas. `collectives/` implements it over threads and over MPI; the engine and its
 /// tests know only this interface.
 ///
-/// Every call is collective: all replicas make the same calls in the same order with equal sizes and names. Names
-/// identify the call in messages and distinguish calls of equal size. Calls block without spinning, at most until the
-/// deadline set at creation. A communicator belongs to one replica and one thread.
+/// Every call is collective: all replicas make the same calls in the same order, with the same sizes and names. Names
+/// identify the call in messages and distinguish calls of the same size. Calls block without spinning, at most until
+/// the deadline set at creation. A communicator belongs to one replica and one thread.
 ///
 /// Sums are bit-identical on every replica and for every placement of the replicas on processes and hosts: they are
 /// taken elementwise, in float32, along the canonical tree over the replica index
 /// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. kF16 elements are widened first, and the
-/// result is rounded once, to nearest even, at the very end. Every NaN result is the same NaN, whichever NaNs came in.
-/// kI32 elements have no mean.
+/// result is rounded once, to nearest even, at the very end. Every NaN result is the same NaN, whichever NaNs the
+/// operands are. kI32 elements have no mean.
 ///
 /// Errors, from any call
-///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
-///                     replicas (also a fact) and the time waited. The communicator is unusable
-///                     afterwards.
+///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing replicas (also a fact)
+///                     and the time waited. The communicator is unusable afterwards.
 ///   kHostResources    memory for the exchange could not be allocated; names size and remedy.
 ///   kUnreachable      a peer's memory could not be opened; says why.
-///   kBug              replicas made different calls; names who called what. All replicas get this
-///                     error, and the communicator is unusable afterwards. Also returned for a mean
-///                     over kI32, which harms nothing.
+///   kBug              replicas made different calls; names who called what. All replicas get this error, and the
+///                     communicator is unusable afterwards. Also returned for a mean over kI32, which harms nothing.
 class Communicator {
  public:
   Communicator() = default;
@@ -92,7 +90,7 @@ class Communicator {
   [[nodiscard]] virtual std::size_t size() const = 0;
 
   /// Allocates `size` bytes of zeroed, page-aligned memory that peers on this host can read, valid for the lifetime of
-  /// the communicator. Untouched pages cost nothing. Collectives exchange in place in this memory; they copy other
+  /// the communicator. Untouched pages cost nothing. Collectives exchange data in this memory in place; they copy other
   /// buffers.
   ///
   /// Requires: every replica asks for the same size and passes the same offsets to collectives.
@@ -102,12 +100,12 @@ class Communicator {
   /// Buffers may differ in type. Requires: buffers do not overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Begins an all_reduce and returns. It proceeds while this replica does other work, including other calls of the
-  /// communicator. Requires: the buffers and their names are not touched until `await_all_reduces` returns. Pending
-  /// all_reduces run one after another.
+  /// Begins an all_reduce and returns. The exchange proceeds while this replica does other work, including other calls
+  /// of the communicator. Requires: the buffers and their names are not touched until `await_all_reduces` returns.
+  /// Pending all_reduces run one after another.
   virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Waits until all pending all_reduces are done, and returns their errors too.
+  /// Waits until all pending all_reduces are done; also returns their errors.
   virtual Status await_all_reduces() = 0;
 
   /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(), (self + 1) *

@@ -26,10 +26,8 @@ class HostStream {
   /// Returns the next batch. Waits for it, even while the data server is lost, up to the configured time.
   ///
   /// Errors
-  ///   kUnreachable  no server answered in that time; names the address and how long it tried.
-  ///   kData         the server refused because the dataset is missing or damaged; carries the
-  ///   server's
-  ///                 message.
+  ///   kUnreachable  no server answered in that time; names the address and the time.
+  ///   kData         the server refused because the dataset is missing or damaged; carries the server's message.
   virtual Result<HostBatch> next() = 0;
 };
 

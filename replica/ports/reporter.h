@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// Means over the global batch of one training step.
+/// Results of one training step: means over its global batch.
 struct StepReport {
   std::uint64_t step = 0;   ///< From 1.
   std::uint32_t epoch = 0;  ///< From 1.
@@ -21,7 +21,7 @@ struct StepReport {
   double device_seconds = 0;  ///< Device clock since the first step began.
 };
 
-/// One evaluation, each test item counted once. Fields as in StepReport.
+/// Results of one evaluation; each test item counts once. Fields are as in StepReport.
 struct EvaluationReport {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;
@@ -32,7 +32,7 @@ struct EvaluationReport {
   double device_seconds = 0;
 };
 
-/// Destination of the job's results, in order; on replica 0. Belongs to one thread; may buffer.
+/// Destination of the job's results, in order; used on replica 0 only. Belongs to one thread; may buffer.
 class Reporter {
  public:
   Reporter() = default;
@@ -90,8 +90,8 @@ class Outfeed {
   virtual ~Outfeed() = default;
 
   /// Sends the outputs of batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
-  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Blocks while the host accepts no more, so that
-  /// little is buffered here.
+  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Blocks while the host accepts no more outputs,
+  /// so that little is buffered here.
   ///
   /// Errors
   ///   kInfrastructure  the launcher no longer accepts outputs.

@@ -13,8 +13,8 @@
 #include "replica/base/error.h"
 
 /// The contract between a job's Program and its host: the functions that the host runs, the streams that it serves, and
-/// the records that pass through a step's streams. The compiler builds them and replica/loops plays the host, both with
-/// the names and the field order of this file; compiler/compile.h says what each function does.
+/// the records that pass through a step's streams. The compiler builds the Program and replica/loops plays the host,
+/// both with the names and the field order of this file; compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -36,17 +36,17 @@ enum class JobStream : std::uint8_t {
   kWeights,     ///< In: initial weights, if the host has any. Out: weights.
 };
 
-/// Returns its name in the Program.
+/// Returns the function's name in the Program.
 const char* name_of(JobFunction function);
 const char* name_of(JobStream stream);
 
-/// A tensor of a stream, or a field of a record that passes through one.
+/// A tensor of a stream, or a field of a record that passes through a stream.
 struct NamedBytes {
   std::string_view name;
   std::span<std::byte> bytes;
 };
 
-/// Whether a dataset's tensor of this name has labels. (hostio/streams pads it with "no label".)
+/// Whether a dataset's tensor of this name contains labels. (hostio/streams pads it with "no label".)
 bool is_labels(std::string_view name);
 
 /// Values that the host sends before a training step. Each field is a tensor f32[].
@@ -61,7 +61,7 @@ struct StepControl {
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
-  /// Mean number of labels that count per micro-batch of the step.
+  /// The mean number, per micro-batch of the step, of labels that count.
   struct MeanLabels {
     explicit MeanLabels(std::string of) : labels(std::move(of)), name("mean-" + labels) {}
 
@@ -76,7 +76,7 @@ struct StepControl {
   std::vector<NamedBytes> fields();
 };
 
-/// A number as the sum of parts (see `accumulate_metrics` in replica/ops).
+/// A number, stored as the sum of parts (see `accumulate_metrics` in replica/ops).
 struct PartedSum {
   std::array<float, 3> parts = {};
 
@@ -95,7 +95,7 @@ struct Metrics {
   [[nodiscard]] double accuracy() const;
 };
 
-/// Values that the Program sends after a training step, equal on all replicas.
+/// Values that the Program sends after a training step, the same on all replicas.
 struct StepOutcome {
   static constexpr const char* kMetrics = "train.metrics";
   static constexpr const char* kGradientFactor = "gradient-factor";
@@ -107,7 +107,7 @@ struct StepOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Values that the Program sends after an evaluation, equal on all replicas.
+/// Values that the Program sends after an evaluation, the same on all replicas.
 struct EvaluationOutcome {
   static constexpr const char* kMetrics = "evaluate/metrics";
 

@@ -43,7 +43,7 @@ Cycles IoLane::begin_of_in(Cycles length, const Entries& loads) const {
 }
 
 void IoLane::take(Cycles now) {
-  // All outgoing transfers so far were given before; the next incoming one waits for them.
+  // The tiles delivered all outgoing transfers so far earlier, so the next incoming transfer waits for them.
   in_ready_ = std::max(now, out_end_);
   first_out_.reset();
   stored_.clear();

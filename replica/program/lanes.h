@@ -17,15 +17,16 @@ namespace poprun {
 ///   I/O lane | in 2 |                 | in 3 |             | out 2 |
 ///
 /// An incoming transfer begins when its buffer is empty, at most one transfer ahead, and the tiles take the data when
-/// they need it. An outgoing transfer begins when the tiles have given its data. Transfers begin in program order, with
-/// one exception: an incoming one goes before the outgoing ones given since its buffer was emptied, if it ends before
-/// the first of them begins and loads nothing that they store.
+/// they need it. An outgoing transfer begins when the tiles have delivered its data. Transfers begin in program order,
+/// with one exception: an incoming transfer goes before the outgoing ones that the tiles have delivered since its
+/// buffer was emptied, if it ends before the first of them begins and loads nothing that they store.
 class IoLane {
  public:
   /// An entry of a remote buffer; all entries of a stash count as one.
   using Entries = std::set<std::pair<std::uint32_t, std::int64_t>>;
 
-  /// Returns when an incoming transfer of `length` > 0 begins, possibly in the past. Requires: the last one was taken.
+  /// Returns when an incoming transfer of `length` > 0 begins, possibly in the past. Requires: the last one's data was
+  /// taken.
   [[nodiscard]] Cycles begin_of_in(Cycles length, const Entries& loads) const;
 
   /// Records that the tiles have taken the incoming data.
@@ -37,8 +38,8 @@ class IoLane {
   /// Records that the tiles have given data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
   void give(Cycles now, Cycles length, const Entries& stores);
 
-  /// Whether every time of the lane that changed since `before` is later by `advance`. If so, each further equal round
-  /// moves the lane by as much.
+  /// Whether every time of the lane that changed since `before` is later by `advance`. If so, each identical round
+  /// moves the lane as much.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.
@@ -51,8 +52,8 @@ class IoLane {
   Cycles out_end_;
 };
 
-/// Bytes that the host streams carry in one call of a function, including all that it calls. `walk` reports when they
-/// pass, as Doing::kHost.
+/// Bytes that the host streams carry in one call of a function, including all that it calls. `walk` reports the times
+/// of these transfers, as Doing::kHost.
 struct HostTraffic {
   Bytes to_device;
   Bytes from_device;

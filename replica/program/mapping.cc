@@ -59,7 +59,7 @@ std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   return tiles;
 }
 
-/// A box, cut into pieces. The first ones have one grain more than the others; the last grain may be short.
+/// A box, cut into pieces. The first pieces have one grain more than the others; the last grain may be short.
 class Pieces {
  public:
   Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces) : elements_(elements), grain_(grain) {

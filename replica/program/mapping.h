@@ -53,7 +53,7 @@ struct Mapping {
   friend bool operator==(const Mapping&, const Mapping&) = default;
 };
 
-/// Maps all elements in one row, cut into one piece per tile: multiples of `grain`, as even as grains allow.
+/// Maps all elements in one row, cut into one piece per tile: multiples of `grain`, as even as possible.
 Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
 
 /// Returns the number of elements on each of `tiles` tiles.
@@ -72,7 +72,7 @@ struct ElementRange {
 void visit_elements(const Mapping& mapping, std::int64_t tiles,
                     const std::function<void(std::int64_t tile, ElementRange)>& visit);
 
-/// Converts to the form in a Program, and back.
+/// Convert a mapping to its form in a Program, and back.
 proto::Mapping to_proto(const Mapping& mapping);
 Mapping from_proto(const proto::Mapping& mapping);
 

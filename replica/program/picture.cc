@@ -94,8 +94,8 @@ void for_each_step(const Program& program, const proto::Step& step, const Visit&
   }
 }
 
-/// Returns the column of each IPU's update, given those of the IPUs' last parts. It follows its own last part and those
-/// of the IPUs for which it waits, directly or through others.
+/// Returns the column of each IPU's update, given the columns of the IPUs' last parts. An update follows the last parts
+/// of its IPU and of the IPUs for which it waits, directly or through others.
 std::map<std::uint32_t, std::int64_t> columns_of_updates(const Program& program, const Steps& steps,
                                                          const std::map<std::uint32_t, std::int64_t>& last) {
   const auto parts_end = std::find_if(steps.rbegin(), steps.rend(), [&](const proto::Step& step) {
@@ -224,7 +224,7 @@ class Picture {
     return text;
   }
 
-  /// Includes the blank before the column.
+  /// Returns the width of a column, including the space before it.
   [[nodiscard]] std::size_t width_of(std::int64_t column) const {
     std::size_t width = 0;
     for (const ListedRow& row : listed_) {

@@ -8,7 +8,7 @@
 
 namespace poprun {
 
-/// The screen that a picture is for.
+/// The screen on which a picture is shown.
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
   bool all_ipus = true;  ///< If false, only those of `listed_rows` if there are many.
@@ -22,8 +22,8 @@ struct PictureFrame {
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U
 ///
-/// Cycles in the middle that do not fit the frame are left out, and counted in a line below. Empty if the function
-/// calls no part of a stage.
+/// Cycles in the middle that do not fit the frame are left out; a line below counts them. Empty if no part of a stage
+/// is called.
 std::string picture(const Program& program, const proto::Function& function, const PictureFrame& frame = {});
 
 }  // namespace poprun

@@ -8,7 +8,7 @@
 #include "replica/base/units.h"
 
 /// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
-/// (`DebugString`), compared and serialised. These functions answer questions that several rooms ask about it.
+/// (`DebugString`), compared and serialised. These functions answer questions that several folders ask about it.
 namespace poprun {
 
 using Program = proto::Program;

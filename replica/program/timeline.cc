@@ -18,7 +18,7 @@ constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
 }
 
-/// Whether steps call parts, all with the same micro-batch, on several IPUs.
+/// Whether steps call parts on several IPUs, all for the same micro-batch.
 bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
   std::optional<std::uint32_t> micro_batch;
   std::set<std::uint32_t> ipus;
@@ -144,7 +144,7 @@ class Walk {
     return same ? advance : std::nullopt;
   }
 
-  /// Walks `count` rounds as one. Each moves the clocks by `advance`.
+  /// Walks `count` rounds as one. Each round moves the clocks by `advance`.
   void equal_rounds(const Round& round, std::uint32_t count, Cycles advance) {
     const std::vector<Clock> before = clocks_;
     count_ = count;

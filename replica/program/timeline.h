@@ -22,7 +22,7 @@
 /// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h).
 ///
 /// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not
-/// overlap: each begins when the last IPU has finished the previous one. Rounds of a phase run on one IPU, and the
+/// overlap: each begins when the last IPU has finished the previous one. Rounds of a phase run on one IPU, while the
 /// other IPUs work in parallel.
 namespace poprun {
 
@@ -32,7 +32,7 @@ enum class Lane : std::uint8_t { kTiles, kLinks, kIo };
 /// The activity of that part.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
-/// One bar (slice) of the timeline, or several at equal distances, for rounds of a repeat that take equal time.
+/// One bar (slice) of the timeline, or several at equal distances, for rounds of a repeat that take the same time.
 struct Stretch {
   const proto::Function& function;  ///< Contains the step: the walked function or a callee.
   const proto::Step& step;
@@ -65,8 +65,8 @@ struct CallTime {
 /// links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as host or
 /// streaming cycles, and their work as I/O cycles.
 ///
-/// Cost: one visit per step and round, until a round advances all its IPUs by the same time. All later rounds are equal
-/// and together cost one visit per step.
+/// Cost: one visit per step and round, until a round advances all its IPUs by the same time. All later rounds are
+/// identical and together cost one visit per step.
 CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
 
 /// Returns the IPUs that a step runs on, which are those of its tensors, in ascending order.

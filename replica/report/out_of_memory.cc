@@ -35,7 +35,7 @@ struct Kind {
 
 constexpr std::string_view kGaps = "gaps";
 
-/// Returns the kinds in `held` without gaps, largest first, equal ones in the order of `held`.
+/// Returns the kinds in `held`, except for gaps, largest first, then in the order of `held`.
 std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory, const std::vector<HeldBytes>& held,
                            bool always_live) {
   std::vector<Kind> kinds;
@@ -73,7 +73,7 @@ std::string largest_text(const std::vector<Part>& parts) {
   return text;
 }
 
-/// The table of one tile. `all`: what the tile needs, the base of percentages.
+/// The table of one tile. `all`: the bytes that the tile needs, which count as 100 %.
 class Table {
  public:
   explicit Table(Bytes all) : all_(all) {}

@@ -32,20 +32,21 @@ std::string place_text(const Program& program, std::uint32_t step);
 /// Advice on how to make a job fit.
 struct MemoryAdvice {
   std::string sentence;  ///< For the first line of the message.
-  std::string table;     ///< Lines for below the message; may be empty.
+  std::string table;     ///< Lines to print below the message; may be empty.
 };
 
-/// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line says what the fullest
-/// tile of all needed and had (also as facts), where in the Program it is fullest and, if given, `advice`, which is
-/// called only then. Below are at most 19 lines of 80 columns: what that tile holds there by kind, always live apart
-/// from not always live, each with the largest tensors; what it mostly holds; whether the IPU as a whole would fit.
-/// Then come the advice's table and, for several IPUs, a line each (ipu_table.h). If all tiles fit but Streaming Memory
-/// does not, the message says what the fullest one needed and had, with its largest remote buffers.
+/// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line says how much memory
+/// the fullest tile of all needed and had (also as facts), at which step of the Program it is fullest and, if given,
+/// the `advice`, which is called only then. Below are at most 19 lines of 80 columns: the tile's contents at that step
+/// by kind, with the largest tensors, separated into always live and not always live; what it mostly holds; whether the
+/// IPU as a whole would fit. Then come the advice's table and, for several IPUs, a line each (ipu_table.h). If all
+/// tiles fit but Streaming Memory does not, the message says how much the fullest one needed and had, with its largest
+/// remote buffers.
 ///
 /// Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});
 
-/// Returns the first line of an error of `check_fits` as a note, for a job that runs in spite of it.
+/// Returns the first line of an error of `check_fits` as a note, for a job that runs nevertheless.
 std::string allowance_note(const Error& out_of_memory);
 
 }  // namespace poprun

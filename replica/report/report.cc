@@ -50,8 +50,8 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// Names of what claims are for: the kinds of tensors, the known categories, then others in the order in which claims
-/// first have them.
+/// The purposes of claims: the kinds of tensors, then the known categories, then others in the order of the first
+/// claims with them.
 class Categories {
  public:
   Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
@@ -94,7 +94,7 @@ class Categories {
 /// Returns the steps at which the highest peaks of the curve begin.
 std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   std::vector<std::uint32_t> peaks;
-  std::uint32_t begin = 0;  // The first of consecutive steps with the same bytes as this one.
+  std::uint32_t begin = 0;  // The first of the consecutive steps that have as many live bytes as this one.
   for (std::uint32_t step = 0; step < curve.size(); ++step) {
     begin = curve[step] == curve[begin] ? begin : step;
     const bool rose = begin == 0 || curve[begin - 1] < curve[begin];

@@ -24,7 +24,7 @@ struct ReportOptions {
 };
 
 /// Reports the memory and time of a Program, for people and tools: see proto/report.proto. IPUs without a layout of
-/// their tiles are left out, with their variables. `device`: the Program's device.
+/// their tiles, and their variables, are left out. `device`: the Program's device.
 ///
 /// Requires: the device has the tiles in `options`. Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});

@@ -29,8 +29,8 @@ struct HeldBytes {
   Bytes bytes;  ///< > 0.
 };
 
-/// Returns the claims on a tile of an IPU at a step, largest first, equal ones in the order of claims. Requires: the
-/// layout has the tile.
+/// Returns the claims on a tile of an IPU at a step, largest first, then in the order of claims. Requires: the layout
+/// has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
 /// Returns the same for all tiles of an IPU together.
@@ -56,12 +56,12 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// Returns the tensor that a claim is named after: the largest of those that share its bytes, the first if several are
-/// equal. Null if no tensor does.
+/// Returns the tensor after which a claim is named: the largest tensor that shares its bytes, or the first one of that
+/// size. Null if no tensor shares them.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main one or of its
-/// original, such as "weights"; otherwise the claim's category. Lives as long as the Program.
+/// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of
+/// its original, such as "weights"; otherwise, it is the claim's category. Lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the kinds of tensors, in the order of reports.

@@ -32,7 +32,7 @@ std::uint32_t emptiest_ipu(const ChangedJob& job) {
   return static_cast<std::uint32_t>(std::ranges::min_element(job.tiles) - job.tiles.begin());
 }
 
-/// Replaces the job's mapping by stage s on IPU s. Phases allow no mapping.
+/// Replaces the job's mapping with stage s on IPU s. Phases have no mapping.
 void map_in_order(ChangedJob& job) {
   if (job.config.memory().phases() > 1) {
     job.changes.emplace_back(kNoMapping);
@@ -62,7 +62,7 @@ void join_head_and_embeddings(ChangedJob& job) {
   job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
-/// Proportions to try, in thousandths. Down to the least of them, less means less memory (Graphcore, Memory and
+/// Proportions to try, in thousandths. Within this range, a smaller proportion needs less memory (Graphcore, Memory and
 /// Performance Optimisation on the IPU, table 2.1).
 constexpr std::uint32_t kGrid[] = {100, 150, 200, 300, 400, 600, 900};
 constexpr std::uint32_t kDefaultPermille = 600;

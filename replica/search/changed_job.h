@@ -10,7 +10,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 
-/// Changes to a job that may reduce its memory, and those that need more than an option: other stages and proportions.
+/// Changes to a job that may reduce its memory, also those that need more than an option: of stages and proportions.
 namespace poprun {
 
 using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
@@ -39,7 +39,7 @@ struct ChangedJob {
   /// Whether the fullest tile needs more than twice its memory, so that hardly anything but more memory helps.
   [[nodiscard]] bool lacks_much() const;
 
-  /// Whether the remedies together give a valid job: phases use all IPUs of a replica and allow no device mapping.
+  /// Whether the remedies together give a valid job: phases use all IPUs of a replica and have no device mapping.
   [[nodiscard]] bool is_consistent() const;
 };
 
@@ -66,7 +66,7 @@ struct Remedy {
 /// Whether the job says which layers are on which IPU.
 bool names_stages(const ChangedJob& job);
 
-/// Replaces the stages named in the job, which fit only one number of IPUs, or those of an earlier arrangement.
+/// Replaces the stages named in the job, which fit only one number of IPUs, or the stages of an earlier arrangement.
 void arrange_stages(ChangedJob& job);
 
 /// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with layers.
@@ -75,8 +75,8 @@ bool move_layer(ChangedJob& job);
 /// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there is no such stage.
 bool move_head(ChangedJob& job);
 
-/// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, which needs less code and
-/// fewer copies of operands.
+/// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, in which case they need
+/// less code and fewer copies of operands.
 Remedy other_proportions(const ChangedJob& job);
 
 }  // namespace poprun

@@ -23,7 +23,7 @@ namespace poprun {
 namespace {
 
 constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;       // Combinations compiled because of what their parts do alone.
+constexpr std::size_t kCombinationsMax = 6;       // Combinations compiled because of the effects of their parts alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Parts must need less of the job's memory than this.
 
 /// Returns the mildest setting of `remedy` with which the job and `others` fit.
@@ -39,7 +39,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
         return others;
       }
     }
-    return std::nullopt;  // If a setting is impossible, for example for lack of layers, so are stronger ones.
+    return std::nullopt;  // If a setting is impossible, as with too few layers, so are stronger ones.
   }
   std::size_t last = settings - 1;
   while (last > 0 && !trials.of(with(last))) {
@@ -81,7 +81,7 @@ struct Expectation {
 };
 
 /// Returns all combinations of `all`: first those expected to fit, the fastest first, with a penalty per remedy; then
-/// the others, those expected to lack least first.
+/// the others, those with the smallest expected shortage first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -110,7 +110,7 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
 }
 
 /// Returns `remedies` with one more, in the setting that needs the least memory; nothing if none helps. A remedy
-/// without effect alone may help now that another step needs most memory.
+/// without effect on its own may help now that a different step needs the most memory.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -144,8 +144,8 @@ std::optional<Remedies> nearest(const Trials& trials) {
   return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
 }
 
-/// Returns few remedies that fit together, with the least device time of those tried: first the most promising ones of
-/// `alone`, then the closest attempt with more and more of the others, then with a last resort.
+/// Returns few remedies that fit together, with the least device time of those tried: first the most promising
+/// combinations of `alone`, then the closest attempt with one more remedy at a time, then with a last resort.
 std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
   Remedies strong;
   for (const Remedies& one : alone) {
@@ -170,7 +170,7 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   for (std::size_t r = 0; closest && r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
       if (const auto fits = mildest(trials, *closest, r)) {
-        return milder(trials, *fits);  // A faster one would learn from less data.
+        return milder(trials, *fits);  // A faster job would learn from less data.
       }
     }
   }
@@ -226,8 +226,8 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
   return all;
 }
 
-/// Returns each remedy alone, in the mildest setting that fits, or else the one that needs least memory. Leaves out
-/// those that need no less than the unchanged job.
+/// Returns each remedy alone, in the mildest setting that fits or, if none fits, the setting that needs the least
+/// memory. Leaves out remedies with which the job needs no less memory.
 std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
   for (const std::size_t r : in_turn(trials, occupants)) {
@@ -247,7 +247,7 @@ std::string change_text(const Trials& trials, const Trial& trial) {
   return fmt::format("{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
-/// Sorts remedies: first those that fit, the fastest first; then the others, those that lack least first.
+/// Sorts remedies: first those that fit, the fastest first; then the others, the smallest shortage first.
 void rank(Trials& trials, std::vector<Remedies>& remedies) {
   std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
     const Trial& trial = *trials.of(one);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::uint32_t kShortestSequence = 16;
-constexpr std::uint32_t kMostPhases = 8;  // More take more device time than other remedies.
+constexpr std::uint32_t kMostPhases = 8;  // More phases take more device time than other remedies.
 constexpr const char* kOffChip = "off-chip";
 
 constexpr std::int64_t kMostSlices = 16;  // More slices of an embedding take more time.
@@ -118,8 +118,8 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Shards over the replicas what each of them holds: first state, which needs no more exchange, then weights, too.
-/// Accumulators only if that keeps results bit-identical.
+/// Shards over the replicas tensors that each of them holds: first state, which needs no additional exchange, then also
+/// weights. Shards accumulators only if results stay bit-identical.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
@@ -147,7 +147,7 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Lets equal layers share their code, as by default.
+/// Lets identical layers share their code, as by default.
 Remedy shared_code(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"vertex code", "control code", "exchange code"}};
   if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
@@ -237,7 +237,7 @@ Remedy phases(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Keeps the IPUs, but puts other layers on each.
+/// Keeps the number of IPUs, but distributes the layers differently.
 Remedy other_stages(const ChangedJob& job) {
   Remedy remedy;
   if (has_stages(job.config) && names_stages(job)) {
@@ -252,8 +252,8 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses more IPUs, in powers of two like Pods. A job that lacks much memory needs many, which also compile faster than
-/// few.
+/// Uses more IPUs, in powers of two like Pods. A job with a large shortage needs many IPUs, and compiles faster for
+/// many.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;

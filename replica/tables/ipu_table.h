@@ -36,10 +36,10 @@ std::vector<ListedRow> all_rows(std::size_t count);
 /// that they hold during the whole run.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
-/// Follows the memory_text of the IPU with the fullest tile of all.
+/// Text after the memory_text of the IPU with the fullest tile of all.
 inline constexpr const char* kHasFullestTile = ": the fullest";
 
-/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if it does not fit, also by how much.
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that is too much, also by how much.
 /// Only tiles are reported as over, since they alone decide whether a job fits.
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes);

@@ -12,21 +12,21 @@
 /// gRPC channels with TLS or, on loopback, in plain text.
 namespace poprun {
 
-/// Opens a channel that presents `identity` and accepts only servers with a certificate of the same authorities;
-/// without an identity, in plain text.
+/// Opens a channel that presents `identity` and accepts only servers with a certificate of the same authorities.
+/// Without an identity, the channel is in plain text.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments);
 
-/// Returns a server's credentials, which reject clients without a valid certificate during the handshake; without an
-/// identity, plain text.
+/// Returns a server's credentials, which reject clients without a valid certificate during the handshake. Without an
+/// identity, the credentials are for plain text.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::optional<TlsIdentity>& identity);
 
 /// Concurrent calls per connection to a server whose clients need only a few.
 constexpr int kFewCallsMax = 32;
 
-/// Limits what a client can cost a server before it is authenticated: 8 KiB of metadata per call, `calls_max`
-/// concurrent calls per connection, 10 s per handshake and 256 MiB of buffers over all connections. Connections without
-/// calls are closed after 5 minutes.
+/// Limits what a client can cost a server before the server has authenticated it: 8 KiB of metadata per call,
+/// `calls_max` concurrent calls per connection, 10 s per handshake and 256 MiB of buffers over all connections.
+/// Connections without calls are closed after 5 minutes.
 ///
 /// A call beyond `calls_max` waits inside the client's gRPC until another one ends, so `calls_max` must exceed the
 /// number of calls that wait for each other.

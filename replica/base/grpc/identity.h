@@ -20,7 +20,7 @@ struct TlsIdentity {
   friend bool operator==(const TlsIdentity&, const TlsIdentity&) = default;
 };
 
-/// Files of a user who brings his own certificates.
+/// Files of a user who provides the certificates.
 struct TlsFiles {
   std::string certificate;  ///< --tls-cert: PEM, the leaf certificate first.
   std::string key;          ///< --tls-key: PEM, without a password.
@@ -29,15 +29,15 @@ struct TlsFiles {
   [[nodiscard]] bool any() const { return !certificate.empty() || !key.empty() || !authorities.empty(); }
 };
 
-/// Checks whether a caller's job token is the expected one. Takes time proportional to the longer token, wherever they
-/// differ, so that response times reveal nothing about the token.
+/// Checks whether a caller's job token is the expected one. Takes time proportional to the longer token, wherever the
+/// tokens differ, so that response times reveal nothing about the token.
 bool equal_tokens(std::string_view given, std::string_view token);
 
 /// Checks that a token can serve as a secret. An empty token is valid and means no token. `origin` is the file or
 /// variable that holds it.
 ///
 /// Errors
-///   kUsage  the token has characters that an RPC cannot carry, or is the placeholder printed in
+///   kUsage  the token contains characters that an RPC cannot carry, or is the placeholder printed in
 ///           deploy/kubernetes; the message says how to make a token.
 Status check_token(std::string_view token, std::string_view origin);
 
@@ -54,19 +54,17 @@ TlsIdentity identity_of_token(std::string_view token);
 ///   kUsage  the token is shorter than 16 characters; the message says how to make a better one.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// Reads the identity from these files. All servers must carry the name in this certificate: either they share the
-/// certificate, or theirs have the same name.
+/// Reads the identity from these files. All servers must have a certificate with the name in this one: either the same
+/// certificate, or one with the same name.
 ///
 /// Errors
-///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate;
-///   the
-///           authorities do not vouch for the certificate for both server and client use; or the
-///           authorities exceed 100 KiB or the certificate chain 16 KiB, too large for to_line in
-///           an environment variable. Names the option and the file.
+///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do
+///           not vouch for the certificate for both server and client use; or the authorities exceed 100 KiB or the
+///           certificate chain 16 KiB, too large for to_line in an environment variable. Names the option and the file.
 ///   kData   a file is not PEM, or the key needs a password.
 Result<TlsIdentity> read_identity(const TlsFiles& files);
 
-/// Returns a warning if others than its owner can read the key file, and how to protect it.
+/// Returns a warning, with advice on protecting the key file, if users other than its owner can read it.
 std::optional<std::string> warning_about_key(const std::string& path);
 
 /// Encodes an identity as one printable line, for an environment variable.

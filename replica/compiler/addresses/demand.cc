@@ -65,8 +65,8 @@ class Demand {
     Row exchange_code;
   };
 
-  /// Claims all tensors. Those with the same bytes of a block and the same mapping are one claim. A slice of a tensor,
-  /// or a part of a concatenation, has bytes of its own here.
+  /// Claims all tensors. Tensors with the same bytes of a block and the same mapping form one claim. A slice of a
+  /// tensor, or a part of a concatenation, has bytes of its own here.
   void tensors() {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
@@ -93,7 +93,7 @@ class Demand {
     }
   }
 
-  /// Claims the bytes that tensors with equal mappings share, while any of them lives.
+  /// Claims the bytes that tensors with the same mapping share, while any of them lives.
   void claim(const std::vector<std::uint32_t>& tensors) {
     std::vector<Span> spans;
     bool is_stash = false;
@@ -189,7 +189,7 @@ class Demand {
   }
 
   /// Buffers a transfer on the I/O tiles until the other tiles have taken it, or until it is sent. When weights are
-  /// saved, nothing else runs, and they go one after the other.
+  /// saved, nothing else runs, and the weights are sent one after the other.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -226,7 +226,7 @@ class Demand {
     return row;
   }
 
-  /// Extends a row of the computing tiles, or of the I/O tiles, which follow them, to all tiles.
+  /// Extend a row to all tiles: a row for the computing tiles, which come first, or for the I/O tiles behind them.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -253,7 +253,7 @@ class Demand {
     return largest;
   }
 
-  /// Claims a buffer for each tensor from another IPU, and a single one for all from and to Streaming Memory.
+  /// Claims a buffer for each tensor from a different IPU, and one for all tensors from and to Streaming Memory.
   void copy(const Operation& operation, std::uint32_t step) {
     Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
@@ -308,7 +308,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// Claims operands that are mapped otherwise while the operation runs; results are written in place.
+  /// Claims operands that are mapped differently while the operation runs; results are written in place.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {

@@ -27,12 +27,12 @@ struct LaidOut {
 /// Computes all that a graph claims on the tiles of one IPU. Function "load" claims only its tensors, because the host
 /// makes the initial values.
 ///
-///   tensors            as they are mapped, for their live ranges; aliases of equal bytes once
+///   tensors            as they are mapped, for their live ranges; aliases of the same bytes count once
 ///   a product          while it runs: the input and weights that its tiles receive, partial sums
 ///                      (twice if its steps add to them), the regrouped input and, with several
 ///                      steps, the weights twice, both spread evenly; with one step, weights that
-///                      are mapped otherwise; and kGap
-///   other operations   while they run: operands that are mapped otherwise (compiler/tiles/moves.h)
+///                      are mapped differently; and kGap
+///   other operations   while they run: operands that are mapped differently (compiler/tiles/moves.h)
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly;
 ///                      the same holds for copies, stashes and restores to and from Streaming
 ///                      Memory. With I/O tiles, only these hold buffers, for the whole run: one for
@@ -50,8 +50,8 @@ struct LaidOut {
 ///                      that a tile receives. I/O tiles have kControlCode per transfer, and the
 ///                      code for what they receive
 ///
-/// Sizes that Poplar does not publish are round numbers, chosen so that the example of Graphcore's note has 250 MB
-/// always live, as in its report: see planner/README.md.
+/// Sizes that Poplar does not publish are round numbers, chosen so that in the example in Graphcore's note, 250 MB are
+/// always live, as its report says: see planner/README.md.
 TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
 
 inline constexpr Bytes kVertexCode{16384};

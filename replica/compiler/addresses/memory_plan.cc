@@ -13,7 +13,7 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, as ranges that neither overlap nor touch. They are few, so a vector holds them.
+/// A set of addresses, as ranges that neither overlap nor touch. There are few ranges, so a vector holds them.
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
@@ -115,8 +115,8 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Renumbers steps to leave out those at which no live range begins or has just ended: nothing changes there, and the
-/// tree of steps gets smaller. Returns how many are left.
+/// Renumbers steps to leave out steps at which no live range begins or has just ended: nothing changes there, and the
+/// tree of steps gets smaller. Returns how many steps are left.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -140,8 +140,8 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
 }
 
 /// Segment tree over steps that knows which addresses are taken at which steps. A span is stored at the few nodes that
-/// make up its steps, where adjacent addresses with equal times merge into one range. A query thus visits O(log steps)
-/// nodes, and few ranges of each.
+/// make up its steps. In a node, adjacent addresses with the same times merge into one range. A query thus visits O(log
+/// steps) nodes, and few ranges of each.
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
@@ -290,7 +290,7 @@ tl::unexpected<Error> plan_bug(std::string what) {
 /// The live bytes and their owners, while a sweep goes over the steps.
 class LiveNow {
  public:
-  /// Returns false if one of the bytes belongs to another owner.
+  /// Returns false if one of the bytes belongs to a different owner.
   bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
     cut(begin);
     cut(end);
@@ -328,7 +328,7 @@ class LiveNow {
   struct Run {
     std::int64_t end = 0;
     std::size_t owner = 0;
-    int claims = 0;  ///< Number of live claims that hold it.
+    int claims = 0;  ///< Number of live claims that hold the run.
   };
 
   /// Splits the run that contains an address, so that it ends there.

@@ -27,7 +27,7 @@ struct Claim {
   std::vector<Span> spans;  ///< In ascending order, without overlaps; at least one.
   Bytes size;               ///< > 0, before alignment.
 
-  /// Number of the block that it belongs to, if any; arbitrary.
+  /// The block that the tensor belongs to, if any; any numbering of the blocks will do.
   std::optional<std::uint32_t> block = {};
   Bytes in_block = {};  ///< Offset in its block; a multiple of kTensorAlignment, >= 0.
 };
@@ -46,12 +46,12 @@ inline constexpr Bytes kTensorAlignment{64};
 /// multiple of `alignment` that is free for its whole live range. A block is placed as one piece, which claims at each
 /// step only the bytes of its live tensors.
 ///
-/// Deterministic: equal inputs give equal plans on every machine. Cost: about n log^2 n in spans if blocks that live
-/// together are adjacent and leave few gaps, otherwise n^2. Does not check that the plan fits into a memory.
+/// Deterministic: identical inputs give identical plans on every machine. Cost: about n log^2 n for n spans if blocks
+/// that live together are adjacent and leave few gaps, otherwise n^2. Does not check that the plan fits into a memory.
 MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment = kTensorAlignment);
 
-/// Checks independently that no two tensors of different blocks share a byte at the same step, that those of a block
-/// keep their distances, that offsets are aligned, and that peak and lower bound are correct. Shares no code with
+/// Checks independently that no two tensors of different blocks share a byte at the same step, that tensors of one
+/// block keep their distances, that offsets are aligned, and that peak and lower bound are correct. Shares no code with
 /// `plan_memory`. Errors: kBug with the claim and the step.
 Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment = kTensorAlignment);
 

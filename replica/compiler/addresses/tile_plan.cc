@@ -13,12 +13,12 @@
 namespace poprun {
 namespace {
 
-/// Numbers the classes of tiles, by tile: tiles of one class have equal bytes in every row.
+/// Numbers the classes of tiles, by tile: tiles of one class have the same number of bytes in every row.
 std::vector<std::uint32_t> classes_of(const TileClaims& claims) {
   std::vector<std::uint32_t> classes(static_cast<std::size_t>(claims.tiles()), 0);
   for (const TileRow& row : claims.rows()) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> refined;
-    auto last = refined.end();  // Neighbours are mostly equal.
+    auto last = refined.end();  // Neighbouring tiles are mostly of one class.
     for (std::size_t tile = 0; tile < classes.size(); ++tile) {
       const std::pair key{classes[tile], row[tile]};
       if (last == refined.end() || last->first != key) {
@@ -40,7 +40,7 @@ Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t
   TileClass result;
   result.tiles = std::move(tiles);
 
-  // Claims with equal live ranges form one block, one above the other.
+  // Claims with the same live range form one block, one above the other.
   std::vector<std::int64_t> block(claims.spans().size());
   result.offsets.resize(claims.claims().size());
   for (std::size_t i = 0; i < claims.claims().size(); ++i) {
@@ -116,7 +116,7 @@ void TileClaims::add(TileClaim claim, std::vector<Span> spans, const std::vector
   TileRow row;
   row.reserve(bytes_by_tile.size());
   for (const std::int64_t bytes : bytes_by_tile) {
-    // Capped, still far above a tile's memory, so that sums of rows stay within 64 bits.
+    // The cap keeps sums of rows within 64 bits; it is far above a tile's memory.
     const std::int64_t aligned = align_up(Bytes{bytes}, kTileAlignment).count();
     row.push_back(
         static_cast<std::uint32_t>(std::min<std::int64_t>(aligned, std::numeric_limits<std::uint32_t>::max() - 7)));

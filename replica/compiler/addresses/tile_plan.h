@@ -49,7 +49,7 @@ struct TileClaim {
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many tensors have equal mappings and live ranges, so each of these is stored once.
+/// The claims on one IPU. Many tensors have the same mapping or live range, so each of them is stored once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
@@ -72,7 +72,7 @@ class TileClaims {
   std::map<TileRow, std::uint32_t> rows_index_;
 };
 
-/// Tiles with equal claims, which are planned once.
+/// Tiles with identical claims, which are planned together.
 struct TileClass {
   std::vector<std::uint32_t> tiles;  ///< In ascending order.
   Bytes peak;                        ///< End of the highest byte in use.
@@ -87,7 +87,7 @@ struct TilePlan {
   std::vector<TileClass> classes;  ///< In the order of their first tiles.
   std::vector<std::uint32_t> class_of_tile;
 
-  /// Returns the class with the highest peak; the first of equals.
+  /// Returns the class with the highest peak; the first if several tie.
   [[nodiscard]] std::uint32_t fullest() const;
   /// Returns the sum of the peaks of all tiles.
   [[nodiscard]] Bytes total_peak() const;
@@ -102,8 +102,8 @@ struct LiveBytes {
 
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
-/// Plans each class by plan_memory, with claims of equal live ranges in one block, and checks it by verify_plan.
-/// `steps` is the number of steps of the whole run.
+/// Plans each class by plan_memory, with claims that have the same live range in one block, and checks it by
+/// verify_plan. `steps` is the number of steps of the whole run.
 ///
 /// Deterministic. Errors: kBug if the verifier rejects a plan. Cost: that of plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);

@@ -14,8 +14,8 @@
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
 /// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of the
-/// backward pass. One that the pass "slices" has cut has an accumulator per slice; the update joins these in a tensor
-/// that aliases them.
+/// backward pass. A gradient that the pass "slices" has cut has an accumulator per slice; the update joins these in a
+/// tensor that aliases them.
 namespace poprun::passes::accumulation {
 namespace {
 
@@ -30,7 +30,7 @@ bool keeps_mean(const CompileOptions& options) {
   return options.accumulation_kind == AccumulationKind::kRunningMean;
 }
 
-/// Returns `w.accumulator`, numbered for further uses.
+/// Returns `w.accumulator`, with a number appended for further uses of the parameter.
 std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
@@ -153,8 +153,8 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// Checks that an accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as it is
-/// made.
+/// Checks that an accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as the
+/// gradient is made.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);

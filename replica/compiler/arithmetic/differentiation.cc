@@ -104,7 +104,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Returns nothing for a parameter: contributions of its other uses stay theirs.
+  /// Returns nothing for a parameter: the contributions of its other uses are kept separate.
   std::optional<TensorId> take_input_gradient(std::size_t input) override {
     const TensorId tensor = current_->inputs[input];
     const auto found = gradients_.find(tensor);
@@ -132,13 +132,13 @@ class ReverseMode final : public Differentiator {
   }
 
  private:
-  /// Gradient with respect to a parameter from one operation that names it.
+  /// The part of a parameter's gradient that comes from one operation that names the parameter.
   struct Use {
     const Operation* operation;
     TensorId gradient;
   };
 
-  /// Plans a product that is a gradient like the forward product that it belongs to.
+  /// Gives an operation that is a product the planner's options of the forward product whose gradient it computes.
   void inherit_options(const std::string& kind, Attributes& attributes) const {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
@@ -152,8 +152,8 @@ class ReverseMode final : public Differentiator {
     return builder_.graph().tensor(tensor).role == Role::kParameter;
   }
 
-  /// Returns the gradient to which the next contribution to a tensor is added, or null: for a parameter that of the
-  /// same operation, for other tensors that of all operations.
+  /// Returns the gradient to which the next contribution to a tensor is added, or null: for a parameter, the gradient
+  /// from the current operation; for other tensors, the gradient from all operations.
   TensorId* gradient_so_far(TensorId tensor) {
     if (is_parameter(tensor)) {
       std::vector<Use>& uses = by_use_[tensor];
@@ -176,8 +176,8 @@ class ReverseMode final : public Differentiator {
     return builder_.status();
   }
 
-  /// Gives the name `x.gradient` to the sum of a gradient's contributions instead of the first one, and to the gradient
-  /// of a parameter's last use until the uses are added.
+  /// Gives the name `x.gradient` to the sum of a gradient's contributions instead of to the first one, and to the
+  /// gradient of a parameter's last use until the uses are added.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -200,7 +200,7 @@ class ReverseMode final : public Differentiator {
     return gradient;
   }
 
-  /// Adds a gradient of zeros; other layouts than row-major, which `fill` makes, are expanded from a scalar.
+  /// Adds a gradient of zeros. `fill` makes row-major tensors; tensors of other layouts are expanded from a scalar.
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
@@ -295,8 +295,8 @@ TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, cons
   return scale;
 }
 
-/// Returns the loss's terms, each scaled by the loss scale and by the ratio of its labels to those of a mean
-/// micro-batch. The ratio is exactly 1 if all micro-batches have equally many labels.
+/// Returns the loss's terms, each scaled by the loss scale and by the ratio of its number of labels to the mean number
+/// per micro-batch. The ratio is exactly 1 if all micro-batches have the same number of labels.
 std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, Builder& body) {
   const TrainingStep& step = *job.training;
   const TensorId scale = loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");

@@ -23,9 +23,9 @@ struct ScaledLoss {
 /// gradient is the same sum of the same terms, wherever and however often the backward pass runs. For other tensors,
 /// contributions are added as they come.
 ///
-/// Returns the gradients sorted by parameter name, those of one parameter last use first. Errors: kUsage if an
-/// operation between the loss and a parameter has no gradient (names it), or if the loss does not depend on such a
-/// parameter.
+/// Returns the gradients sorted by parameter name and, for one parameter, last use first. Errors: kUsage if an
+/// operation between the loss and a parameter has no gradient (the error names it), or if the loss depends on no
+/// parameter that is not frozen.
 Result<std::vector<ParameterGradient>> differentiate(Builder& builder, const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen = {});
 

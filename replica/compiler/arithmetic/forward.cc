@@ -114,7 +114,7 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                                              options.micro_batch_size, options.model, options.compute_batches));
 }
 
-/// Makes batch norms whose running statistics are frozen use these and not update them, in training as in evaluation.
+/// Makes batch norms whose running statistics are frozen use these statistics, as in evaluation, without updating them.
 /// Errors: kUsage if only one of the two statistics is frozen.
 Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
   if (frozen.empty()) {
@@ -123,7 +123,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   const std::regex pattern(frozen);
   const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
   std::vector<Operation>& operations = micro_batch.operations;
-  std::map<TensorId, Operation> updates;  // By the mean of the batch.
+  std::map<TensorId, Operation> updates;  // Keyed by the mean of the batch.
   for (const Operation& operation : operations) {
     if (operation.kind != "batch_norm_update") {
       continue;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kName = "exchange";
 
 /// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which is placed like the
-/// parameter, so that the update needs one gradient less. Without accumulation, a gradient may also belong to another
+/// parameter, so that the update needs one gradient fewer. Without accumulation, a gradient may also belong to another
 /// parameter. With stochastic rounding, draws are keyed by the name of the rounded tensor, so the sum needs a name of
 /// its own.
 bool adds_in_place(const CompileOptions& options) {
@@ -29,7 +29,7 @@ TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
   return first_use;
 }
 
-/// Adds the gradients of several uses. Their sum takes the name of the first of them, which gets another one.
+/// Adds the gradients of several uses. The sum takes the name of the first gradient, which gets a new name.
 TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
   Graph& graph = update.graph();
   const std::string name = graph.tensor(uses[0]).name;
@@ -175,7 +175,7 @@ bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> u
   return gradient == uses.at(0);
 }
 
-/// Checks that every parameter has one gradient, the sum of those of its uses.
+/// Checks that every parameter has one gradient, the sum of the gradients of its uses.
 Status verify_totals(const Job& before, const Job& after) {
   std::map<TensorId, std::vector<TensorId>> uses;
   for (const ParameterGradient& use : before.training->gradients) {

@@ -78,8 +78,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that parameters are float16 unless the model keeps them float32, that besides them only activations and
-/// gradients, and no scalars, became float16, and that no tensor changed otherwise.
+/// Checks that parameters are float16 unless the model keeps them float32, that besides parameters only activations and
+/// gradients, and no scalars, became float16, and that nothing else about tensors changed.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];

@@ -45,19 +45,19 @@ Status run(const CompileOptions& options, Job& job) {
   std::erase_if(weights.tensors,
                 [&](TensorId id) { return !initialised.contains(id) || stays(options, job.graph, id); });
   if (weights.tensors.empty()) {
-    return {};  // The model has none.
+    return {};  // The host writes no weights.
   }
   const std::set<TensorId> written(weights.tensors.begin(), weights.tensors.end());
   std::erase_if(operations, [&written](const Operation& operation) { return written.contains(operation.outputs[0]); });
-  // They come first, because master copies are made from them.
+  // The host's weights come first, because master copies are made from them.
   std::vector<Operation> streams = operations_of(weights, streams_weights_one_by_one(options));
   operations.insert(operations.begin(), std::make_move_iterator(streams.begin()),
                     std::make_move_iterator(streams.end()));
   return {};
 }
 
-/// Checks that the host writes every parameter and buffer that does not stay, and otherwise only constants, in order
-/// and before anything else is set up, and that every tensor is set up as often as before.
+/// Checks that the host writes every parameter and buffer that does not keep its initialiser, and otherwise only
+/// constants, in order and before anything else is set up, and that every tensor is set up as often as before.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;

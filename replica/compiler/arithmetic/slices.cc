@@ -272,7 +272,7 @@ class Finder {
     return found;
   }
 
-  /// Finds the slices of a gradient that are joined.
+  /// Finds the slices that are joined into a gradient.
   [[nodiscard]] Found joined(const Operation& was, std::size_t output) const {
     Found found;
     const Operation* join = writer(was.outputs[output]);

@@ -9,8 +9,8 @@
 /// Shared by the passes "serialisation", "slices" and "accumulation".
 namespace poprun {
 
-/// Attribute of operations that are to be cut: the number of slices, > 1, from the pass "serialisation" to the pass
-/// "slices". Gradients inherit it. After that, it marks a `concat` that joins the slices of a parameter's gradient.
+/// Attribute of operations that are to be cut: the number of slices, > 1. The pass "serialisation" sets it, gradients
+/// inherit it, and the pass "slices" removes it. After that, it marks a `concat` that joins a gradient's slices.
 inline constexpr const char* kSlices = "slices";
 
 /// Whether the job asks for slices.

@@ -80,7 +80,7 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOption
   return exempt;
 }
 
-/// Sets up `PARAMETER.NAME`, of the parameter's type.
+/// Sets up the state `PARAMETER.NAME`, which has the parameter's type.
 TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
   const std::string whole = builder.graph().tensor(parameter).name + "." + name;
   return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
@@ -151,7 +151,7 @@ std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<Pa
   return sums;
 }
 
-/// Appends the factor of all gradients, if clipping or the host's loss scale need one, and sets scalars.factor.
+/// Appends the factor of all gradients, if clipping or the host's loss scale needs one, and sets scalars.factor.
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
   if (!scalars.loss_scale && options.clip_norm == 0) {
@@ -168,8 +168,8 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
 }
 
 /// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is unknown
-/// (lists those available), if a hyper-parameter is missing or not one of its own, or if `no_decay` matches no
-/// parameter, or all.
+/// (lists those available), if a hyper-parameter is missing or not one of the optimiser's, or if `no_decay` matches no
+/// parameter or all parameters.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));

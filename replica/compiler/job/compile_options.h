@@ -25,21 +25,21 @@ struct StreamedTensor {
 /// The content of a gradient accumulator at the end of a step.
 enum class AccumulationKind : std::uint8_t {
   kSum,          ///< The sum over the micro-batches, which the optimiser uses.
-  kMean,         ///< The sum; the update divides it by their number.
+  kMean,         ///< The sum; the update divides it by the number of micro-batches.
   kRunningMean,  ///< The mean so far, after each micro-batch: it cannot overflow in half
                  ///< precision.
 };
 
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
-  /// Counted layers of each stage; one may be -1 and takes the rest. Empty: see `split`.
+  /// Number of counted layers in each stage; one entry may be -1 and takes the rest. Empty: see `split`.
   std::vector<std::int64_t> layers_per_ipu = {};
   /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the stages are balanced,
   /// with one per IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
-  std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
+  std::string schedule = "grouped";  ///< "grouped", "interleaved" or "sequential".
 
   /// If > 1, the number of stages, which are phases: each works on all micro-batches of a step before the next one
   /// begins, whatever `schedule` is. They take turns on `phase_ipus` IPUs.
@@ -66,7 +66,7 @@ struct SerialisationOptions {
   std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
   struct Matmuls {
     std::string text = {};       ///< As written, for messages: "lm_head=4".
-    std::string operators = {};  ///< Searched for in output names (ECMAScript).
+    std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
   std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one counts.
@@ -77,13 +77,13 @@ inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
   std::string name;
-  std::map<std::string, double> hyper_parameters = {};  ///< All of the optimiser's.
+  std::map<std::string, double> hyper_parameters = {};  ///< All that the optimiser has.
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< Gradients are multiplied by it first.
+  double gradient_scale = 1;  ///< Gradients are first multiplied by this.
   double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
   /// Parameters without weight decay: a regex of names (ECMAScript), or kVectors.
   std::string no_decay = {};
-  bool master_weights = false;  ///< Works on its own copy of each parameter, and copies back.
+  bool master_weights = false;  ///< The optimiser updates its own copy of each parameter and copies it back.
 };
 
 struct PrecisionOptions {
@@ -109,13 +109,13 @@ struct LocationOptions {
 
   /// Takes precedence for tensors whose names match; the last override that matches counts.
   struct Override {
-    std::string tensors;  ///< ECMAScript.
+    std::string tensors;  ///< Regex of tensor names (ECMAScript).
     Storage storage = Storage::kOnChip;
   };
   std::vector<Override> overrides = {};
 };
 
-/// Replicated tensor sharding: tensors that are equal on all replicas are divided among them.
+/// Replicated tensor sharding: tensors that are identical on all replicas are divided among them.
 struct ShardingOptions {
   bool weights = false;
   bool optimizer_state = false;
@@ -129,7 +129,7 @@ struct ShardingOptions {
 
 /// Everything a Program depends on.
 struct CompileOptions {
-  std::string model;  ///< For reports.
+  std::string model;  ///< The model's name, for reports.
   std::vector<StreamedTensor> inputs;
 
   /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`. `training` is false
@@ -140,12 +140,12 @@ struct CompileOptions {
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
   PipelineOptions pipeline;
-  std::uint32_t micro_batch_size = 1;      ///< Samples that are computed at once.
+  std::uint32_t micro_batch_size = 1;      ///< Samples that are computed together.
   std::int64_t gradient_accumulation = 1;  ///< Micro-batches per step.
   std::uint32_t compute_batches = 1;       ///< Compute batches in each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
   bool float_accumulators = false;         ///< In half precision: accumulators are float32.
-  bool gradients_summed = false;           ///< Over the replicas; otherwise averaged.
+  bool gradients_summed = false;           ///< Gradients are summed over the replicas; otherwise averaged.
   bool weighted_by_labels = false;         ///< Weights each micro-batch's gradient by its number of labels,
                                            ///< relative to a mean micro-batch (from the host).
   bool reduces_every_micro_batch = false;  ///< Reduces gradients before they are accumulated.
@@ -160,10 +160,10 @@ struct CompileOptions {
   double loss_scaling = 1;  ///< Factor of the loss; 0: the host sends it.
   bool inference = false;   ///< No training, only evaluation that outputs predictions.
   bool evaluate = true;
-  std::int64_t evaluation_batches = 1;  ///< Per run of function "evaluate"; > 0.
+  std::int64_t evaluation_batches = 1;  ///< Batches per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
   bool tile_layout = false;          ///< The Program lists the address of every byte of every tile.
-  bool layout_if_too_large = false;  ///< The same if the Program does not fit, for the report.
+  bool layout_if_too_large = false;  ///< The Program lists them if it does not fit, for the report.
   bool in_place = false;             ///< Tensors alias each other if that keeps every value.
   Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< Folds batch norms, in inference, into the convolutions before them.
@@ -172,7 +172,7 @@ struct CompileOptions {
   std::set<std::string, std::less<>> initialised_here;
 
   /// Leaves out, with a note, an optional pass that cannot be proven to keep every value. Otherwise this is an error,
-  /// as tests want it.
+  /// as tests require.
   bool leaves_out_unproven = false;
 
   /// Names of tensors in the model file; all other names avoid them.

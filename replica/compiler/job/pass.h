@@ -16,8 +16,8 @@
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
 
-/// Passes over a job's graph. A pass and its verifier are one file of arithmetic/ or techniques/; passes.cc gives their
-/// order.
+/// Passes over a job's graph. A pass and its verifier are in one file in arithmetic/ or techniques/; passes.cc gives
+/// their order.
 namespace poprun {
 
 /// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of that gradient that one
@@ -30,11 +30,11 @@ struct ParameterGradient {
 /// Scalars f32[] that change from step to step.
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
-  TensorId step;  ///< Number of this update from 1, from the host; skipped steps do not count.
+  TensorId step;  ///< Number of this update, counted from 1, from the host; skipped steps do not count.
   /// The factor of the loss, from the host. Gradients are divided by it; if one of them is not finite, nothing is
   /// updated.
   std::optional<TensorId> loss_scale = {};
-  /// Number of labels of a mean micro-batch, from the host, by the dataset's tensor of labels.
+  /// Mean number of labels per micro-batch, from the host, by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
   std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
 };
@@ -49,22 +49,22 @@ struct LayerWeight {
 /// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage, the number of micro-batches whose activations it keeps at once: at most its stash's length, and 1 if it
-  /// recomputes them.
+  /// By stage, the number of micro-batches whose activations the stage keeps at the same time: at most the length of
+  /// its stash, and 1 if it recomputes them.
   std::vector<std::int64_t> in_flight;
-  Bytes capacity;  ///< Of one IPU.
-  /// By stage, whether it runs its forward part again; empty: none does. This takes a third of its layers' cycles,
-  /// because the backward pass takes twice as long as the forward pass.
+  Bytes capacity;  ///< Memory of one IPU.
+  /// By stage, whether the stage runs its forward part again; empty: none does. This takes a third of its layers'
+  /// cycles, because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
 
 /// Regions and tensors of a training step, for the passes that add to it.
 struct TrainingStep {
-  Place begin;        ///< Once, first: the host's scalars, and tensors that micro-batches add to.
+  Place begin;        ///< Runs once, first: the host's scalars, and tensors that micro-batches add to.
   Place micro_batch;  ///< Forward and backward pass of each micro-batch; up to the pass "pipeline".
-  Place update;       ///< Once, last.
+  Place update;       ///< Runs once, last.
 
-  StepScalars scalars;  ///< `factor` from the pass "update" on.
+  StepScalars scalars;  ///< `factor` is set from the pass "update" on.
   TensorId metrics;
   TensorId loss;
   std::vector<LossTerm> terms = {};  ///< Their sum is the loss.
@@ -73,8 +73,8 @@ struct TrainingStep {
   /// each one may load its variables.
   std::vector<Place> phases = {};
 
-  /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the pass "exchange"
-  /// adds those of one parameter.
+  /// Set from the pass "differentiation" on: one gradient for each use of a parameter, last use first, until the pass
+  /// "exchange" adds up the gradients of each parameter.
   std::vector<ParameterGradient> gradients = {};
 };
 
@@ -83,7 +83,7 @@ struct StagePart {
   std::uint32_t stage = 0;
   std::uint32_t ipu = 0;
   bool is_backward = false;
-  bool recomputes = false;  ///< Forward operations run again in it.
+  bool recomputes = false;  ///< Forward operations run again in this part.
 };
 
 /// The functions that are parts of stages, by name.
@@ -95,7 +95,7 @@ struct Job {
   std::optional<TrainingStep> training;  ///< Nothing in inference.
   std::optional<Place> evaluation;       ///< Forward pass of each batch; up to the pass "pipeline".
 
-  /// By stage, its IPU. More than one stage only from the pass "stages" on.
+  /// The IPU of each stage. There is only one stage before the pass "stages".
   std::vector<std::uint32_t> ipu_of_stage = {0};
 
   StageParts parts = {};  ///< From the pass "pipeline" on.
@@ -128,7 +128,7 @@ struct Pass {
   /// says what does not hold for which tensor.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
-  /// Whether a job without it has the same results, with different time and memory.
+  /// Whether a job without the pass has the same results and differs only in time and memory.
   bool is_optional = false;
 };
 
@@ -138,7 +138,7 @@ struct CompileObserver {
   /// verifier.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
-  /// Called before each compilation; open options may take several to settle.
+  /// Called before each compilation; settling open options may take several compilations.
   std::function<void()> before_compilation = {};
 };
 
@@ -150,8 +150,8 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and go to it one by one, so that they are never all on the chip: if the options
-/// may offload or shard them.
+/// Whether weights come from the host and go to it one by one, so that they are never all on the chip. This is so if
+/// the options may offload or shard weights.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.

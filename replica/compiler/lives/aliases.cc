@@ -174,7 +174,7 @@ class AliasAnalysis {
            !liveness_.lives[b].spans.empty();
   }
 
-  /// Whether a tensor can share bytes with others.
+  /// Whether a tensor and `others`, where they overlap, never overwrite each other's live values.
   [[nodiscard]] bool fits(const Member& member, const std::vector<Member>& others,
                           const std::optional<Taking>& taking) const {
     return std::ranges::all_of(others, [&](const Member& other) {

@@ -32,10 +32,10 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///   (for a concat, the inputs alias the output), however long either lives.
 ///
 /// Operations are taken in order, and each may alias if every value is kept: when a step writes a tensor's bytes, no
-/// other tensor of its block that has one of them may be live at that step, except for the input that it takes. Every
-/// later reader keeps a tensor alive: a stash, a clone, an exchange, a host stream, another function that the host
-/// runs. At each step a block claims the bytes of its live tensors, so never more than they would claim separately. All
-/// tensors of a block are on one IPU.
+/// other tensor of its block that shares one of these bytes may be live at that step, except for the input whose bytes
+/// are taken. Every later reader keeps a tensor alive: a stash, a clone, an exchange, a host stream, another function
+/// that the host runs. At each step a block claims the bytes of its live tensors, so never more than they would claim
+/// separately. All tensors of a block are on one IPU.
 ///
 /// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins; blocks
 /// are as long as chains of such operations.

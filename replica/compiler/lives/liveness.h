@@ -18,7 +18,7 @@ struct Span {
 /// The live range of a tensor: the steps at which its bytes matter.
 ///
 ///   Steps are numbered through all functions in order: one number per operation, and one after the
-///   last operation of a region that repeats. A called function has its numbers where it is listed,
+///   last operation of a region that repeats. A called function is numbered where it is listed,
 ///   so a tensor that one function makes and another reads has several spans.
 ///
 ///     train, repeat 1      0  g0 = fill            g0 [0, 2] [4, 7]
@@ -44,15 +44,15 @@ struct Liveness {
 };
 
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value from one function that the
-/// host runs to another: if the first operation that names it in such a function, or in a function that this one calls,
-/// reads it. Otherwise it lives from each operation that writes it, without updating it, to the last one that reads
-/// that value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first entry
-/// to its last use.
+/// host runs to another, that is, if the first operation that names it in such a function, or in a function called from
+/// there, reads it. Otherwise it lives from each operation that writes it, without updating it, to the last one that
+/// reads that value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first
+/// entry to its last use.
 ///
 /// Two tensors that live at the same time share a step, wherever its function is called from. Cost: executed operations
 /// times tensors / 64; only three rounds of a region that repeats are followed, because later ones are the same.
 ///
-/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one round after the one
+/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one round after the round
 /// that wrote it.
 Liveness compute_liveness(const Graph& graph);
 

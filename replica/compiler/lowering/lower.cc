@@ -110,7 +110,7 @@ class Lowering {
     return step < products_.size() && products_[step] ? &*products_[step] : nullptr;
   }
 
-  /// Numbers a step and lists what dies there.
+  /// Numbers a step and lists the tensors that die there.
   void finish(proto::Step& step) {
     step.set_number(number_);
     for (const std::uint32_t tensor : liveness_.deaths[number_]) {
@@ -121,7 +121,7 @@ class Lowering {
     ++number_;
   }
 
-  /// Whether another tensor that may live on after this step shares one of a tensor's bytes.
+  /// Whether `tensor` shares a byte with a different tensor that may live on after this step.
   [[nodiscard]] bool is_shared_on(std::uint32_t tensor) const {
     if (tensor >= aliases_.size() || !aliases_[tensor]) {
       return false;

@@ -54,7 +54,7 @@ struct PartRanges {
 /// The plan of one product. All numbers refer to `viewed.product`, which is the operation's own product if the view is
 /// `as given`. compiler/tiles/product_layout.h maps the operands to tiles.
 struct Plan {
-  Product product;  ///< The operation's own.
+  Product product;  ///< The operation's own product.
   ViewedProduct viewed;
   Vertex vertex;
   Splits splits;
@@ -87,8 +87,8 @@ struct Plan {
 /// Compares all but the costs, which follow from the rest.
 bool operator==(const Plan& a, const Plan& b);
 
-/// Returns the range of part `index` if `size` elements in blocks of `block` are split into `parts` equal numbers of
-/// blocks; the last part may be smaller.
+/// Returns the range of part `index` if `size` elements, in blocks of `block`, are split into `parts` parts with
+/// equally many blocks; the last part may be smaller.
 Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std::int64_t index);
 
 /// Formats a plan as `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, preceded by the

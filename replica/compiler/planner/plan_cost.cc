@@ -170,7 +170,7 @@ Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t
     }
     return total;
   }
-  // In each stage, a tile adds `fan_in` partial sums of each of its outputs, of which it then has fewer.
+  // In each stage, a tile adds `fan_in` partial sums of each of its outputs; a later stage has fewer outputs per tile.
   const int stages = stages_for(depth);
   const std::int64_t factor = root(depth, stages);
   std::int64_t left = depth;

@@ -14,7 +14,7 @@
 namespace poprun::planner {
 
 /// Memory and work of a plan's busiest tile in one serial step: the numbers from which costs are computed. Costs are
-/// monotonic in each number, so the minimum of each over a set of plans gives a lower bound of their costs.
+/// monotonic in each number, so the minimum of each over a set of plans gives a lower bound on their costs.
 struct Load {
   TilePart part;
   std::int64_t input_elements = 0;   ///< Input elements that the part reads.
@@ -47,8 +47,8 @@ struct Blocks {
 };
 Blocks blocks_of(const Product& viewed, const Vertex& vertex);
 
-/// Returns how many input elements of one dimension `outputs` neighbouring outputs and `kernel` neighbouring kernel
-/// elements read: ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) / input_dilation, at most all of them.
+/// Returns how many inputs of one dimension `outputs` neighbouring outputs read through `kernel` neighbouring kernel
+/// elements: ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) / input_dilation, at most all of them.
 std::int64_t input_range(const FieldDimension& dimension, std::int64_t outputs, std::int64_t kernel);
 
 /// Computes a plan's load. Requires: no split exceeds its dimension, and serial splits divide the channel blocks.
@@ -58,7 +58,7 @@ Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
 struct PlanCycles {
   Cycles exchange_input;
   Cycles exchange_weights;
-  Cycles exchange_partials;  ///< To the tiles that add them, or that hold the output.
+  Cycles exchange_partials;  ///< To the tiles that add partial sums or hold the output.
   Cycles copy;               ///< Rearranging operands before the first step.
   Cycles compute;            ///< Executing the vertex.
   Cycles reduce;             ///< Adding partial sums of different tiles; casting the result.
@@ -71,7 +71,7 @@ struct PlanCycles {
   friend bool operator==(const PlanCycles&, const PlanCycles&) = default;
 };
 
-/// Temporary bytes by content. They are not all live at once: total() returns the peak.
+/// Temporary bytes by content. They are not all live at the same time: total() returns the peak.
 struct PlanBytes {
   Bytes input;           ///< A step's inputs.
   Bytes weights;         ///< A step's weights.
@@ -97,10 +97,10 @@ struct Cost {
 /// Computes the cost of a load. Both totals are monotonic in every number of the load.
 Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load);
 
-/// Returns the cycles to receive `bytes`. `shared`: both tiles of an exchange bus receive the same.
+/// Returns the cycles to receive `bytes`. `shared`: both tiles of an exchange bus receive the same bytes.
 Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared);
 
-/// Cycles to add `depth` partial sums of each of `sums` outputs of a tile, over `depth` tiles.
+/// Cycles to add the partial sums of `sums` outputs per tile if each output has one on each of `depth` tiles.
 struct Reduction {
   Cycles exchange;
   Cycles compute;
@@ -112,7 +112,7 @@ Cycles copy_cycles(const Target& target, Bytes bytes);
 
 /// Returns the cycles to slice `elements` out of a tile's share of a tensor, or to update them in it.
 Cycles slice_cycles(const Target& target, std::int64_t elements);
-/// Returns the cycles to add `sums` to others in place.
+/// Returns the cycles to add `sums` partial sums to existing ones in place.
 Cycles accumulate_cycles(const Target& target, std::int64_t sums);
 
 }  // namespace poprun::planner

@@ -160,8 +160,8 @@ class SplitSearch {
     }
   }
 
-  /// Returns a lower bound of the loads of all plans that split the positions of `whole`, the load of `s`, into at most
-  /// `left` parts: positions and inputs as if they could be split evenly.
+  /// Returns a lower bound on the loads of all plans that split the positions of `whole`, the load of `s`, into at most
+  /// `left` parts. Assumes that positions and inputs can be split evenly.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;
@@ -179,11 +179,11 @@ class SplitSearch {
     return least;
   }
 
-  /// Whether the frontier beats the lower bound of all plans that split positions and output channels of `s`: one block
-  /// of output channels, with an even share of all pairs of position and block.
+  /// Whether the frontier beats the lower bound on all plans that split positions and output channels of `s`. The bound
+  /// has one block of output channels, with an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
-      return false;  // HMAC is faster with more channels at once, so one block gives no bound.
+      return false;  // HMAC is faster with more channels at a time, so one block gives no bound.
     }
     const std::int64_t left = target_.tiles / s.tiles();
     Load least = load_of(viewed_, vertex_, target_, s);

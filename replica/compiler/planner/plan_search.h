@@ -25,8 +25,8 @@ struct Candidate {
 /// then the earlier view, then the earlier vertex. A total order.
 bool comes_first(const Candidate& a, const Candidate& b);
 
-/// The Pareto frontier: the candidates that no other one beats in both cycles and bytes. Does not depend on the order
-/// in which candidates are offered.
+/// The Pareto frontier: the candidates that no other candidate beats in both cycles and bytes. Does not depend on the
+/// order in which candidates are offered.
 class Frontier {
  public:
   /// Whether some point has at most these cycles and bytes, and fewer of at least one. Then no candidate that costs at
@@ -43,8 +43,8 @@ class Frontier {
 };
 
 /// Returns all plans of `product` that no other plan beats in both cycles and temporary bytes, by increasing cycles and
-/// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Of plans with equal cost,
-/// keeps the first by comes_first().
+/// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Of plans with the same
+/// cost, keeps the one that comes first by comes_first().
 ///
 /// Considers every view and vertex, every way to split its blocks into equal, non-empty parts with no more parallel
 /// parts than tiles, and serial steps of either input or output channels that divide their blocks evenly.

@@ -14,8 +14,8 @@
 
 namespace poprun::planner {
 
-/// The verbatim warning of Poplar's planner if no plan meets the target (Graphcore, Memory and Performance Optimisation
-/// on the IPU, section 2.1).
+/// The warning that Poplar's planner prints if no plan meets the target, verbatim (Graphcore, Memory and Performance
+/// Optimisation on the IPU, section 2.1).
 inline constexpr std::string_view kMemoryTargetWarning =
     "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. Optimising for "
     "minimum memory.";
@@ -25,7 +25,7 @@ struct Choice {
   bool target_met = true;      ///< If false, kMemoryTargetWarning must be printed.
 };
 
-/// Plans products on one device. Finds all plans of a product that are the best for some share of memory once, and
+/// Plans products on one device. Finds, once per product, all plans that are the best for some share of memory, and
 /// keeps them.
 ///
 /// Not thread-safe. Deterministic: the same product and device give the same plan.

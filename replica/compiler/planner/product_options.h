@@ -14,13 +14,13 @@
 #include "replica/device/product.h"
 #include "replica/graph/types.h"
 
-/// A job's settings for its convolutions and matmuls, and the rule that decides which setting applies to which.
+/// A job's settings for its convolutions and matmuls, and the rule that decides which setting applies to a product.
 ///
 ///   available-memory-proportion = 0.6 ipu1=0.3 stage2.matmuls=0.2
 ///   available-memory-proportion-operators = ^layer4=0.1
 ///
 ///   ^layer4          most specific: operators by name
-///   stage2.matmuls   a stage; a setting for one kind of product comes before one for both kinds
+///   stage2.matmuls   a stage; a setting for one kind of product overrides one for both kinds
 ///   ipu1             an IPU, by the same rule
 ///   0.6              everywhere, by the same rule
 ///
@@ -42,7 +42,7 @@ struct ProductSetting {
   /// At most one of these is given.
   std::optional<std::uint32_t> ipu = {};
   std::optional<std::uint32_t> stage = {};
-  std::string operators = {};  ///< ECMAScript pattern to search for in output names; empty if not by name.
+  std::string operators = {};  ///< ECMAScript pattern to search for in output names; empty if there is none.
   T value = {};
 };
 
@@ -80,16 +80,16 @@ struct ProductOptions {
 /// Looks up products in a job's settings. Deterministic. Cost per product: linear in the number of settings.
 class ProductSettings {
  public:
-  /// Compiles the patterns. Errors: kUsage if one is not a valid regular expression.
+  /// Compiles the patterns. Errors: kUsage if a pattern is not a valid regular expression.
   static Result<ProductSettings> make(const PlannerOptions& options);
 
   [[nodiscard]] ProductOptions of(const PlacedProduct& product) const;
 
   /// Returns a note for each setting that applies to none of the job's products, one line each.
-  /// Errors: kUsage if a pattern matches no name, with the nearest name.
+  /// Errors: kUsage if a pattern matches no name; suggests the nearest.
   [[nodiscard]] Result<std::vector<Note>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
-  /// Returns one line for each IPU whose products have different proportions of memory, because equal products with
+  /// Returns one line for each IPU whose products have different proportions of memory, because identical products with
   /// different proportions cannot share code (Graphcore's note on the available memory proportion, section 3).
   [[nodiscard]] std::vector<Note> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
@@ -116,8 +116,8 @@ class ProductSettings {
   std::vector<Rule<Partials>> partials_;
 };
 
-/// Attributes that hold an operation's options, which its gradients and clones inherit. An option at its default has no
-/// attribute.
+/// Attributes that hold an operation's options, which its gradients and clones inherit. An option with its default
+/// value has no attribute.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 

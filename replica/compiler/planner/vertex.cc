@@ -9,7 +9,7 @@
 #include "replica/device/product.h"
 
 /// Cycles of the vertices, after poplibs, lib/poplin/ConvPlan.cpp. AMP (Accumulating Matrix Product) loads weights as
-/// blocks of input x output channels, and then streams the positions of the field through. HMAC computes for each
+/// blocks of input x output channels, and then streams the positions of the field through them. HMAC computes for each
 /// output a dot product along a run of input channels. SLIC computes grouped convolutions in half precision with very
 /// few channels per group, by windows of four kernel columns.
 namespace poprun::planner {
@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::int64_t kMaxFilterHeight = 4;
 
-/// Returns how many kernel rows a block of weights takes at once: several if it has few input channels.
+/// Returns how many kernel rows a block of weights takes at a time: several if it has few input channels.
 std::int64_t filter_height(const Vertex& v, const Target& target) {
   return target.block_inputs / v.inputs;
 }
 
-/// Returns the cycles in which one position passes one block of weights.
+/// Returns the cycles that one position takes to pass through one block of weights.
 std::int64_t position_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs, target.macs_per_cycle);
 }
@@ -142,9 +142,9 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// Uses all columns for float32, all or eight for float16. Without groups, several kernel rows may fill a block with
-/// fewer input channels, if it holds all channels. Grouped convolutions pad theirs to a whole block; otherwise they
-/// would be faster than in Graphcore's table 2.1 [I].
+/// Uses all columns for float32, and all or eight for float16. Without groups, several kernel rows may fill a block
+/// with fewer input channels, if it holds all channels. Grouped convolutions pad their channels to a whole block;
+/// otherwise they would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {

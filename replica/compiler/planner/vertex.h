@@ -23,8 +23,8 @@ struct Target {
 
   /// Multiply-accumulates of the matrix unit per cycle.
   std::int64_t macs_per_cycle = 0;
-  /// Columns of the matrix unit: output channels that it sums at once. Each takes 4 products of float16 or 1 of float32
-  /// per cycle [I]: Mk2 has 16, or 8 if float16 is summed in float32.
+  /// Columns of the matrix unit: output channels that it sums at the same time. Each takes 4 products of float16 or 1
+  /// of float32 per cycle [I]: Mk2 has 16, or 8 if float16 is summed in float32.
   std::int64_t columns = 0;
   /// Input channels of a full block of weights: 16 of float16, 8 of float32. [D] poplibs.
   std::int64_t block_inputs = 0;
@@ -89,8 +89,8 @@ Cycles slic_cycles(const Vertex& vertex, const Target& target, const TilePart& p
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& target);
 Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part);
 
-/// The run of positions of the busiest worker, and the rows that it touches, if rows of `columns` positions are divided
-/// into equal runs.
+/// The run of positions that the busiest worker computes, and the rows that the run touches, if rows of `columns`
+/// positions are divided into equal runs.
 struct WorkerRun {
   std::int64_t rows = 0;
   std::int64_t positions = 0;

@@ -8,7 +8,7 @@
 
 #include "replica/device/product.h"
 
-/// Views: other products with the same sums, of which the planner may choose any (poplibs, lib/poplin/ConvPlan.cpp).
+/// Views: other products with the same sums; the planner may choose any of them (poplibs, lib/poplin/ConvPlan.cpp).
 ///
 ///   swap     Input and weights change places, and so do batch and output channels; the field is
 ///            reversed. For matmuls, and for gradients of weights, whose kernel is larger than

@@ -177,8 +177,8 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// Reduces the rounds of a function in both graphs, so that few micro-batches are left, if both have them in one
-/// region. Any round shows a region's fault, so a few rounds suffice.
+/// Reduces a function's rounds in both graphs to a few micro-batches, if each graph has these rounds in one region. A
+/// fault in a region shows in every round, so a few rounds suffice.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

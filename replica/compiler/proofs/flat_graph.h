@@ -30,11 +30,11 @@ struct FlatOperation {
   Effect effect = Effect::kComputes;
   bool reads_moment = false;  ///< Equal inputs give different values in different micro-batches.
   bool in_place = false;      ///< At least one output is also an input.
-  /// Leading inputs and outputs that are sharded when the operation works on shards (Operator::on_shards).
+  /// Number of leading inputs and outputs that are sharded when the operation works on shards (Operator::on_shards).
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
-  /// Hash of all but the inputs: kind, attributes, types of the outputs. For an all-reduce or a stream, only of what
-  /// holds for each of its tensors.
+  /// Hash of all but the inputs: kind, attributes, types of the outputs. For an all-reduce or a stream, it covers only
+  /// what holds for each of its tensors.
   Number what;
   std::uint32_t inputs = 0;  ///< Begin of the inputs in FlatGraph::ids; the outputs follow.
   std::uint32_t input_count = 0;
@@ -61,7 +61,7 @@ struct FlatRegion {
 
 struct FlatFunction {
   std::string name;
-  bool called = false;  ///< By other functions; the host runs those that are not called.
+  bool called = false;  ///< Other functions call it; the host runs functions that none calls.
   std::vector<FlatRegion> regions;
 };
 
@@ -88,7 +88,7 @@ struct FlatGraph {
   /// For each move of entries, the source entry of each tensor, then the target entries; Copy::kWhole stands for a full
   /// tensor. Element 0 is unused.
   std::vector<std::int64_t> entries = {0};
-  std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
+  std::vector<std::uint32_t> stash_of;  ///< By tensor: index into `stashes`, or kNoStash.
   std::uint32_t slots = 0;
 
   [[nodiscard]] std::span<const std::uint32_t> inputs(const FlatOperation& o) const {
@@ -108,7 +108,7 @@ struct FlatGraph {
 
 /// Flattens a graph, which must outlive the result.
 /// Requires: `verify_operations` holds.
-/// Errors: kBug if a call names an unknown function, or lacks salts that its callee's operations need.
+/// Errors: kBug if a call names an unknown function, or does not provide the salts that its callee's operations need.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

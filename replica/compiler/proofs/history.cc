@@ -43,7 +43,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
   return first == 0 ? nullptr : &rewritten.at(first);
 }
 
-/// Returns the plain job's evaluation that has most in common with this one, among those that `fits` accepts.
+/// Returns the plain job's evaluation that has the most in common with this one, among those that `fits` accepts.
 template <typename Fits>
 const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {

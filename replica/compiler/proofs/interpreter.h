@@ -30,13 +30,13 @@ struct Sent {
 
 /// Follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is the sum over the calls around it. In a graph without calls, which jobs are
-/// before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is the sum over the calls around it. In a graph without calls, such as a job's
+/// graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
-/// the last one: every tensor and every stash entry holds the value of a round before, shifted by one micro-batch, and
-/// both rounds made the same values, each seen from its own micro-batch. What an operation computes depends only on how
-/// many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
+/// the last one: every tensor and every stash entry holds its value from the round before, shifted by one micro-batch,
+/// and both rounds made the same values, each seen from its own micro-batch. What an operation computes depends only on
+/// how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {
  public:
   /// Records every evaluation in `history`, if given, and then skips no round.
@@ -48,7 +48,7 @@ class Interpreter {
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
 
-  /// Returns a variable's value between two functions, when it may reside in another tensor.
+  /// Returns a variable's value between two functions, when it may reside in a different tensor.
   [[nodiscard]] Value resident(TensorId id) const;
 
   /// Slots that the last function read before it wrote them, with the values that it found.
@@ -103,7 +103,7 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// Skips `rounds` rounds, and returns true, if every slot holds its value from before the last round, advanced.
+  /// If every slot holds its value from before the last round, advanced, skips `rounds` rounds and returns true.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);

@@ -43,7 +43,7 @@ class Occupancy {
   }
 
  private:
-  /// How a tensor lost its bytes: another took them, or a step released it (then `taker` is the tensor itself).
+  /// How a tensor lost its bytes: another tensor took them, or a step released it (then `taker` is the tensor itself).
   struct Loss {
     const proto::Step* step = nullptr;  ///< Null if it never held bytes, or lost them when a function ended.
     std::uint32_t taker = 0;

@@ -8,14 +8,14 @@ namespace poprun {
 /// Proves that a Program's memory plan keeps every value until its last reader has run, by running the Program on a map
 /// of which tensors own which bytes. It uses only steps, calls and addresses, nothing from liveness or placement.
 ///
-///   - A step that writes a tensor takes its bytes; every other tensor that held one of them is lost.
-///   - A view (Operator::view) whose inputs and outputs alias as it allows writes nothing: from
+///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
+///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
 ///     then on, its inputs and outputs hold the bytes together.
 ///   - Otherwise an operator's output may share a byte with an input only if the operator may take
 ///     that input's bytes (Operator::in_place), and never with another output.
 ///   - A step that reads or updates a tensor must find it as it was written; for a stash, only
-///     the entry that it reads.
-///   - A step poisons the bytes that it releases: every tensor that held one of them is lost.
+///     the entry that the step reads.
+///   - A step poisons the bytes that it releases: every tensor that held any of them is lost.
 ///   - Between two functions that the host runs, only tensors that are always live survive.
 ///   - A step uses tensors only within their planned live ranges, and on IPUs of the replica. One
 ///     that computes or reduces uses tensors of one IPU. The highest byte that any step uses on an

@@ -31,7 +31,7 @@ std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
 /// Checks what must hold at every step, whenever it runs: its tensors are live, are on one IPU if required, and share
-/// bytes only if an operator may take those of its input.
+/// bytes only if an operator may take the bytes of its input.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}

@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// The number of a value, zero for no value. Equal computations have equal numbers; others collide with a probability
-/// of 2^-128 per pair.
+/// The number of a value, zero for no value. Identical computations have the same number; different ones collide with a
+/// probability of 2^-128 per pair.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -83,10 +83,10 @@ enum class Form : std::uint8_t {
   kPart,   ///< The replica's summand, if the value is a sum over shards.
 };
 
-/// The content of a tensor. Two values are equal if number, shift, form and group are.
+/// The content of a tensor. Two values are equal if they have the same number, shift, form and group.
 ///
 /// A value that depends on micro-batches is numbered relative to the last of them, its shift: the same computation one
-/// micro-batch later has the same number, and a shift one higher.
+/// micro-batch later has the same number, and a shift that is one higher.
 ///
 ///   micro-batch            3                4
 ///   x = stream_in()        (a, 3)           (a, 4)
@@ -153,7 +153,7 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// Adds a value as seen from micro-batch `from`: values with equal numbers and equal distances to it add the same.
+/// Adds a value as seen from micro-batch `from`: the same number at the same distance adds the same.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);

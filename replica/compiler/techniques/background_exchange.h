@@ -17,7 +17,7 @@ namespace poprun {
 ///
 /// Does not change any sum: a bucket's elements are reduced as before.
 ///
-/// Requires: bucket > 0; the first all_reduce in `update` is that of the gradients, and `backward` does not repeat.
+/// Requires: bucket > 0; the first all_reduce in `update` reduces the gradients, and `backward` does not repeat.
 void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket);
 
 }  // namespace poprun

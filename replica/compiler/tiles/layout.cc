@@ -66,7 +66,7 @@ class Layouts {
 
   /// Maps each parameter linearly, from the tile after the last tile of the previous one.
   void parameters_in_rows() {
-    std::map<std::uint32_t, std::int64_t> next;  // Tiles, by IPU.
+    std::map<std::uint32_t, std::int64_t> next;  // The tile to begin on, by IPU.
     for (std::uint32_t t = 0; t < mappings_.size(); ++t) {
       const Tensor& tensor = graph_.tensors()[t];
       if (mappings_[t] || tensor.role != Role::kParameter) {
@@ -92,7 +92,7 @@ class Layouts {
                           std::clamp<std::int64_t>(tiles, 1, device_.tiles));
   }
 
-  /// Gives an operation's tensors the mapping of corresponding ones, if it can. Returns whether it mapped any.
+  /// Gives an operation's tensors the mapping of corresponding tensors, if it can. Returns whether it mapped any.
   bool follow(const Operation& operation) {
     if (const auto stash = operation.kind == "stash" || operation.kind == "restore"; stash) {
       return follow_stash(operation);

@@ -23,7 +23,7 @@ struct TileCounts {
   std::int64_t most = 0;  ///< Elements on the fullest tile.
 };
 
-/// Bytes that tiles receive of a tensor whose mapping differs from that of the operation that uses it.
+/// Bytes of a tensor that tiles receive because its mapping differs from the one that the operation uses.
 struct Received {
   /// The input that is held while the operation runs; nothing for a result, which its own tiles receive.
   std::optional<std::size_t> operand = {};
@@ -40,13 +40,13 @@ struct Received {
 /// Which tiles operations work on, and what tiles exchange for them. Both the memory (addresses/demand.h) and the time
 /// (operation_time.h) of operations are computed from this.
 ///
-///   operators         work on the tiles of their largest tensor; of equal ones, the first result.
-///                     Operands with another mapping are moved there if they have as many elements,
-///                     otherwise spread evenly in grains of 8 bytes; results with another mapping
+///   operators         work on the tiles of their largest tensor; if several tie, the first result.
+///                     Operands with a different mapping are moved there if they have as many elements,
+///                     otherwise spread evenly in grains of 8 bytes; results with a different mapping
 ///                     are moved to their own tiles
 ///   stash, restore    move an entry to the tiles where it is written, if its mappings differ
 ///   copies            within an IPU, do the same
-///   products          work as planned. Operands with another mapping are regrouped, spread evenly,
+///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway
 ///
 /// Counts full tensors, including what a tile holds already. Copies between IPUs and streams go through buffers, and
@@ -62,7 +62,7 @@ class Moves {
   /// entry. Requires: the operation has tensors.
   [[nodiscard]] TensorId home(const Operation& operation) const;
 
-  /// Returns what tiles receive; nothing for other operations than those above. For products, see regrouped().
+  /// Returns what tiles receive; nothing for operations that are not listed above. For products, see regrouped().
   std::vector<Received> received(const Operation& operation);
 
   /// Returns the operands of a planned product whose mapping is not the one that its tiles read.

@@ -23,7 +23,7 @@ Cycles exchange_of(const Device& device, const std::vector<Received>& received) 
   return cycles;
 }
 
-/// How much longer the fullest tile takes than if all tiles held equally much: `numerator / denominator`.
+/// How much longer the fullest tile takes than if all tiles held the same amount: `numerator / denominator`.
 struct Imbalance {
   std::int64_t numerator = 1;
   std::int64_t denominator = 1;
@@ -76,7 +76,7 @@ DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Op
   return time_at_home(device, graph, operation, work, moves);
 }
 
-/// Returns the time by the operation's cost model, or through I/O tiles if these take it over.
+/// Returns the time by the operation's cost model, or the time through I/O tiles if these do the transfer.
 DeviceTime time_of_machine(const MachineOperation& machine, const Device& device, const ReplicaSystem& system,
                            const Graph& graph, const Operation& operation) {
   const DeviceTime time = machine.time(device, system, graph, operation);

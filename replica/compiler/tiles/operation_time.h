@@ -9,22 +9,22 @@
 
 namespace poprun {
 
-/// Returns the device time of a planned product whose operands are mapped as its tiles read them. It takes its plan's
-/// cycles; regroups its input, of `input` bytes, spread evenly, at the load rate; and synchronises for 2 compute sets,
-/// plus 3 per serial step, or 4 if partial sums are added.
+/// Returns the device time of a planned product whose operands are mapped as its tiles read them. The product takes its
+/// plan's cycles; regroups its input (`input` bytes, spread evenly) at the load rate; and synchronises for 2 compute
+/// sets, plus 3 per serial step, or 4 if partial sums are added.
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input);
 
 /// Returns the device time of one execution of an operation by itself:
 ///
-///   products    time_of_plan, and the exchange of operands with another mapping
+///   products    time_of_plan, and the exchange of operands with a different mapping
 ///   operators   their work, as if every tile did as much as the fullest one, which has the most
-///               elements of Moves::home; and the exchange of tensors with another mapping, or
+///               elements of Moves::home; and the exchange of tensors with a different mapping, or
 ///               the exchange that the operator itself reports, whichever is more
 ///   machine     by their cost model; stashes, restores and copies within an IPU as operators that
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
-/// An exchange takes as long as the tile that receives most, one tensor after the other. It is the exchange phase of
-/// the first compute set, so it needs no synchronisation of its own.
+/// An exchange takes as long as the tile that receives most needs to receive one tensor after the other. It is the
+/// exchange phase of the first compute set, so it needs no synchronisation of its own.
 ///
 /// `planned`: the operation's plan, or null. `moves`: null if mappings are not known yet; then all tensors are taken to
 /// be spread evenly, and nothing is moved.
@@ -32,8 +32,8 @@ DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, 
                              const Operation& operation, const PlannedProduct* planned = nullptr,
                              Moves* moves = nullptr);
 
-/// Returns the device time of a view, which aliases its operands. Tensors with another mapping are still moved, in a
-/// separate exchange; otherwise it takes no time.
+/// Returns the device time of a view, which aliases its operands. Tensors with a different mapping are still moved, in
+/// a separate exchange; otherwise it takes no time.
 DeviceTime cost_of_view(const Device& device, const Operation& operation, Moves& moves);
 
 }  // namespace poprun

@@ -93,7 +93,7 @@ class Layouter {
     return 1;
   }
 
-  /// Returns an operand's dimension, with the split of the viewed product that divides it; without one if none can.
+  /// Returns an operand's dimension, with the split of the viewed product that divides it, or no split if none can.
   [[nodiscard]] Dimension dimension(ProductAxis axis, Operand operand) const {
     const planner::View& view = plan_.viewed.view;
     Dimension d{extent(axis, operand)};

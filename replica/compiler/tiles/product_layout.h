@@ -35,7 +35,7 @@ inline constexpr Bytes kWeightGrain{128};
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory
-/// (Graphcore's note on the available memory proportion, section 2.1); there, no operand has more than this.
+/// (Graphcore's note on the available memory proportion, section 2.1); there, no operand exceeds this limit.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }

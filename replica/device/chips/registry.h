@@ -2,7 +2,7 @@
 
 #include "replica/device/device.h"
 
-/// Every file of this folder except registry.cc defines the chip it is named after.
+/// Every source file of this folder except registry.cc defines the chip after which it is named.
 namespace poprun::chips {
 
 #define POPRUN_FAMILY(chip) Device chip();

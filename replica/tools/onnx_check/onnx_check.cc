@@ -25,7 +25,7 @@ using onnx_import::OnnxModel;
 
 using Weights = std::map<std::string, std::shared_ptr<const Constant>>;
 
-/// The host of one run: writes weights and inputs by name, keeps the outputs.
+/// The host of one run: writes weights and inputs by name, and stores the outputs.
 class OneRun final : public HostIo {
  public:
   OneRun(const Weights& weights, std::map<std::string, Constant> inputs)
@@ -214,7 +214,7 @@ struct Verdict {
   std::string why;
 };
 
-/// Errors before the run mean that the model is not supported; errors of the run, that it failed.
+/// Errors before the run mean that the model is not supported; errors of the run mean that it failed.
 Verdict verdict_of(const Error& error) {
   const bool refused = error.code == ErrorCode::kUsage || error.code == ErrorCode::kData;
   return {refused ? Verdict::Kind::kUnsupported : Verdict::Kind::kFail,

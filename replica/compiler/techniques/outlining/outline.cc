@@ -19,8 +19,8 @@ bool are_same(Place a, Place b) {
   return a.function == b.function && a.region == b.region;
 }
 
-/// Returns the operations around a run in which its function runs for that run only: they end at the neighbouring runs
-/// and at any other call, which might call the function, too.
+/// Returns the range of operations around a run in which its function runs for that run only. The range ends at the
+/// neighbouring runs and at any other call, which might call the function, too.
 std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal, const Run& run) {
   const std::vector<Operation>& operations = graph.at(run.place).operations;
   std::size_t begin = 0;
@@ -213,7 +213,7 @@ class Outliner {
  private:
   static std::string name_of(std::size_t number) { return fmt::format("{}{}", kOutlinedPrefix, number); }
 
-  /// Returns the function's tensor that holds the value of `id` if that stays there, otherwise `id`.
+  /// Returns the function's tensor that holds the value of `id` if the value stays there, otherwise `id`.
   [[nodiscard]] TensorId renamed(TensorId id) const {
     const auto found = renamed_.find(id);
     return found == renamed_.end() ? id : found->second;
@@ -226,7 +226,7 @@ class Outliner {
   }
 
   /// Returns the first run's operations on the function's own tensors. `first`: the run's tensors before any renaming,
-  /// because two of them may since have become one.
+  /// because renaming may have merged two of them.
   static std::vector<Operation> body_of(const std::vector<RunOperations>& runs, const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {
     std::map<TensorId, TensorId> own_of;

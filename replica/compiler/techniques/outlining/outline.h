@@ -65,7 +65,7 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 /// changes, or that others read, are copied out. A tensor that is the same in all runs needs no copy. Neither do remote
 /// buffers: the call names the entry at which the function begins.
 ///
-/// Requires: each comes from `find_equal_runs(graph)`, whole or in pieces.
+/// Requires: each element of `all` comes from `find_equal_runs(graph)`, whole or in pieces.
 void outline(Graph& graph, const std::vector<EqualRuns>& all);
 
 }  // namespace poprun

@@ -39,7 +39,7 @@ bool takes_more(Cycles copying, Cycles busy, std::int64_t thousandths) {
   return copying * 1000 > busy * thousandths;
 }
 
-/// Equal runs with what they save.
+/// Equal runs and what they save.
 struct Candidate {
   EqualRuns equal;
   Saving saving;
@@ -47,8 +47,8 @@ struct Candidate {
 
 /// Bytes per tile of an IPU.
 struct Balance {
-  Bytes code;   ///< Saved.
-  Bytes taken;  ///< By copies: their code, and the rise of the peak memory.
+  Bytes code;   ///< Saved by outlining.
+  Bytes taken;  ///< Taken by copies: their code, and the rise of the peak memory.
 };
 
 /// Returns what all candidates together save and take, by IPU.
@@ -298,7 +298,7 @@ class Inlining {
  private:
   [[nodiscard]] bool is_own(TensorId id) const { return index_of(id) >= before_.tensors().size(); }
 
-  /// Whether an operation may be the next one from before the pass; ignores its tensors.
+  /// Whether an operation is like the next one from before the pass; ignores the tensors.
   [[nodiscard]] bool is_next(const Operation& operation) const {
     return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
@@ -319,7 +319,7 @@ class Inlining {
     return true;
   }
 
-  /// Returns the tensor from before the pass whose value a tensor holds.
+  /// Returns the tensor from before the pass whose value tensor `id` holds.
   [[nodiscard]] Result<TensorId> meant_by(TensorId id) const {
     if (!is_own(id)) {
       return id;

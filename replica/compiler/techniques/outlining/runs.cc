@@ -114,8 +114,8 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Whether a called function may hold an operation. Calls set a micro-batch, so operators that draw random numbers in
-  /// the host's own functions, outside of micro-batches, stay there.
+  /// Whether a called function may contain an operation. Calls set a micro-batch, so operators that draw random numbers
+  /// in the host's own functions, outside of micro-batches, stay there.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
@@ -158,7 +158,7 @@ class Search {
     std::size_t best_begin = 0;
     std::size_t best_period = 0;
     for (std::size_t period = kLeastRun; period <= kinds.size() / 2; ++period) {
-      // Number of operations from here on that equal the one a period later.
+      // Number of operations from here on that are the same as the operation one period later.
       std::size_t same = 0;
       for (std::size_t at = kinds.size() - period; at-- > 0;) {
         same = kinds[at] == kinds[at + period] ? same + 1 : 0;

@@ -38,16 +38,16 @@ struct EqualRuns {
   std::size_t root = 0;   ///< The only function of the host that reaches them.
 };
 
-/// Returns, by function, the one that the host runs to reach it, possibly itself; nothing if there are several.
+/// Returns, by function, the function that the host runs to reach it, possibly itself; nothing if there are several.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
-/// Minimum number of operations of a run, because a copy in, a call and a copy out replace it.
+/// Minimum number of operations in a run: a copy in, a call and a copy out replace it, so a shorter run saves nothing.
 inline constexpr std::size_t kLeastRun = 4;
 
 /// Returns equal runs that do not overlap. They consist of operators, copies, and collectives in the foreground, each
 /// on one IPU.
 ///
-///   layers        consecutive operations of one layer, forward and backward apart; recomputed
+///   layers        consecutive operations of one layer, forward and backward separate; recomputed
 ///                 operations count as forward and share its code
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
 ///                 parameters: the longest stretch, with the shortest period

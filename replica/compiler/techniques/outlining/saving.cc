@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Upper limit of pieces. More save little, because the inputs of a single operation are always copied.
+/// Maximum number of pieces. More would save little, because the inputs of a single operation are always copied.
 constexpr std::size_t kMostPieces = 8;
 
 /// How one run uses a tensor.
@@ -155,8 +155,8 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// Returns an operation's code on tile 0, which has at least as much of a product as any other. Underestimates: the
-/// exchange code of other operators depends on mappings and is left out.
+/// Returns the size of an operation's code on tile 0, which has at least as much of a product as any other tile.
+/// Underestimates: exchange code of operators other than products depends on mappings and is left out.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);

@@ -32,7 +32,7 @@ class StepBytes {
 };
 
 /// Cuts equal runs into pieces, each run at the same operations, so that the code of the copies and the bytes by which
-/// they raise the IPU's peak take the least per tile; if cuts tie, into the fewest pieces. None is shorter than
+/// they raise the IPU's peak take the least per tile; if cuts tie, into the fewest pieces. No piece is shorter than
 /// kLeastRun.
 ///
 /// Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run,

@@ -63,7 +63,7 @@ std::vector<Operation> Parts::operations_of(std::size_t part) const {
       stream.fields.push_back(field);
     }
     if (stream.fields.size() == fields_.size()) {
-      stream.fields.clear();  // The whole batch.
+      stream.fields.clear();  // An empty list stands for the whole batch.
     }
     all.push_back(stream.operation());
     all.back().origin = origin_of(part);

@@ -26,7 +26,7 @@ class Homes {
   /// Sets the home, unless it has one.
   void settle(TensorId tensor, std::uint32_t ipu);
 
-  /// Returns the variable itself if `ipu` is its home, or becomes it for lack of one; otherwise its replica there.
+  /// Returns the variable itself if `ipu` is its home or, if it has none, becomes it; otherwise its replica there.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
   /// Adds a tensor like `like` with home `ipu`; its name gets a number if the model already has it.
@@ -78,14 +78,14 @@ class Parts {
         parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
         streams_(ipu_of_stage_.size()) {}
 
-  /// Takes the operations in order. Errors: kUsage if an operation updates a variable of another IPU; kBug if an
+  /// Takes the operations in order. Errors: kUsage if an operation updates a variable on another IPU; kBug if an
   /// operation reads a tensor that a later part makes.
   Status take(const std::vector<Operation>& operations);
 
   /// Returns the operations of a part, including its streams and stashes.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// Tensors that move to the next part after a cycle in which this one ran.
+  /// Tensors that move to the next part after a cycle in which this part ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
   /// Returns, in phases, the operations that copy one micro-batch's tensors from other IPUs for a part. They run for
@@ -95,7 +95,7 @@ class Parts {
  private:
   struct Part {
     std::vector<Operation> operations;
-    /// Inserted after that many operations.
+    /// Each list is inserted after as many operations as its key says.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
     std::vector<Operation> before;  ///< In phases: restores the tensors that `brought` copies.

@@ -30,7 +30,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
 
 /// Indices of the regions of `train` before the update that name a tensor; 0 is begin.
 struct Named {
-  std::optional<std::size_t> first;  ///< After begin.
+  std::optional<std::size_t> first;  ///< The first one after begin.
   std::size_t last = 0;
   std::size_t last_written = 0;
 };
@@ -66,7 +66,7 @@ class PhaseOrder {
     std::size_t written = 0;
   };
 
-  /// First such regions.
+  /// First regions in which operations of the update name or write a tensor.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};
@@ -133,7 +133,7 @@ class PhaseOrder {
   /// An operation of the update, or a part of an all-reduce.
   struct Moved {
     Operation operation;
-    std::size_t source = 0;  ///< Its number in the update.
+    std::size_t source = 0;  ///< The operation's number in the update.
     std::size_t slot = 0;    ///< The region that it moves to.
   };
 
@@ -157,7 +157,7 @@ class PhaseOrder {
     }
   }
 
-  /// Returns the operations of the update, with all-reduces divided by tensor.
+  /// Returns the operations of the update, with all-reduces split into one per tensor.
   static std::vector<Moved> divided(const std::vector<Operation>& update) {
     std::vector<Moved> all;
     for (std::size_t i = 0; i < update.size(); ++i) {
@@ -227,8 +227,8 @@ class PhaseOrder {
   std::vector<Region>& train_;
   std::vector<std::size_t> slots_;  ///< Ascending; the update is the last.
   std::map<TensorId, Named> named_;
-  std::map<TensorId, Placed> placed_;  ///< Of preceding operations.
-  std::map<TensorId, Needed> needed_;  ///< Of following operations.
+  std::map<TensorId, Placed> placed_;  ///< From preceding operations.
+  std::map<TensorId, Needed> needed_;  ///< From following operations.
 };
 
 }  // namespace

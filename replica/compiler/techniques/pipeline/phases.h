@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// How a phase, a region that calls parts for every micro-batch, uses some variables. Passes that offload or shard
-/// variables bring them once per phase.
+/// How a phase uses some variables. A phase is a region that calls parts for every micro-batch; passes that offload or
+/// shard variables load or gather them once per phase.
 struct PhaseUse {
   std::set<std::string> functions;  ///< Called by the phase.
   std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
@@ -45,8 +45,8 @@ Place beside(Place place, int distance);
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
 /// the update moves to the region after the last phase that writes its inputs or names its outputs, so weights whose
 /// update depends on all gradients, such as with a limit on their norm, change at the end. Operations that do not
-/// change a variable move no further than needed, and those that send to the host stay. All-reduces are divided by
-/// tensor.
+/// change a variable move no further than needed, and those that send to the host stay. All-reduces are split into one
+/// per tensor.
 ///
 /// A step that ends early still changes nothing, because every micro-batch is read by the end of the last forward
 /// phase.

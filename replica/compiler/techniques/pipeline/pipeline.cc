@@ -34,7 +34,7 @@ class Copies {
   void add(TensorId from, TensorId to) {
     const std::uint32_t ipu = graph_.tensor(to).ipu;
     const std::optional<std::uint32_t> within = graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
-    const auto reader = read_in_.find(to);  // Its copy must not come after this one.
+    const auto reader = read_in_.find(to);  // The copy that reads `to` must not come after this one.
     std::size_t k = reader == read_in_.end() ? 0 : reader->second;
     while (k < copies_.size() && copies_[k].within != within) {
       ++k;
@@ -56,7 +56,7 @@ class Copies {
 
  private:
   struct Entry {
-    std::optional<std::uint32_t> within;  ///< The IPU; none between IPUs.
+    std::optional<std::uint32_t> within;  ///< The IPU; nothing for transfers between IPUs.
     Copy copy;
   };
 
@@ -87,8 +87,8 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const
   copies.append_to(operations);
 }
 
-/// Returns the regions before a phase: one that copies tensors from other IPUs for every micro-batch, if there are any,
-/// then an empty one.
+/// Returns the regions before a phase: one that copies tensors from other IPUs for every micro-batch, if the phase
+/// reads any, then an empty one.
 std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -118,7 +118,7 @@ std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& tim
     names.emplace_back();
     std::vector<Operation> operations = parts.operations_of(part);
     if (operations.empty()) {
-      continue;  // The backward part of a stage with nothing to train.
+      continue;  // This is the backward part of a stage with nothing to train.
     }
     const bool is_backward = part >= stages;
     const std::size_t stage = is_backward ? 2 * stages - 1 - part : part;
@@ -158,13 +158,13 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Handles operations outside of parts: gives their tensors homes, and makes each read tensors of its own IPU. Tensors
-/// that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
+/// Handles operations outside of parts: gives their tensors homes, and makes each operation read tensors of its own
+/// IPU. Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
   Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
-  /// Gives tensors without a home that of the operation that makes them.
+  /// Gives tensors without a home the home of the operation that makes them.
   void settle(const Region& region) {
     for (const Operation& operation : region.operations) {
       const std::uint32_t ipu = ipu_of(operation);
@@ -172,8 +172,8 @@ class Rest {
     }
   }
 
-  /// Makes each computing operation read tensors of its own IPU, and divides all-reduces by IPU. Tensors that this
-  /// region or `body` writes are copied where the region first needs them; other variables have replicas.
+  /// Makes each computing operation read tensors of its own IPU, and splits all-reduces into one per IPU. Tensors that
+  /// this region or `body` writes are copied where the region first needs them; other variables have replicas.
   void localise(Region& region, const std::set<TensorId>& body) {
     std::set<TensorId> changes = written_in(region);
     changes.insert(body.begin(), body.end());
@@ -217,7 +217,7 @@ class Rest {
     }
   }
 
-  /// Makes an operation read its own IPU's tensors, after one copy of those that it lacks.
+  /// Makes an operation read its own IPU's tensors, after one copy of all that are on other IPUs.
   void gather(const Region& region, const std::set<TensorId>& changes, Operation& operation,
               std::vector<Operation>& operations) {
     const std::uint32_t ipu = ipu_of(operation);
@@ -262,7 +262,7 @@ class Rest {
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;
   std::vector<Operation> others;
-  std::set<TensorId> read;  // By `others`.
+  std::set<TensorId> read;  // Tensors that `others` read.
   std::set<TensorId> written;
   for (Operation& operation : region.operations) {
     const bool waits =

@@ -26,10 +26,10 @@ Result<Schedule> schedule_of(const PipelineOptions& options);
 /// one batch at a time passes through all phases.
 ///
 /// After each cycle, one Copy moves tensors between IPUs, and one per IPU moves those that stay on it. Every tensor
-/// gets a home IPU: a variable that of the first part that names it, state that of its parameter. A variable that other
-/// IPUs read has a replica on each of them, copied whenever the variable changes.
+/// gets a home IPU: for a variable, the IPU of the first part that names it; for state, the IPU of its parameter. A
+/// variable that other IPUs read has a replica on each of them, copied whenever the variable changes.
 ///
-/// Requires: the stage of each origin is below the number of stages. Errors: as Parts::take.
+/// Requires: the stage of each origin is below the number of stages. Errors: the same as Parts::take.
 Status make_pipeline(Job& job, Schedule schedule);
 
 }  // namespace poprun

@@ -34,7 +34,7 @@ std::int64_t period_of(Schedule schedule, std::int64_t stages, bool training) {
     case Schedule::kInterleaved:
       return training ? 2 : 1;
     case Schedule::kPhased:
-      break;  // Has no period.
+      break;  // This schedule has no period.
   }
   POPRUN_CHECK(false);
 }

@@ -43,7 +43,7 @@ struct Slot {
   std::uint32_t ipu = 0;
   std::uint32_t stage = 0;
   Part part = Part::kForward;
-  std::int64_t micro_batch = 0;  ///< From 0.
+  std::int64_t micro_batch = 0;  ///< Counted from 0.
 
   friend bool operator==(const Slot&, const Slot&) = default;
 };
@@ -61,7 +61,7 @@ struct Repeat {
   std::vector<Cycle> cycles;  ///< Of round 0.
 };
 
-/// One step, or one pass over the test set.
+/// The cycles of one step, or of one pass over the test set.
 struct Timetable {
   Schedule schedule = Schedule::kSequential;
   std::vector<std::uint32_t> ipu_of_stage;
@@ -71,7 +71,7 @@ struct Timetable {
 };
 
 /// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]; without
-/// training, of forward parts only. Cycle in which micro-batch i is worked on (all from 0):
+/// training, it contains only forward parts. Cycle in which micro-batch i is worked on (all from 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s
@@ -82,11 +82,11 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
-/// A part works in the cycle after the one whose result it needs, except for the last stage of grouped and phased,
-/// whose backward part follows its forward part within the cycle.
+/// A part works in the cycle after that of the part whose result it needs, except for the last stage of grouped and
+/// phased, whose backward part follows its forward part within the cycle.
 ///
-/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; if no two rounds are equal,
-/// everything is unrolled. Phased has one repeat of one cycle per phase: a stage in one direction, or the last one in
+/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; if no two rounds are the same,
+/// everything is unrolled. Phased has one repeat of one cycle per phase: a stage in one direction, or the last stage in
 /// both. Cost: O(n²), whatever the number of micro-batches.
 ///
 /// Requires: at least one stage and one micro-batch.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"none", "standard", "layer", "pipeline", "all"};
 
-/// Reasons, by tensor, why it cannot be recomputed.
+/// Reasons why a tensor cannot be recomputed, by tensor.
 struct Ties {
   std::vector<bool> updated;   ///< It changes later in the step.
   std::vector<bool> reported;  ///< Its value is reported at the step's end.

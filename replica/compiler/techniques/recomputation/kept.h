@@ -17,7 +17,7 @@ namespace poprun {
 /// The activations of a stage that are kept. Everything else that the backward pass reads is recomputed from them.
 enum class Recomputation : std::uint8_t {
   kNone,      ///< Everything.
-  kStandard,  ///< Those that give the least work within a memory goal.
+  kStandard,  ///< The choice with the least work within a memory goal.
   kLayer,     ///< The inputs of each layer.
   kPipeline,  ///< The inputs of the stage; everything in the last stage.
   kAll,       ///< The inputs of every stage, including the last.
@@ -71,8 +71,8 @@ class MicroBatch {
 /// Returns, by tensor, whether it is kept. Tensors without a MicroBatch::maker always are.
 ///
 /// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections, and the last
-/// layer of the last stage: its backward pass follows at once, so recomputing it saves nothing. For the same reason,
-/// kPipeline keeps all of the last stage.
+/// layer of the last stage: its backward pass follows immediately, so recomputing it saves nothing. For the same
+/// reason, kPipeline keeps all of the last stage.
 ///
 /// Requires: mode != kStandard.
 std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count);
@@ -86,12 +86,12 @@ struct ChosenByName {
 };
 
 /// Finds the activations that the options name. Errors: kUsage if a pattern is not a valid regular expression, matches
-/// nothing that can be recomputed, or matches the same activation as the other one.
+/// nothing that can be recomputed, or matches the same activation as the other pattern.
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// Forward operations, ascending, whose clones run directly before a backward operation; by backward operation, from
-/// MicroBatch::backward() on.
+/// By backward operation, from MicroBatch::backward() on: the forward operations, in ascending order, whose clones run
+/// directly before it.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A

@@ -51,7 +51,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Returns the text of a note on why a job recomputes nothing; none if kStandard has found no need to.
+/// Returns the text of a note on why a job recomputes nothing; none if kStandard has found no need to recompute.
 std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
@@ -80,8 +80,8 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
 }
 
 /// Returns the text of a note on stages in which recomputation takes time but saves no memory, such as those whose
-/// backward pass follows their forward pass at once; none if there are no such stages. `memories`: of the micro-batch.
-/// Cost: linear in the operations.
+/// backward pass immediately follows their forward pass; none if there are no such stages. `memories`: of the
+/// micro-batch. Cost: linear in the operations.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -260,7 +260,7 @@ class Verifier {
     return {};
   }
 
-  /// Returns the operation whose output a clone's output is a copy of, or null.
+  /// Returns the operation that a clone with this output repeats, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
     const std::optional<TensorId> original = after_.tensor(output).copy_of;
     if (!original || index_of(output) < before_.tensors().size() || index_of(*original) >= before_.tensors().size()) {

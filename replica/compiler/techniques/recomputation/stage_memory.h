@@ -14,7 +14,7 @@ namespace poprun {
 /// Bytes that one stage needs for activations and gradients: the sum of both fields.
 struct StageMemory {
   Bytes stashed;  ///< Kept by micro-batches between the forward and the backward part.
-  Bytes peak;     ///< Most of the other bytes that are live while either part runs.
+  Bytes peak;     ///< Maximum of all other live bytes while either part runs.
 };
 
 /// Memory of the stages of a pipeline, for any choice of kept activations.

@@ -21,7 +21,7 @@ using Index = MicroBatch::Index;
 constexpr double kEverything = std::numeric_limits<double>::infinity();
 constexpr std::size_t kThresholds = 8;
 constexpr std::int64_t kMostSegments = 32;
-constexpr std::uint32_t kWhole = 128;  ///< Parts of a stage, of which those at its end can be kept.
+constexpr std::uint32_t kWhole = 128;  ///< Parts into which a stage is divided; the parts at its end can be kept.
 
 /// How a stage chooses the activations that it keeps.
 struct Setting {
@@ -115,8 +115,8 @@ class Chooser {
     }
   }
 
-  /// Sets the cost of making tensors again: that of the operation and of preceding ones whose results are not needed
-  /// themselves.
+  /// Sets the cost of making tensors again: the cost of the operation and of preceding operations whose results are not
+  /// needed themselves.
   void weigh() {
     std::vector<double> cycles(micro_batch_.backward(), 0);
     std::vector<bool> is_needed(micro_batch_.backward(), false);
@@ -295,7 +295,7 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std
   std::vector<std::int64_t> least(size + 1, 0);  ///< Cost of the cuts up to and including a place.
   std::vector<std::uint32_t> previous(size + 1, 0);
   std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, by rising cost.
-  std::uint32_t first = 0;                 ///< The first that the limit allows.
+  std::uint32_t first = 0;                 ///< First place of the previous cut that the limit allows.
   std::int64_t segment = 0;                ///< Bytes from `first` on.
   for (std::uint32_t place = 1; place <= size; ++place) {
     segment += bytes[place - 1];

@@ -27,7 +27,7 @@ struct StandardGoal {
   std::vector<std::int64_t> stash_lengths;  ///< By stage.
   std::vector<std::int64_t> work;           ///< By forward operation, in cycles.
   Bytes capacity;                           ///< An IPU's memory.
-  double proportion = 1;                    ///< Fraction of it that may be used.
+  double proportion = 1;                    ///< Fraction of `capacity` that may be used.
 
   [[nodiscard]] Bytes memory() const {
     return Bytes{static_cast<std::int64_t>(proportion * static_cast<double>(capacity.count()))};

@@ -169,7 +169,7 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
-/// Variables that the preceding phase leaves on the chip for a region, and that the next phase needs when it ends.
+/// Variables that the preceding phase leaves on the chip for a region, and those that the next phase needs after it.
 struct Around {
   std::set<TensorId> present;
   std::set<TensorId> kept;
@@ -221,7 +221,7 @@ class RegionLoads {
   }
 
  private:
-  /// Finds each variable's stays. None extends past a call, because the called function may use the variable, too.
+  /// Finds each variable's stays. No stay extends past a call, because the called function may use the variable, too.
   std::map<TensorId, std::vector<Stay>> find_stays(const std::set<TensorId>& present) {
     std::map<TensorId, std::vector<Stay>> all;
     std::size_t last_call = 0;

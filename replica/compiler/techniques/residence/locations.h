@@ -15,8 +15,8 @@ namespace poprun {
 /// Kinds of tensor that outlive the operations around them.
 enum class Kept : std::uint8_t { kWeight, kOptimizerState, kAccumulator, kActivation };
 
-/// Returns parameters, optimiser state, gradient accumulators, and activations in stashes; for a variable that resides
-/// in another tensor, such as its shard, that tensor.
+/// Returns parameters, optimiser state, gradient accumulators, and activations in stashes; if a variable resides in a
+/// different tensor, such as its shard, returns that tensor instead.
 std::map<TensorId, Kept> kept_tensors(const Graph& graph);
 
 /// Where a tensor is kept, and why: "off-chip (memory.optimizer-state)".
@@ -34,18 +34,18 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
                                                const std::vector<Place>& phases = {});
 
 /// Moves off-chip tensors to Streaming Memory. A stash moves as it is. A variable gets an entry of a remote buffer;
-/// variables of one IPU share one if they have the same type and their names differ only in numbers: "layer.3.weight"
-/// and "layer.12.weight". A region loads a variable right before its use and stores it right after it is written,
-/// unless the value is not read again; uses a few operations apart share one load. The variables of one operation are
-/// loaded by one copy.
+/// variables of one IPU share a buffer if they have the same type and their names differ only in numbers:
+/// "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after it
+/// is written, unless the value is not read again; uses a few operations apart share one load. The variables of one
+/// operation are loaded by one copy.
 ///
 /// An all-reduce or reduce-scatter of off-chip accumulators becomes one per accumulator, right before its result is
-/// first read, so that only one of them is on the chip at a time.
+/// first read, so that only one accumulator is on the chip at a time.
 ///
 /// A phase, one of the regions `phases` of a function, keeps the variables of the functions that it calls on the chip
-/// for all its rounds. They are loaded in the region before it or, if the preceding phase runs on another IPU, before
-/// that phase, and stored in the region after it. Variables that the region before it writes are not loaded; the region
-/// after it finds the phase's variables on the chip.
+/// for all its rounds. They are loaded in the region before the phase or, if the preceding phase runs on another IPU,
+/// before that phase, and stored in the region after the phase. Variables that the region before the phase writes are
+/// not loaded; the region after the phase finds its variables on the chip.
 ///
 /// `update`: the last region of each step that uses accumulators.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,

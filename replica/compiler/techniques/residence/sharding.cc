@@ -83,8 +83,8 @@ class Shards {
 class RegionSharding {
  public:
   /// `gathered`: variables whose full tensors are also available throughout the region. `left_whole`: variables that
-  /// the preceding phase has gathered; their shards are cut from them, because the original shards may be off-chip by
-  /// now.
+  /// the preceding phase has gathered; their shards are cut from the full tensors, because the original shards may be
+  /// off-chip by now.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
                  std::set<TensorId> left_whole)
       : graph_(graph),
@@ -302,8 +302,8 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region. Those of variables do, but gradients and accumulators end with the
-  /// update.
+  /// Whether a tensor's value outlives the region. The values of variables do, but gradients and accumulators end with
+  /// the update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
     if (role == Role::kGradient && is_update_) {
@@ -331,7 +331,7 @@ class RegionSharding {
   Place place_;
   bool is_update_;
   std::set<TensorId> gathered_;
-  std::set<TensorId> left_whole_;  ///< Not used yet.
+  std::set<TensorId> left_whole_;  ///< Only those not used yet.
   Origin origin_;
   std::vector<Operation> operations_;
   std::map<TensorId, std::vector<std::size_t>> uses_;

@@ -30,13 +30,13 @@ std::vector<std::size_t> balance(const Balancing& balancing, std::span<const Mea
 
 /// Returns the split to compile when none of `measured` fits: the balanced one or, if that has been measured, the
 /// neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns nothing
-/// if all of these have been measured, or if the stages of the last measured split need over a quarter more than the
-/// IPUs have.
+/// if all of these have been measured, or if the stages of the last measured split need over a quarter more memory than
+/// the IPUs have.
 ///
 /// Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
-/// Memory that every possible stage needs on its IPU.
+/// The memory that any possible stage needs on its IPU.
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///

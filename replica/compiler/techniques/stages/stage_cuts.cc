@@ -48,7 +48,7 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
   }
   const std::string had = fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
-    // The largest entry can take the rest, if the other entries leave one.
+    // The largest entry can take the rest if the other entries leave any layers.
     const bool has_rest = sum - std::ranges::max(counts) < layers;
     return wrong_counts(forward, entries,
                         fmt::format("{}, but the entries add up to {}; {}", had, sum,
@@ -107,7 +107,7 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// Returns the layer that a name probably means: the same name in another case, without its prefix ("h.2" for
+/// Returns the layer that a name probably means: the same name in a different case, without its prefix ("h.2" for
 /// "transformer.h.2"), or followed by a part of the layer ("h.2.attn", "conv1.weight"). Empty if there is none.
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
@@ -141,7 +141,7 @@ std::string layer_around(const ForwardPass& forward, const std::string& name) {
   return {};
 }
 
-/// Returns the name that was probably meant by `name`; or empty.
+/// Returns the name that was probably meant by `name`; empty if there is none.
 std::string meant_by(const ForwardPass& forward, const std::string& name) {
   std::string close = layer_within(forward.graph.layers, name);
   close = close.empty() ? layer_around(forward, name) : close;

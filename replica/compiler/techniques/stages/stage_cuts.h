@@ -29,8 +29,8 @@ struct ForwardPass {
   [[nodiscard]] const std::vector<Operation>& operations() const { return graph.at(place).operations; }
 };
 
-/// The beginning of a stage: the stage and later ones hold the operations of later layers, and those of this layer from
-/// `operation` on (an index into the forward pass).
+/// The beginning of a stage: this and later stages hold the operations of later layers, and the operations of this
+/// layer from `operation` on (an index into the forward pass).
 struct StageCut {
   std::int32_t layer = 0;
   std::size_t operation = 0;  ///< 0: the whole layer.
@@ -39,17 +39,17 @@ struct StageCut {
 };
 
 /// Returns the cuts between stages that hold `layers_per_ipu` counted layers each; one entry may be -1 and takes the
-/// rest. Layers that are not counted belong to the stage of the counted one before them, the first ones to the first
-/// stage, and those after the last counted one to the last stage. A first or last stage of 0 counted layers thus holds
-/// only embeddings or heads.
+/// rest. Layers that are not counted belong to the stage of the counted layer before them; layers before the first
+/// counted layer belong to the first stage, and layers after the last one to the last stage. A first or last stage of 0
+/// counted layers thus holds only embeddings or heads.
 ///
 /// Errors: kUsage if the sum is not the model's number of layers, or if a stage would be empty. Messages list the
 /// layers.
 Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::span<const std::int64_t> layers_per_ipu);
 
 /// Returns the cuts before these layers or, if no layer has the name, before the operations that write these tensors.
-/// Errors: kUsage if a name is neither a layer nor a tensor of the forward pass (suggests the nearest), or if the order
-/// is not that of the forward pass.
+/// Errors: kUsage if a name is neither a layer nor a tensor of the forward pass (suggests the nearest), or if the names
+/// are not in the order of the forward pass.
 Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::span<const std::string> names);
 
 /// Returns the cuts before these layers.
@@ -64,13 +64,13 @@ std::string abbreviated(std::span<const std::string> names);
 
 std::vector<std::string> names_of(std::span<const Layer> layers);
 
-/// Index of each operation of a forward pass, by the name in the model of the first tensor that it writes.
+/// Indices of a forward pass's operations, each keyed by the first tensor that it writes (by its name in the model).
 using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 
-/// Gives each operation of `forward` its stage. `cuts` and `positions` come from one forward pass, possibly another one
-/// of the same model: an operation takes the position of the one that writes the same tensor or, if there is none, of
-/// the operation before it. Operations without a layer belong to the latest stage that they read from.
+/// Gives each operation of `forward` its stage. `cuts` and `positions` come from one forward pass, possibly a different
+/// one of the same model: an operation takes the position of the one that writes the same tensor or, if there is none,
+/// of the operation before it. Operations without a layer belong to the latest stage that they read from.
 ///
 /// Errors: kUsage if an operation would read a tensor that a later stage writes; names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,

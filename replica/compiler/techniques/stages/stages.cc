@@ -45,7 +45,7 @@ LayerUse use_of(const CompileOptions& options) {
           .states = states + masters};
 }
 
-/// Returns, by stage, the number of micro-batches whose activations it keeps.
+/// Returns, by stage, the number of micro-batches whose activations the stage keeps.
 Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
   std::vector<std::int64_t> kept(stages, 1);
   if (!options.inference && options.pipeline.recomputation == "none") {
@@ -58,8 +58,8 @@ Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::
   return kept;
 }
 
-/// Returns, by stage, whether it runs its forward part again. Counts `standard` as no, because its choice depends on
-/// memory, which is not known yet.
+/// Returns, by stage, whether the stage runs its forward part again. Counts `standard` as no, because its choice
+/// depends on memory, which is not known yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const PipelineOptions& pipeline = options.pipeline;
   const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
@@ -270,7 +270,7 @@ bool differ_only_in_stage(const Region& a, const Region& b) {
                             [](const Operation& x, const Operation& y) { return differ_only_in_stage(x, y); });
 }
 
-/// Checks that operations differ only in their stages, and that these exist.
+/// Checks that operations differ only in their stages, and that these stages exist.
 Status verify_operations_stay(const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     const Function& function = after.graph.functions.at(f);
