@@ -165,8 +165,8 @@ class StoredArrays final : public Stored {
     }
   };
 
-  /// `parts` are in the order of the facts' tensors. `range` is the range of float images, `place` their name in
-  /// messages; they are doubles if `wide`.
+  /// `parts` are in the order of the facts' tensors. `range` is the range of the values of float images, which are
+  /// stored as doubles if `wide`. `place` is their name in messages.
   StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide, std::string place)
       : facts_(std::move(facts)), parts_(std::move(parts)), range_(range), wide_(wide), place_(std::move(place)) {}
 

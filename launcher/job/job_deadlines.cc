@@ -86,7 +86,7 @@ void Job::do_what_is_due(double now) {
       state_.end_joining();
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now), address()));
     case Deadlines::Due::kMpirunEnd:
-      console_.say(fmt::format("the job is done, but mpirun still runs after {} s; ending it",
+      console_.say(fmt::format("the job is done, but mpirun is still running after {} s; ending it",
                                options_.heartbeat_timeout_seconds));
       return stop(code_of_results(), /*at_once=*/false);
     case Deadlines::Due::kDrainEnd:

@@ -74,8 +74,8 @@ std::string text_of(const proto::ProductSetting& setting) {
                      setting.permille() / 1000.0);
 }
 
-/// Returns the job's proportions, moved by `steps` places of the grid for overfull IPUs. Settings for operators stay,
-/// as do those for stages unless all IPUs are overfull. Nothing if no proportion changes.
+/// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid. Settings for
+/// operators are left alone, as are those for stages unless all IPUs are overfull. Nothing if no proportion changes.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();

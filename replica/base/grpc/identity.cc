@@ -179,7 +179,7 @@ Result<Key> read_key(const char* option, const std::string& path) {
   ERR_clear_error();
   if (key == nullptr) {
     return fail(ErrorCode::kData,
-                fmt::format("{} {}: needed a private key as PEM and without a password", option, path));
+                fmt::format("{} {}: needed a PEM private key without a password", option, path));
   }
   return key;
 }

@@ -54,7 +54,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
 /// Returns the text of a note on why a job recomputes nothing; none if kStandard has found no need to recompute.
 std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
-  constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
+  constexpr std::string_view kAtOnce = "whose backward pass immediately follows its forward pass";
   const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
   if (asked.mode == Recomputation::kNone) {
     return "pipeline.recomputation-checkpoints has no effect without recomputation: every "

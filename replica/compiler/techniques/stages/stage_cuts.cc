@@ -299,7 +299,7 @@ Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& 
     }
     if (operation.origin.stage < latest) {
       return fail(ErrorCode::kUsage, fmt::format("pipeline: '{}' in stage {} reads '{}', which stage {} makes; cut {} "
-                                                 "where values flow forward only",
+                                                 "only where all values flow forward",
                                                  written_name(forward, operation), operation.origin.stage,
                                                  graph.tensor(latest_input).name, latest, forward.model));
     }

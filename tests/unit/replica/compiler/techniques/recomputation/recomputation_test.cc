@@ -203,7 +203,7 @@ TEST(Recomputation, RecomputesChosenActivationsWhateverTheMode) {
 TEST(Recomputation, SaysWhereItHasNoEffect) {
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kPipeline)),
             "note: pipeline.recomputation = pipeline has no effect: the model is a single stage, "
-            "whose backward pass follows its forward pass at once\n");
+            "whose backward pass immediately follows its forward pass\n");
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kNone, "^i$")),
             "note: pipeline.recomputation-checkpoints has no effect without recomputation: every "
             "activation is kept\n");
@@ -231,7 +231,7 @@ TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
   EXPECT_THAT(after(three_layers("001"), standard), Not(HasSubstr("has no effect"))) << "the memory suffices";
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kPipeline, ".*")),
             "note: pipeline.recomputation = pipeline has no effect: the model is a single stage, "
-            "whose backward pass follows its forward pass at once\n");
+            "whose backward pass immediately follows its forward pass\n");
 }
 
 TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
