@@ -185,8 +185,7 @@ Status check_names(const ModelProto& model) {
   }
   for (const std::string& name : names) {
     if (!google::protobuf::internal::IsStructurallyValidUTF8(name)) {
-      return fail(ErrorCode::kData,
-                  fmt::format("a name is not UTF-8: '{}' ({} B); rename it", printable(name), name.size()));
+      return fail(ErrorCode::kData, fmt::format("the name '{}' is not UTF-8; rename it", printable(name)));
     }
   }
   return {};
