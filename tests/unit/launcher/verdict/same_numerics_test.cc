@@ -30,7 +30,7 @@ TEST(SameNumerics, RefusesDifferentInstructionSetsAndNamesACommonOne) {
   EXPECT_EQ(error_of(request("a", kNew), request("b", kOld)),
             "host a computes with avx512_core, host b with avx2: results would depend on where a "
             "replica runs; use --cpu-isa avx2, or hosts with identical processors");
-  EXPECT_THAT(error_of(request("a", kNew), request("b", kVnni)), ::testing::HasSubstr("use --cpu-isa avx2 or"));
+  EXPECT_THAT(error_of(request("a", kNew), request("b", kVnni)), ::testing::HasSubstr("use --cpu-isa avx2, or"));
 }
 
 TEST(SameNumerics, RefusesAHostWithoutTheChosenInstructionSet) {

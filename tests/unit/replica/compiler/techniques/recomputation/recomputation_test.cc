@@ -213,8 +213,7 @@ TEST(Recomputation, SaysWhereItHasNoEffect) {
   }
   EXPECT_EQ(after(one_layer, options_of(Recomputation::kLayer)),
             "note: pipeline.recomputation = layer has no effect: the backward pass reads only "
-            "inputs of layers and the last layer, whose backward pass follows its forward pass at "
-            "once\n");
+            "inputs of layers and the last layer, whose backward pass immediately follows its forward pass\n");
 }
 
 TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {

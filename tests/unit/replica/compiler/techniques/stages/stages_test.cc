@@ -361,8 +361,8 @@ TEST(Stages, RefuseValuesThatWouldFlowBack) {
             "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; let the "
             "largest be -1, which takes the rest; layers: a, b, c, d");
   EXPECT_EQ(stages_in(with_layers({1, 3}), {1, 1}, text),
-            "pipeline: 'xd' in stage 0 reads 'xc', which stage 1 makes; cut net where values flow "
-            "forward only");
+            "pipeline: 'xd' in stage 0 reads 'xc', which stage 1 makes; cut net only where all values flow "
+            "forward");
 }
 
 /// The verdict of the verifier after `damage` to the pass's result.
