@@ -336,7 +336,7 @@ class Certificates(ServerTest):
                                   (self.files(authorities="other.pem"), 64, "other.pem does not vouch for --tls-cert"),
                                   (self.files()[:4], 64, "--tls-ca is missing"),
                                   (self.files("text"), 65, "needed certificates as PEM"),
-                                  (self.files(key="text"), 65, "needed a private key as PEM")):
+                                  (self.files(key="text"), 65, "needed a PEM private key")):
             with self.subTest(part):
                 job = self.run_job("-n", 1, *files, code=code)
                 self.assert_first_line(job, part)
