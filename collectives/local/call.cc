@@ -19,15 +19,16 @@ std::string divisors_of(std::size_t total) {
   return text;
 }
 
-/// Returns the name of an enumerator; `names` are in the enumerators' order.
-template <typename Name, std::size_t kCount>
-const char* name_in(const std::array<const char*, kCount>& names, Name name, const char* unknown) {
-  const auto index = static_cast<std::size_t>(name);
-  return index < kCount ? names[index] : unknown;
-}
-
 const char* name_of(Reduction reduction) {
-  return name_in(std::array{"sum", "mean", "max"}, reduction, "unknown reduction");
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kMean:
+      return "mean";
+    case Reduction::kMax:
+      return "max";
+  }
+  return "unknown reduction";
 }
 
 std::string describe_group(const Call& call) {
@@ -106,8 +107,23 @@ std::string_view cut_to(std::string_view text, std::size_t bytes_max) {
 }
 
 const char* name_of(CallKind kind) {
-  return name_in(std::array{"allocate", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "group"},
-                 kind, "unknown call");
+  switch (kind) {
+    case CallKind::kAllocate:
+      return "allocate";
+    case CallKind::kAllReduce:
+      return "all-reduce";
+    case CallKind::kReduceScatter:
+      return "reduce-scatter";
+    case CallKind::kAllGather:
+      return "all-gather";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kGroup:
+      return "group";
+  }
+  return "unknown call";
 }
 
 std::string describe(const Call& call) {

@@ -199,7 +199,7 @@ function(poprun_program name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS")
   add_executable(${name} ${ARG_SOURCES})
   poprun_precompile(${name})
-  poprun_optimise(${name} programs)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # A main.cc only wires rooms.
   target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"

@@ -62,7 +62,7 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
 Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
             const proto::Loading& loading) {
   return {ErrorCode::kUnreachable,
-          fmt::format("data server {} is reading '{}' but has not got beyond {} % for {:g} s; check "
+          fmt::format("data server {} is reading '{}' but has not progressed beyond {} % for {:g} s; check "
                       "the disk it reads from, or raise --hostio-timeout",
                       address, source, loading.percent(), seconds(timeout)),
           {.address = address}};

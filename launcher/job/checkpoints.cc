@@ -125,8 +125,8 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   POPRUN_TRY(check_can_list(folder));
   const std::vector<std::string> all = is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
   if (all.empty() && is_auto) {
-    console_.say(
-        fmt::format("note: --resume auto: no checkpoint in {}, so the job starts anew", options_.checkpoint_dir));
+    console_.say(fmt::format("note: --resume auto: no checkpoint in {}, so the job starts from the beginning",
+                             options_.checkpoint_dir));
     return std::nullopt;
   }
   if (all.empty()) {
@@ -155,14 +155,14 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
                     options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
                     damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
-  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, but none is complete; remove them to start anew",
+  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, but none is complete; remove them to start over",
                                             options_.resume, counted(all.size(), "checkpoint")));
 }
 
 Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
   if (resumed_ && resumed_->manifest.dataset_fingerprint() != dataset.fingerprint()) {
     return fail(ErrorCode::kData, fmt::format("--resume {}: the files of data.source {} differ from those of the "
-                                              "checkpoint; restore the old ones, or start anew",
+                                              "checkpoint; restore the old ones, or start over",
                                               resumed_->folder, options_.config.data().source()));
   }
   identity_.set_dataset_fingerprint(dataset.fingerprint());

@@ -119,7 +119,7 @@ Rows data() {
       file_key("data.augment", "NAME", "", "Augmentation of training images: none (default), flip, crop or flip+crop",
                Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
       file_key("data.order", "NAME", "shuffled",
-               "Order of the training items: shuffled anew in every epoch, or sequential, as stored",
+               "Order of the training items: reshuffled in every epoch, or sequential, as stored",
                Choice{{"shuffled", "sequential"}},
                [](Options& o, const std::string& v) { o.config.mutable_data()->set_sequential(v == "sequential"); }),
       file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",

@@ -191,13 +191,13 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   if (manifest.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--resume {}: written by poprun-emu {}, and this version ({}) may not be bit-identical to "
-                            "it; use that version, or start anew from the weights",
+                            "it; use that version, or start over from the weights",
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--resume {}: written by another build of poprun-emu {}, with other settings or another "
-                            "format; use that build, or start anew from the weights",
+                            "format; use that build, or start over from the weights",
                             checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
@@ -207,7 +207,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   if (!onnx_sha256.empty() && !manifest.onnx_sha256().empty()) {
     if (onnx_sha256 != manifest.onnx_sha256()) {
       return fail(ErrorCode::kData,
-                  fmt::format("--resume {}: {} is not the checkpoint's model; restore the old one, or start anew",
+                  fmt::format("--resume {}: {} is not the checkpoint's model; restore the old one, or start over",
                               checkpoint.folder, now.model().onnx()));
     }
     now.mutable_model()->set_onnx(then.model().onnx());
@@ -220,7 +220,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   if (const std::string found = difference(then, now); !found.empty()) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--resume {}: this job differs from the checkpoint's: {}; restore the old value, or start anew",
+        fmt::format("--resume {}: this job differs from the checkpoint's: {}; restore the old value, or start over",
                     checkpoint.folder, found));
   }
   return {};

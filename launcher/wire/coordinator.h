@@ -51,6 +51,7 @@ class CoordinatorEvents {
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
+/// An interface, so that only its implementation includes gRPC, whose headers take long to compile.
 class Coordinator {
  public:
   struct Setup {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -63,6 +65,11 @@ Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField
     pairs.push_back(pair);
   }
   return pairs;
+}
+
+/// Returns the tensors of a step that begins and ends an exchange.
+StepTensors exchanged(std::vector<std::uint32_t> reads, std::vector<std::uint32_t> writes) {
+  return {.reads = reads, .writes = writes, .begins_exchange = std::move(reads), .ends_exchange = std::move(writes)};
 }
 
 /// Copies the replica's part of `whole` to its shard, padded with zeros.
@@ -167,10 +174,7 @@ void lower_gather(const Operation& operation, proto::Step& step) {
 
 StepTensors tensors_gather(const proto::Step& step) {
   const proto::AllGather& gather = step.all_gather();
-  return {.reads = ids_of(gather.shards()),
-          .writes = ids_of(gather.tensors()),
-          .begins_exchange = ids_of(gather.shards()),
-          .ends_exchange = ids_of(gather.tensors())};
+  return exchanged(ids_of(gather.shards()), ids_of(gather.tensors()));
 }
 
 Result<std::unique_ptr<Action>> prepare_gather(const proto::Step& step, Machine& machine) {
@@ -269,10 +273,7 @@ void lower_scatter(const Operation& operation, proto::Step& step) {
 
 StepTensors tensors_scatter(const proto::Step& step) {
   const proto::ReduceScatter& scatter = step.reduce_scatter();
-  return {.reads = ids_of(scatter.tensors()),
-          .writes = ids_of(scatter.shards()),
-          .begins_exchange = ids_of(scatter.tensors()),
-          .ends_exchange = ids_of(scatter.shards())};
+  return exchanged(ids_of(scatter.tensors()), ids_of(scatter.shards()));
 }
 
 Result<std::unique_ptr<Action>> prepare_scatter(const proto::Step& step, Machine& machine) {

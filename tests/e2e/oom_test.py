@@ -197,7 +197,11 @@ class Allowed(JobTest):
                 self.assertRegex(small.stdout, r"\n  tiles .* of 480,000 B, [\d,]+ B over; ")
                 profile = small.profile()
                 self.assertTrue(profile["outOfMemory"])
-                self.assertTrue(any(re.match(note, line["text"]) for line in profile["notes"]), profile["notes"])
+                [allowed] = [line for line in profile["notes"] if line["code"] == "memory.allowed"]
+                self.assertRegex(allowed["text"], note)
+                facts = {fact["name"]: int(fact["number"]) for fact in allowed["facts"]}
+                self.assertEqual(facts["had"], 480_000)
+                self.assertGreater(facts["needed"], facts["had"])
                 self.assertFalse(large.profile()["outOfMemory"])
                 self.assertNotIn("out of memory", large.stdout + large.stderr)
 

@@ -277,7 +277,7 @@ def check_survival(objects):
     args = launcher_args(objects)
     found = []
     if value_of(args, "--resume") != "auto" or "--overwrite" in args:
-        found.append("launcher: starts anew each time")
+        found.append("launcher: starts over each time")
     if not value_of(args, "--checkpoint-every") or value_of(args, "--checkpoint-dir"):
         found.append("launcher: takes no checkpoints in its folder of results")
     if objects.launcher["restartPolicy"] != "Never" or objects.job["spec"]["runPolicy"]["backoffLimit"] < 3:
@@ -636,7 +636,7 @@ PLANTED = [
     ("metrics: are not served", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("0.0.0.0"), "127.0.0.1")),
     ("metrics: the network policy", lambda o: policy(o, "poprun-emu-metrics")["ingress"][0]["ports"][0].update(port=1)),
     ("--cpu-isa is None", lambda o: launcher_args(o).remove("--cpu-isa")),
-    ("launcher: starts anew", lambda o: launcher_args(o).insert(1, "--overwrite")),
+    ("launcher: starts over", lambda o: launcher_args(o).insert(1, "--overwrite")),
     ("launcher: takes no checkpoints", lambda o: launcher_args(o).remove("--checkpoint-every")),
     ("launcher: few attempts", lambda o: o.job["spec"]["runPolicy"].update(backoffLimit=0)),
     ("worker: stays failed", lambda o: o.worker.update(restartPolicy="Never")),
