@@ -96,29 +96,41 @@ srun | */srun)
   ;;
 esac
 
-# Reports what the remote shell and the host say and, once the shell has ended, whether it started the daemon.
-# The shell replaces this process, so that mpirun can end it by its number.
+# Reports what the remote shell and the host say and, if the shell ended by itself, whether it had started the
+# daemon. If mpirun ended us and the shell, because another host failed, nothing writes that line: then this
+# host is not to blame.
+ended="poprun-emu: the remote shell ended"
 listen() {
   started=
   said=
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
+    "$ended")
+      [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
+      break
+      ;;
     "poprun-emu starts the daemon") started=yes ;;
     "poprun-emu: "*) started=no; echo "poprun-emu: no start on host $host: ${line#poprun-emu: }" ;;
     *) said=$line; echo "poprun-emu: host $host says: $line" ;;
     esac
   done
-  while read -r status <"/proc/$$/stat" && case ${status##*) } in [ZX]*) false ;; esac; do
-    sleep 0.1
-  done 2>/dev/null
-  [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
 }
+listener=
 pipe=${TMPDIR:-/tmp}/poprun-emu-remote-shell.$$
 if mkfifo "$pipe" 2>/dev/null; then
   { exec <"$pipe"; rm -f "$pipe"; listen >&2; } </dev/null >/dev/null &
+  listener=$!
   exec 2>"$pipe"
 fi
-exec $found "$@" <<END
+# mpirun ends a remote shell that it no longer needs by killing this process.
+with_us=
+setpriv --pdeathsig KILL true 2>/dev/null && with_us="setpriv --pdeathsig KILL"
+$with_us $found "$@" <<END &
 $token
 $tls
 END
+wait "$!"
+status=$?
+# mpirun learns that the shell ended only after the listener has said why.
+[ -z "$listener" ] || { echo "$ended" >&2; wait "$listener"; }
+exit "$status"

@@ -85,6 +85,7 @@ class Cluster:
             "while [[ $1 == -* ]]; do shift; done\n"
             "host=$1; shift\n"
             "case $host in 10.77.*) host=node$((${host##*.} - 10)) ;; *) host=${host%%.*} ;; esac\n"
+            f"touch '{self.folder}'/$host.asked\n"
             f"exec nsenter -t \"$(cat '{self.folder}'/$host.pid)\" -n -u -i -p -m -- bash -c \"$*\"\n")
         (self.folder / "remote_shell").chmod(0o755)
         return self
@@ -167,6 +168,14 @@ class Cluster:
         cut = ["ip", "link", "set", f"v-{name}", "down"]
         self.cuts[name] = threading.Timer(0.2, subprocess.run, [cut], {"stderr": subprocess.DEVNULL})
         self.cuts[name].start()
+
+    def forget_start(self, name):
+        """Makes `was_asked` false until mpirun starts a daemon on the host again."""
+        (self.folder / f"{name}.asked").unlink()
+
+    def was_asked(self, name):
+        """Returns whether mpirun has begun to start a daemon on the host."""
+        return (self.folder / f"{name}.asked").exists()
 
     def boot_again(self, name):
         """Starts a killed host again, empty."""

@@ -34,20 +34,29 @@ class LostHost(ClusterTest):
                 self.assertIn(name, failure)
                 hosts.boot_again(name)
 
-    def test_is_done_without_where_it_is_lost_in_the_pause_before_a_restart(self):
+    def test_is_done_without_where_it_is_lost_before_or_while_a_restart_begins(self):
         hosts = self.cluster(4)
         reference = self.run_job("-n", 8, config=MOMENTUM)
-        job = self.start_on(hosts, "-n", 8, "-H", "node[0-3]", "--checkpoint-every", 10, "--restarts", 2,
-                            "--hosts-min", 2, "--heartbeat-timeout", 5, config=MOMENTUM)
-        job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
-        hosts.kill_host("node3")
-        job.wait_until(lambda: "restart 1 of 2" in job.stderr, "first restart", 60)
-        hosts.kill_host("node2")
-        job.wait_until(lambda: "restart 2 of 2" in job.stderr, "second restart", 60)
-        self.assertIn("without node3, node2", job.stderr)
-        self.assertEqual(job.wait(), 0, job.stderr)
-        self.assert_same_end(job, reference)
-        self.assertIn("node2 does not answer", job.stderr)
+        for moment in ("in the pause before it", "as mpirun starts a daemon there"):
+            with self.subTest(moment):
+                job = self.start_on(hosts, "-n", 8, "-H", "node[0-3]", "--checkpoint-every", 10, "--restarts", 2,
+                                    "--hosts-min", 2, "--heartbeat-timeout", 5, config=MOMENTUM)
+                job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
+                hosts.forget_start("node2")
+                hosts.kill_host("node3")
+                job.wait_until(lambda: "restart 1 of 2" in job.stderr, "first restart", 60)
+                if moment.startswith("as"):
+                    job.wait_until(lambda: hosts.was_asked("node2"), "start of a daemon", 60)
+                hosts.kill_host("node2")
+                job.wait_until(lambda: "restart 2 of 2" in job.stderr, "second restart", 60)
+                self.assertIn("without node3, node2", job.stderr)
+                self.assertEqual(job.wait(), 0, job.stderr)
+                self.assert_same_end(job, reference)
+                verdict = job.stderr.partition("restart 1 of 2")[2].partition("restart 2 of 2")[0]
+                self.assertIn("node2", verdict)
+                self.assertNotIn("node1", verdict)
+                hosts.boot_again("node2")
+                hosts.boot_again("node3")
 
     def test_ends_the_job_where_more_are_needed_and_a_later_one_goes_on_elsewhere(self):
         hosts = self.cluster(4)

@@ -16,6 +16,14 @@ COMMAND = ["-F", "/config", "node1", "  PATH=/usr/bin:$PATH ; export PATH ;   {o
            '"/opt/bin/poprun-emu-remote-shell"', "-mca", "orte_tmpdir_base", '"{launchers}"']
 
 
+def comes_true(condition):
+    for _ in range(1000):
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 class RemoteShell(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -62,11 +70,7 @@ class RemoteShell(unittest.TestCase):
                 self.assertEqual(done.returncode, 137 if crashes else 3, done.stderr)
                 locked, folder = done.stdout.splitlines()
                 self.assertEqual(locked, "1")
-                for _ in range(500):
-                    if crashes or not pathlib.Path(folder).exists():
-                        break
-                    time.sleep(0.01)
-                self.assertEqual(pathlib.Path(folder).is_dir(), crashes)
+                self.assertTrue(comes_true(lambda: pathlib.Path(folder).is_dir() == crashes))
 
     def test_makes_the_folder_beside_the_launchers(self):
         launchers = self.folder / "base" / f"poprun-emu.{os.geteuid()}.abcdef"
@@ -114,6 +118,17 @@ class RemoteShell(unittest.TestCase):
                 self.assertTrue(last.startswith(
                     f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ends) ended before it started "
                     f"Open MPI's daemon: {said}"), done.stderr)
+
+    def test_blames_no_host_whose_shell_mpirun_ends(self):
+        """mpirun kills the remote shells of the other hosts where one of them fails."""
+        lives = self.folder / "lives"
+        shell = self.program("lives-on", f'echo $$ > "{lives}.new"; mv "{lives}.new" "{lives}"; exec sleep 60\n')
+        script = subprocess.Popen([SCRIPT, "node1", "orted"], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                                  env={"PATH": os.environ["PATH"], "POPRUN_EMU_REMOTE_SHELL": str(shell)})
+        self.assertTrue(comes_true(lives.exists))
+        script.kill()
+        self.assertEqual(script.communicate(timeout=20)[1], "")
+        self.assertTrue(comes_true(lambda: not pathlib.Path("/proc", lives.read_text().strip()).exists()))
 
     def test_names_the_host_without_a_tool_or_without_open_mpi(self):
         tools = self.folder / "tools"
