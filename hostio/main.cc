@@ -46,13 +46,13 @@ po::options_description described_options() {
       ("bind", po::value<std::string>()->value_name("ADDRESS")->default_value("127.0.0.1"),
        "Address to listen on; 0.0.0.0 for all addresses of this host (requires a token).")  //
       ("port", po::value<int>()->value_name("PORT")->default_value(50051),
-       "Port to listen on; 0 for any free one.")  //
+       "Port to listen on; 0 for any free port.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),
        "File whose first line is the job token that callers must show (default: environment "
        "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).")  //
       ("tls-cert", po::value<std::string>()->value_name("FILE"),
        "Certificate (PEM) of this server, used with --tls-key and --tls-ca. Without them, a server that other hosts "
-       "can reach uses one made from the token.")  //
+       "can reach uses a certificate made from the token.")  //
       ("tls-key", po::value<std::string>()->value_name("FILE"),
        "Private key of the certificate (PEM, without a password).")  //
       ("tls-ca", po::value<std::string>()->value_name("FILE"),
@@ -60,8 +60,8 @@ po::options_description described_options() {
   po::options_description data("Data");
   data.add_options()  //
       ("root", po::value<std::string>()->value_name("DIR"),
-       "Serve the datasets in files below this folder. Without it only built-in and synthetic "
-       "datasets and those of --source and --preload are served.")  //
+       "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets and those of "
+       "--source and --preload are served.")  //
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Serve this dataset (a source as in train.cfg), wherever its files are. May be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
@@ -86,7 +86,7 @@ Result<std::string> token_from(const po::variables_map& given) {
     std::ifstream file(origin);
     if (!std::getline(file, token) || token.empty()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("--token-file {}: needed a token in its first line, had none", origin));
+                  fmt::format("--token-file {}: the first line must contain a token, but it is empty", origin));
     }
   } else if (const char* environment = std::getenv("POPRUN_EMU_TOKEN")) {
     token = environment;
@@ -147,7 +147,7 @@ Result<Options> parse_options(int argc, char** argv) {
   }
   const int port = given["port"].as<int>();
   if (port < 0 || port > 65535) {
-    return fail(ErrorCode::kUsage, fmt::format("--port: needed 0 to 65535, had {}", port));
+    return fail(ErrorCode::kUsage, fmt::format("--port {} is not a port from 0 to 65535", port));
   }
   options.server.port = static_cast<std::uint16_t>(port);
   options.server.bind = given["bind"].as<std::string>();

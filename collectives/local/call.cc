@@ -56,8 +56,8 @@ Result<Members> members_of(Group group, std::size_t total, std::size_t replica) 
     return Members{0, 1, total};
   }
   if (group.size == 0 || total % group.size != 0) {
-    return fail(ErrorCode::kUsage, "groups of " + std::to_string(group.size) + " replicas do not divide " +
-                                       std::to_string(total) + " replicas; sizes that do are " + divisors_of(total));
+    return fail(ErrorCode::kUsage, "groups of " + std::to_string(group.size) + " replicas cannot be formed from " +
+                                       std::to_string(total) + " replicas; possible sizes are " + divisors_of(total));
   }
   return group.kind == Group::Kind::kConsecutive ? consecutive_members(group.size, replica)
                                                  : orthogonal_members(total, group.size, replica);

@@ -76,7 +76,7 @@ class SharedMemory {
 ///   control   rendezvous of all replicas; in the first room
 ///   mailboxes two of kMailBytes, for payloads small enough to be copied
 ///   staging   kStagingBytes, for buffers that peers cannot read
-///   wire      for exchange with other hosts, as large as the creator asks; in the first room
+///   wire      for exchange with other hosts, as large as the creator requests; in the first room
 ///
 /// A process has one segment for all its replicas. Every process maps the whole segment. Addresses differ between
 /// processes; region numbers and offsets do not.

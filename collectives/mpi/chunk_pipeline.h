@@ -31,8 +31,8 @@ namespace poprun::collectives {
 ///   chunk c + 2               1       2 ......        3          posted then. The wire always has
 ///                                                                the posts of two ticks to carry.
 ///
-/// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that only gathers takes
-/// 3, 4 and 5, and its step 3 copies what a replica contributes into `result`.
+/// An all-reduce takes all five steps. A collective that only reduces takes steps 1, 2, 3 and 5. A collective that only
+/// gathers takes steps 3, 4 and 5, and its step 3 copies what a replica contributes into `result`.
 ///
 /// Chunks are stored in memory that the host's replicas share and the wire reads and writes. It has four slots, used in
 /// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still
@@ -75,16 +75,16 @@ class ChunkPipeline {
   /// Bytes of shared memory that a pipeline needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// All arguments must outlive the pipeline; the wire area, whose beginning it uses, also any failed transfer. `local`
-  /// is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
+  /// All arguments must outlive the pipeline; the wire area, whose beginning the pipeline uses, must also outlive any
+  /// failed transfer. `local` is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
   ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums, std::size_t local,
                 std::size_t chunk_bytes);
 
   /// Returns the size of a chunk for `bytes` of float32 data: small enough for chunks to overlap, but not too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// Returns the chunks of an all-reduce: one element type each, sliced by the plan's shares. `pieces` must outlive
-  /// them.
+  /// Returns the chunks of an all-reduce, each of one element type and sliced by the plan's shares. `pieces` must
+  /// outlive them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
   /// Returns chunks of `step` bytes for replicas that have `bytes` each; host h's slice consists of `copies[h]` of

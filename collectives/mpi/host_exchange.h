@@ -88,8 +88,8 @@ class HostExchange {
   /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Returns a call's outcome, and reports a failure to the other hosts. Every replica calls it, because the one that
-  /// carries may be missing.
+  /// Returns a call's outcome, and reports a failure to the other hosts. Every replica calls it, because the replica
+  /// that carries may be missing.
   Status settle(Status status);
 
  private:

@@ -75,8 +75,8 @@ class MpiLink {
 };
 
 /// One process's share of the transfers between its host and the other hosts. The processes of a host share the work:
-/// every transfer between two hosts is cut into as many lanes as the host with more processes has processes, and
-/// process i (modulo their number) carries lane i on both sides.
+/// every transfer between two hosts is cut into one lane per process of the host that has more processes, and on each
+/// side, process i modulo that host's number of processes carries lane i.
 ///
 ///   node0   process 0 ---- lane 0 ---- process 0   node1
 ///           process 1 ---- lane 1 ---- process 1

@@ -66,8 +66,8 @@ Status check_mpi() {
     MPI_Query_thread(&level);
   }
   if (level < MPI_THREAD_SERIALIZED) {
-    return fail(ErrorCode::kBug,
-                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level " + std::to_string(level));
+    return fail(ErrorCode::kBug, "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but MPI provides level " +
+                                     std::to_string(level));
   }
   return {};
 }
@@ -127,8 +127,8 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].replicas != replicas) {
-      return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " has a job of " +
-                                       std::to_string(all[rank].replicas) + " replicas, but this one of " +
+      return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " belongs to a job of " +
+                                       std::to_string(all[rank].replicas) + " replicas, but this process to one of " +
                                        std::to_string(replicas));
     }
     processes.push_back({.rank = static_cast<int>(rank), .host = 0, .replicas = {}});
@@ -143,8 +143,8 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
     const Introduction& its = introduction_of(process);
     if (its.first != next || its.count == 0) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(process.rank) + " owns " + std::to_string(its.count) +
-                                       " replicas from " + std::to_string(its.first) + ", expected some from " +
-                                       std::to_string(next));
+                                       " replicas starting at " + std::to_string(its.first) +
+                                       "; expected at least one, starting at " + std::to_string(next));
     }
     for (const std::size_t end = next + its.count; next < end; ++next) {
       process.replicas.push_back(next);

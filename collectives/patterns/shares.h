@@ -59,7 +59,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
   const auto hosts = static_cast<double>(sums.size());
   const auto total = static_cast<double>(std::accumulate(sums.begin(), sums.end(), std::size_t{0}));
   std::vector<Range> ranges(sums.size());
-  // Returns whether some shares make no host carry more than `load`.
+  // Returns whether there are shares with which no host carries more than `load`.
   const auto fits = [&](double load) {
     double least = 0;
     double most = 0;

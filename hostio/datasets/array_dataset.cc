@@ -83,7 +83,7 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   for (const char* key : {"mean", "deviation"}) {
     if (first.name() != "images" && source.parameters.contains(key)) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("data.{} normalises images, but {} has none; remove it", key, source.text));
+                  fmt::format("data.{} normalises images, but {} has no images; remove the key", key, source.text));
     }
   }
   return normalisation;
@@ -243,11 +243,11 @@ Result<std::unique_ptr<Dataset>> StoredArrays::view(const Source& source) const 
   for (const double value : {range_.least, range_.most}) {
     if (std::isfinite(value) &&
         std::abs(normalisation.of(value)) > static_cast<double>(std::numeric_limits<float>::max())) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: needed numbers that fit float32, had {:g}, which {}", place_, value,
-                              source.parameters.contains("deviation")
-                                  ? fmt::format("data.mean and data.deviation turn into {:g}", normalisation.of(value))
-                                  : "does not"));
+      return fail(ErrorCode::kData, fmt::format("{}: numbers must fit in float32, but {:g} {}", place_, value,
+                                                source.parameters.contains("deviation")
+                                                    ? fmt::format("becomes {:g} with data.mean and data.deviation",
+                                                                  normalisation.of(value))
+                                                    : "does not"));
     }
   }
   return std::make_unique<ArrayDataset>(description_of(facts_, normalisation),

@@ -103,8 +103,8 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
   });
   if (tensors.empty() || !complete) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or, without "
-                            "a test part, images, labels; had {}",
+                fmt::format("{}: expected arrays like x_train, y_train, x_test, y_test or, without a test part, "
+                            "images, labels; found {}",
                             source.text, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return tensors;
@@ -114,11 +114,11 @@ Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& 
   const std::uint64_t needed = first.header->shape[0];
   const std::uint64_t had = array.header->shape[0];
   if (array.header->elements == 0) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: {} {} is empty; needed one row or more", source.text, array.name, type_text(array)));
+    return fail(ErrorCode::kData, fmt::format("{}: {} {} is empty; it needs at least one row", source.text, array.name,
+                                              type_text(array)));
   }
   if (had != needed) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed as many rows in {} {} as in {} {}", source.text, array.name,
+    return fail(ErrorCode::kData, fmt::format("{}: {} {} must have as many rows as {} {}", source.text, array.name,
                                               type_text(array), first.name, type_text(first)));
   }
   return {};
@@ -137,7 +137,7 @@ Status check_shapes(const Tensors& tensors, const Source& source) {
     const auto& test = tensor.test->header->shape;
     if (!std::equal(train.begin() + 1, train.end(), test.begin() + 1, test.end())) {
       return fail(ErrorCode::kData,
-                  fmt::format("{}: needed rows of the same shape in {} {} and {} {}", source.text, tensor.train->name,
+                  fmt::format("{}: {} {} and {} {} must have rows of the same shape", source.text, tensor.train->name,
                               type_text(*tensor.train), tensor.test->name, type_text(*tensor.test)));
     }
   }
@@ -157,10 +157,10 @@ Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   }
   const auto few = [](std::uint64_t channels) { return channels == 1 || channels == 3 || channels == 4; };
   if (few(shape[3]) && !few(shape[1])) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, channels, height, width], had {}, which "
-                                              "looks like channels last; set data.channels = last, or first if it "
-                                              "is not",
-                                              images.place, type_text(images)));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: expected images [items, channels, height, width], but {} looks like channels last; "
+                            "set data.channels = last, or = first if the channels come first",
+                            images.place, type_text(images)));
   }
   return false;
 }
@@ -169,13 +169,13 @@ Status set_images(Tensor& tensor, const Source& source) {
   const NpyHeader& header = *tensor.train->header;
   const bool bytes = header.kind == 'u' && header.width == 1;
   if (!bytes && header.kind != 'f') {
-    return fail(ErrorCode::kData, fmt::format("{}: needed images as uint8 or floats, had {}; save "
+    return fail(ErrorCode::kData, fmt::format("{}: images must be uint8 or floats, but they are {}; save "
                                               "them with astype(\"uint8\") or astype(\"float32\")",
                                               tensor.train->place, type_text(*tensor.train)));
   }
   if (header.shape.size() < 2 || header.shape.size() > 4) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, height, width], [items, channels, height, "
-                                              "width] or features [items, features], had {}",
+    return fail(ErrorCode::kData, fmt::format("{}: expected images [items, height, width], [items, channels, height, "
+                                              "width] or features [items, features], found {}",
                                               tensor.train->place, type_text(*tensor.train)));
   }
   tensor.target.element = bytes ? Element::kU8 : Element::kF32;
@@ -219,8 +219,8 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
   const bool alike = tensor.target.element == Element::kU8 ? test.kind == 'u' && test.width == 1
                                                            : (test.kind == 'f') == (header.kind == 'f');
   if (!alike) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed the element type of the training part, {}, had {}; save "
-                                              "both with the same astype()",
+    return fail(ErrorCode::kData, fmt::format("{}: the element type must be that of the training part, {}, but it is "
+                                              "{}; save both parts with the same astype()",
                                               tensor.test->place, dtype_of(header), dtype_of(test)));
   }
   return {};
@@ -248,12 +248,12 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
     return {};
   }
   if (name == "tokens") {
-    return fail(ErrorCode::kData, fmt::format("{}: needed tokens >= 0, had {}; pad with any "
+    return fail(ErrorCode::kData, fmt::format("{}: tokens must be >= 0, but one is {}; pad with any "
                                               "token and mask it in attention_mask",
                                               place, value));
   }
   if (tensor.sample_shape.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label >= 0, had {}; "
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: the label must be >= 0, but it is {}; "
                                               "number the classes from 0 and leave out items "
                                               "without a label",
                                               place, at, value));
@@ -268,8 +268,8 @@ Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
     float value = 0;
     std::memcpy(&value, bytes.data() + at, sizeof(value));
     if (!std::isfinite(value)) {
-      return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a number as label, had {}", array.place,
-                                                at * items / bytes.size(), value));
+      return fail(ErrorCode::kData, fmt::format("{}: item {}: the label must be a finite number, but it is {}",
+                                                array.place, at * items / bytes.size(), value));
     }
   }
   return {};
@@ -329,11 +329,11 @@ std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& sourc
       names.push_back(array.name);
     }
   }
-  return names.empty()
-             ? ""
-             : fmt::format(
-                   "{}: {} {} not read: the arrays that are read begin with train_ or test_, or end in _train or _test",
-                   source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
+  return names.empty() ? ""
+                       : fmt::format(
+                             "{}: {} {} not read: only names that begin with train_ or test_, or end in _train or "
+                             "_test, are read",
+                             source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }
 
 }  // namespace poprun::hostio

@@ -110,7 +110,7 @@ Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope
 /// describe_dataset if the files were the same; otherwise, the fingerprints differ.
 Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
 
-/// Does both: read_dataset, then view_dataset.
+/// Calls read_dataset, then view_dataset.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
 
 /// Returns the part of a source that determines the stored data; if the source is invalid, a name for messages.

@@ -48,15 +48,15 @@ Result<SplitShape> shape_of(const SplitFiles& files, const FileScope& scope) {
   POPRUN_ASSIGN(const IdxShape images, read_idx_shape(files.images, scope));
   POPRUN_ASSIGN(const IdxShape labels, read_idx_shape(files.labels, scope));
   if (images.dims.size() != 3 || images.elements == 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, height, width], had [{}]",
+    return fail(ErrorCode::kData, fmt::format("{}: expected images [items, height, width], found [{}]",
                                               files.images.string(), fmt::join(images.dims, ", ")));
   }
   if (labels.dims.size() != 1) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed labels [items], had [{}]", files.labels.string(),
+    return fail(ErrorCode::kData, fmt::format("{}: expected labels [items], found [{}]", files.labels.string(),
                                               fmt::join(labels.dims, ", ")));
   }
   if (labels.dims[0] != images.dims[0]) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed {} labels, one per image, had {}", files.labels.string(),
+    return fail(ErrorCode::kData, fmt::format("{}: expected {} labels, one per image, found {}", files.labels.string(),
                                               images.dims[0], labels.dims[0]));
   }
   return SplitShape{.items = images.dims[0], .height = images.dims[1], .width = images.dims[2]};
@@ -76,7 +76,7 @@ Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test
 Status check_labels(const std::vector<std::uint8_t>& labels, std::uint32_t classes, const fs::path& file) {
   const auto bad = std::ranges::find_if(labels, [&](std::uint8_t label) { return label >= classes; });
   if (bad != labels.end()) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label below {}, had {}", file.string(),
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: the label must be below {}, but it is {}", file.string(),
                                               bad - labels.begin(), classes, *bad));
   }
   return {};
@@ -171,7 +171,7 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   POPRUN_ASSIGN(const SplitShape test, shape_of(test_files, scope));
   if (test.height != train.height || test.width != train.width) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed images of {} x {}, as in training, had {} x {}", test_files.images.string(),
+                fmt::format("{}: expected images of {} x {}, as in training, found {} x {}", test_files.images.string(),
                             train.height, train.width, test.height, test.width));
   }
 

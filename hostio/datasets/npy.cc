@@ -50,8 +50,8 @@ Result<Arrays> arrays_in_folder(const fs::path& folder, const FileScope& scope) 
     }
   }
   if (failed || files.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed a folder with .npy files, {}", folder.string(),
-                                              failed ? failed.message() : "had none"));
+    return fail(ErrorCode::kData, fmt::format("{}: expected a folder with .npy files: {}", folder.string(),
+                                              failed ? failed.message() : "it contains none"));
   }
   std::ranges::sort(files);
   Arrays arrays;

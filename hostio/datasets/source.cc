@@ -14,7 +14,8 @@ Result<Parameters> parse_parameters(std::string_view list, std::string_view what
     const std::string_view entry = list.substr(0, list.find(','));
     const std::size_t equals = entry.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: needed key=value pairs separated by commas, had \"{}\"", what, entry));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: expected comma-separated key=value pairs, found \"{}\"", what, entry));
     }
     const std::string key{entry.substr(0, equals)};
     if (!parameters.emplace(key, entry.substr(equals + 1)).second) {

@@ -35,7 +35,7 @@ Result<Parameters> parameters_of(const Source& source) {
   POPRUN_ASSIGN(Parameters parameters, parse_parameters(list, source.text));
   const bool images = parameters.contains("images");
   if (images == parameters.contains("tokens")) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: needed images=CxHxW or tokens after synthetic:", source.text));
+    return fail(ErrorCode::kUsage, fmt::format("{}: images=CxHxW or tokens must follow synthetic:", source.text));
   }
   for (const auto& [key, value] : parameters) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&

@@ -70,9 +70,10 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
   windows.train_items = windows_in(windows.train_tokens, windows);
   windows.test_items = windows_in(count - windows.train_tokens, windows);
   if (windows.train_items == 0 || windows.test_items == 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: {} tokens, the last 5 % ({}) for tests, do not fill a sequence of "
-                                              "{} in each part; lower data.sequence-length or use more text",
-                                              name, count, count - windows.train_tokens, windows.T));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: {} tokens, of which the last 5 % ({}) are for tests, do not fill a sequence of {} in "
+                            "each part; lower data.sequence-length or use more text",
+                            name, count, count - windows.train_tokens, windows.T));
   }
   return windows;
 }
@@ -130,7 +131,7 @@ class TokenWindows final : public Dataset {
     return static_cast<std::int32_t>(value);
   }
 
-  /// Returns T tokens of the sample's window, from its token `first` on.
+  /// Returns T tokens of the sample's window, starting at its token `first`.
   [[nodiscard]] std::vector<std::int32_t> window(const Sample& sample, std::uint64_t first) const {
     const std::uint64_t part = sample.split == proto::SPLIT_TEST ? windows_.train_tokens : 0;
     std::vector<std::int32_t> values(windows_.T);

@@ -23,9 +23,9 @@
 ///                     next_sentence i32 (-1: none).
 ///
 /// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M positions of a window are
-/// drawn again; 80 % of them become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists
-/// them in ascending order, `labels` the original tokens. Windows are raw: no [CLS], no [SEP]. The draw is a function
-/// of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
+/// drawn anew; 80 % of them become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists them
+/// in ascending order, `labels` the original tokens. Windows are raw: no [CLS], no [SEP]. The draw is a function of
+/// (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).
@@ -38,7 +38,7 @@ inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "se
 struct TokenFacts {
   std::uint64_t count = 0;
   std::uint32_t vocabulary = 0;  ///< All ids are below this number.
-  std::uint32_t specials = 0;    ///< Number of ids from `vocabulary` on that masking uses; the last is the mask.
+  std::uint32_t specials = 0;    ///< Number of ids, starting at `vocabulary`, that masking uses; the last is the mask.
 };
 
 struct Tokens {

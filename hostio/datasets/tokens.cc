@@ -72,17 +72,17 @@ Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uin
       fmt::format("{}: the file has the header of llm.c for {} (magic {})", source, known->what, known->magic);
   if (known->width != width) {
     return fail(ErrorCode::kData, known->width == 0
-                                      ? fmt::format("{}; needed tokens: use the .bin files of its dev/data", what)
+                                      ? fmt::format("{}, not for tokens; use the .bin files of llm.c's dev/data", what)
                                       : fmt::format("{}, {} bits each; use data.source = {}FILE", what,
                                                     8 * known->width, known->width == 2 ? kShort : kLong));
   }
   if (word(begin, 1) != known->version) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed version {}, had {}; write the file again", what,
+    return fail(ErrorCode::kData, fmt::format("{}: the version must be {}, but it is {}; write the file again", what,
                                               known->version, word(begin, 1)));
   }
   const std::uint64_t needed = std::uint64_t{word(begin, 2)} * width;
   if (file_bytes - kHeaderBytes != needed) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes for its {} tokens, had {}; write the file again",
+    return fail(ErrorCode::kData, fmt::format("{}: expected {} bytes for its {} tokens, found {}; write the file again",
                                               what, needed, word(begin, 2), file_bytes - kHeaderBytes));
   }
   return kHeaderBytes;
@@ -108,13 +108,14 @@ Result<Tokens> read_tokens(const Source& source) {
   POPRUN_ASSIGN(const std::uint64_t header, header_bytes(begin, opened.size(), tokens.width, source.text));
   POPRUN_ASSIGN(tokens.bytes, read_bytes(file, source.scope, kWholeFile, header));
   if (tokens.bytes.size() % tokens.width != 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed a multiple of {} bytes, the size of a token, had {} bytes",
-                                              source.text, tokens.width, tokens.bytes.size()));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: the size must be a multiple of {} bytes, the size of a token, but it is {} bytes",
+                            source.text, tokens.width, tokens.bytes.size()));
   }
   const std::uint32_t largest = largest_id(tokens);
   if (largest >= (1U << 31) - 2) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed token ids below {}, had {}", source.text, (1U << 31) - 2, largest));
+                fmt::format("{}: token ids must be below {}, but one is {}", source.text, (1U << 31) - 2, largest));
   }
   tokens.facts = {.count = tokens.bytes.size() / tokens.width, .vocabulary = largest + 1};
   return tokens;

@@ -122,22 +122,22 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
   std::array<std::uint8_t, 4> magic{};
   POPRUN_ASSIGN(const std::size_t had, content.read(std::as_writable_bytes(std::span(magic))));
   if (had < magic.size()) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed an IDX header of at least 8 bytes, had {}", name, had));
+    return fail(ErrorCode::kData, fmt::format("{}: expected an IDX header of at least 8 bytes, found {}", name, had));
   }
   if (magic[0] != 0 || magic[1] != 0 || magic[2] != 0x08) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed an IDX file of unsigned bytes (begins 00 00 08), had {:02x} "
-                                              "{:02x} {:02x}",
-                                              name, magic[0], magic[1], magic[2]));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: expected an IDX file of unsigned bytes (begins 00 00 08), found {:02x} {:02x} {:02x}",
+                            name, magic[0], magic[1], magic[2]));
   }
   const std::size_t rank = magic[3];
   if (rank < 1 || rank > kIdxRankMax) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed 1 to {} dimensions, had {}", name, kIdxRankMax, rank));
+    return fail(ErrorCode::kData, fmt::format("{}: expected 1 to {} dimensions, found {}", name, kIdxRankMax, rank));
   }
   std::array<std::uint8_t, 4 * kIdxRankMax> words{};
   POPRUN_ASSIGN(const std::size_t words_had, content.read(std::as_writable_bytes(std::span(words)).first(4 * rank)));
   if (words_had < 4 * rank) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed an IDX header of {} bytes for {} dimensions, had {}", name,
-                                              4 + 4 * rank, rank, 4 + words_had));
+    return fail(ErrorCode::kData, fmt::format("{}: expected an IDX header of {} bytes for {} dimensions, found {}",
+                                              name, 4 + 4 * rank, rank, 4 + words_had));
   }
   IdxShape shape;
   shape.elements = 1;
@@ -170,14 +170,14 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
   const auto& [dims, elements] = array.shape;
   POPRUN_ASSIGN(array.elements, content.take(elements));
   if (array.elements.size() < elements) {
-    return fail(ErrorCode::kData, fmt::format("{}: truncated: needed {} elements ({}), had {}", name, elements,
+    return fail(ErrorCode::kData, fmt::format("{}: truncated: expected {} elements ({}), found {}", name, elements,
                                               fmt::join(dims, " x "), array.elements.size()));
   }
   // Reading past the end also lets zlib check the checksum after the last byte.
   POPRUN_ASSIGN(const std::vector<std::uint8_t> trailing, content.take(1));
   if (!trailing.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed {} elements ({}), had more bytes after them", name, elements,
-                                              fmt::join(dims, " x ")));
+    return fail(ErrorCode::kData, fmt::format("{}: expected {} elements ({}), found more bytes after them", name,
+                                              elements, fmt::join(dims, " x ")));
   }
   return array;
 }

@@ -18,7 +18,7 @@
 ///   byte 4      R dimensions, 32-bit big-endian
 ///   then        the elements, row-major, and nothing after them
 ///
-/// Any input yields a value or a one-line error that names the file, what was needed and what was found. Memory use
+/// Any input yields a value or a one-line error that names the file, what was expected and what was found. Memory use
 /// depends on the actual bytes, never on sizes claimed in a header.
 namespace poprun::hostio {
 

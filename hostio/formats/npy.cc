@@ -106,9 +106,10 @@ class Literal {
 };
 
 tl::unexpected<Error> damaged(std::string_view name) {
-  return fail(ErrorCode::kData, fmt::format("{}: needed a NumPy array file (.npy, versions 1 "
-                                            "to 3), had something else or a truncated file",
-                                            name));
+  return fail(
+      ErrorCode::kData,
+      fmt::format("{}: expected a NumPy array file (.npy, versions 1 to 3), found something else or a truncated file",
+                  name));
 }
 
 /// The text of the header and the offset of its end.
@@ -147,8 +148,8 @@ Status take_type(std::string_view type, NpyHeader& header, std::string_view name
   const bool order = type.starts_with('<') || type.starts_with('>') || type.starts_with('|');
   if (!order || rest.size() != 2 || kTypes.find(rest) == std::string_view::npos ||
       rest.find(' ') != std::string_view::npos) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed bool, integers, float16, float32 or float64, had \"{}\"; "
-                                              "convert it to one of these with astype()",
+    return fail(ErrorCode::kData, fmt::format("{}: elements must be bool, integers, float16, float32 or float64, but "
+                                              "they are \"{}\"; convert them with astype()",
                                               name, printable(type)));
   }
   header.big_endian = type.front() == '>';
@@ -260,9 +261,9 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string
     const std::string_view key = literal.string();
     literal.expect(':');
     if (key == "descr" && literal.skip('[')) {
-      return fail(ErrorCode::kData, fmt::format("{}: needed an array of numbers, had one of records; save each field "
-                                                "as a separate array",
-                                                name));
+      return fail(
+          ErrorCode::kData,
+          fmt::format("{}: expected an array of numbers, found records; save each field as a separate array", name));
     }
     if (key == "descr") {
       type = literal.string();
@@ -298,7 +299,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
   if (bytes == header.bytes()) {
     return {};
   }
-  return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file again", name,
+  return fail(ErrorCode::kData, fmt::format("{}: expected {} bytes for {} [{}], found {}; write the file again", name,
                                             header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), bytes));
 }
 
@@ -336,9 +337,9 @@ Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector
     }
   });
   if (bad != header.elements) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed numbers that fit {}, had one that does not", name,
-                                              bad / (header.elements / header.shape[0]),
-                                              target.element == Element::kI32 ? "32 bits" : "float32"));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: item {}: a number does not fit in {}", name, bad / (header.elements / header.shape[0]),
+                            target.element == Element::kI32 ? "32 bits" : "float32"));
   }
   return result;
 }

@@ -12,7 +12,7 @@
 
 /// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
 ///
-/// Any input yields a value or a one-line error that names the file, what was needed and what was found.
+/// Any input yields a value or a one-line error that names the file, what was expected and what was found.
 namespace poprun::hostio {
 
 /// Number of leading bytes of a file that are certain to include its header.
@@ -58,9 +58,9 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 /// Converts the elements in `data`, all bytes after the header, to row-major order and little-endian.
 ///
 /// Errors
-///   kData  `data` has the wrong number of elements, or one that the target cannot represent.
-/// Requires: if the target type is u8, the array's type is u8, too.
-/// Cost: none if the array already has the target format; else about 10 ns per element.
+///   kData  `data` has the wrong number of elements, or an element that the target cannot represent. / Requires: if the
+// target type is u8, the array's type is u8, too. / Cost: none if the array already has the target format; else about
+// 10 ns per element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,
                                             const FileScope& scope = {});

@@ -49,10 +49,9 @@ Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> 
     if (got > 0) {
       had += static_cast<std::uint64_t>(got);
     } else if (got == 0 || errno != EINTR) {
-      return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes from byte {} on, could read "
-                                                "{}{}",
-                                                name, out.size(), offset, had,
-                                                got == 0 ? "" : fmt::format(": {}", std::strerror(errno))));
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: expected {} bytes at offset {}, but could read only {}{}", name, out.size(), offset,
+                              had, got == 0 ? "" : fmt::format(": {}", std::strerror(errno))));
     }
   }
   return {};
@@ -96,8 +95,8 @@ Result<FileScope> FileScope::below(const fs::path& root) {
   std::error_code failed;
   const fs::path real = fs::canonical(root, failed);
   if (failed || !fs::is_directory(real, failed)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: needed a folder: {}", root.string(), failed ? failed.message() : "it is not one"));
+    return fail(ErrorCode::kUsage, fmt::format("{}: cannot be used as the root folder: {}", root.string(),
+                                               failed ? failed.message() : "it is not a folder"));
   }
   FileScope scope;
   scope.root_ = real;
@@ -155,7 +154,7 @@ Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
   }
   POPRUN_TRY(scope.admits(real_path(descriptor)));
   if (!S_ISREG(facts.st_mode)) {
-    return unreadable(file, fmt::format("{}; needed a regular file", kind_of(facts)));
+    return unreadable(file, fmt::format("{}; only regular files are read", kind_of(facts)));
   }
   opened.size_ = static_cast<std::uint64_t>(facts.st_size);
   if (Reading* reading = scope.reading()) {
@@ -187,7 +186,7 @@ Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t prom
     return {};
   }
   return fail(ErrorCode::kData,
-              fmt::format("{}: needed {} of memory, but only {} is free ({}); use a smaller dataset or a "
+              fmt::format("{}: needs {} of memory, but only {} is free ({}); use a smaller dataset or a "
                           "host with more memory",
                           what, mebibytes_text(bytes), mebibytes_text(free), memory->source),
               {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},

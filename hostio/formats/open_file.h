@@ -23,7 +23,7 @@ namespace poprun::hostio {
 /// number of bytes is always accepted.
 ///
 /// Errors
-///   kData  it does not; the message names `what` and the shortage.
+///   kData  too little is free; the message names `what` and the shortage.
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
 
 inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
@@ -117,7 +117,7 @@ class OpenFile {
   std::uint64_t size_;
 };
 
-/// Returns `most` bytes of the file from `offset` on; fewer if it ends first.
+/// Returns `most` bytes of the file, starting at `offset`; fewer if the file ends first.
 ///
 /// Errors: those of OpenFile::open and check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope = {},

@@ -55,8 +55,8 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
   }
   const bool encrypted = facts.encryption_method != ZIP_EM_NONE;
   if (encrypted || (facts.comp_method != ZIP_CM_STORE && facts.comp_method != ZIP_CM_DEFLATE)) {
-    return damaged(file, fmt::format("needed a stored or deflated member, had one {}",
-                                     encrypted ? "that is encrypted" : fmt::format("of method {}", facts.comp_method)));
+    return damaged(file, fmt::format("members must be stored or deflated, but one {}",
+                                     encrypted ? "is encrypted" : fmt::format("uses method {}", facts.comp_method)));
   }
   return member;
 }
@@ -91,7 +91,7 @@ Result<std::vector<ZipMember>> zip_members(const fs::path& file, const FileScope
   std::vector<ZipMember> members;
   const auto count = static_cast<std::uint64_t>(zip_get_num_entries(archive.get(), 0));
   if (count > kMembersMax) {
-    return damaged(file, fmt::format("needed at most {} members, had {}", kMembersMax, count));
+    return damaged(file, fmt::format("expected at most {} members, found {}", kMembersMax, count));
   }
   for (std::uint64_t index = 0; index < count; ++index) {
     POPRUN_ASSIGN(ZipMember member, member_at(archive.get(), index, file));
@@ -115,7 +115,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
   if (bytes.size() != count || more != 0) {
-    return fail(ErrorCode::kData, fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file again",
+    return fail(ErrorCode::kData, fmt::format("{}: {}: expected {} bytes, found {} ({}); write the file again",
                                               file.string(), member.name, count, bytes.size(),
                                               more > 0 ? "and more after them" : zip_file_strerror(open_member.get())));
   }

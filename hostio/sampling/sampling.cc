@@ -14,7 +14,7 @@ namespace {
 
 Status check_positive(std::uint32_t value, const char* name) {
   if (value == 0) {
-    return fail(ErrorCode::kUsage, fmt::format("selection: needed {} > 0, had 0", name));
+    return fail(ErrorCode::kUsage, fmt::format("selection: {} must be > 0, but it is 0", name));
   }
   return {};
 }
@@ -94,8 +94,8 @@ std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t ite
 Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t items) {
   POPRUN_TRY(check_counts(selection));
   if (selection.replica() >= selection.replica_count()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("selection: needed replica < {}, had {}", selection.replica_count(), selection.replica()));
+    return fail(ErrorCode::kUsage, fmt::format("selection: replica must be < {}, but it is {}",
+                                               selection.replica_count(), selection.replica()));
   }
   Sampler sampler;
   if (selection.split() == proto::SPLIT_TRAIN) {
@@ -105,9 +105,9 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
   } else if (selection.split() == proto::SPLIT_TEST || selection.split() == proto::SPLIT_TRAIN_ONCE) {
     POPRUN_ASSIGN(sampler.batch_count_, evaluation_batches(items, selection));
   } else {
-    return fail(ErrorCode::kUsage, fmt::format("selection: needed split SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, "
-                                               "had number {}",
-                                               static_cast<int>(selection.split())));
+    return fail(ErrorCode::kUsage,
+                fmt::format("selection: split must be SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, but it is number {}",
+                            static_cast<int>(selection.split())));
   }
   sampler.selection_ = selection;
   sampler.key_ = random_key(selection.seed(), "epoch permutation");

@@ -20,11 +20,10 @@
 ///
 /// A sequential Selection takes the items in the dataset's order instead of a permutation. With G items in a global
 /// batch and b in a micro-batch, global batch s of an epoch contains the items s * G to (s + 1) * G - 1. Within it,
-/// micro-batch m of replica r contains the b items from (m * replicas + r) * b on.
+/// micro-batch m of replica r contains the b items starting at (m * replicas + r) * b.
 ///
-/// An evaluation covers the test items, or the training items once: batch k of replica r contains the b items from (k *
-/// replicas + r) * b on. After the last item, batches are padded with the items from the first one on, which do not
-/// count.
+/// An evaluation covers the test items, or the training items once: batch k of replica r contains the b items starting
+/// at (k * replicas + r) * b. After the last item, batches are padded with the first items again, which do not count.
 namespace poprun::hostio {
 
 /// Number of global batches in one epoch; items that do not fill the last one are left out.
@@ -72,7 +71,7 @@ class Sampler {
     return training_ ? sequence / selection_.micro_batches_per_step() / steps_per_epoch_ : 0;
   }
 
-  /// Writes the items of batch `sequence` and returns how many of them, from the first on, are not padding. Requires:
+  /// Writes the items of batch `sequence`, padding last, and returns how many of them are not padding. Requires:
   /// sequence < batch_count(), items.size() == micro_batch_size().
   std::size_t items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
 

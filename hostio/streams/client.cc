@@ -179,8 +179,8 @@ class PrefetchingStream final : public HostStream {
       }
       if (batch.fingerprint() != options_.selection.fingerprint()) {
         return grpc::Status(grpc::StatusCode::DATA_LOSS,
-                            fmt::format("the data server at {} sends batches of different data than was described to "
-                                        "this job; is it a different version?",
+                            fmt::format("the data server at {} sends batches of data that was not described to this "
+                                        "job; is the server a different version?",
                                         options_.address));
       }
       if (batch.sequence() != next_sequence_) {

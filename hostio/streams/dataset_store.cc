@@ -249,7 +249,7 @@ void DatasetStore::load_now(const std::string& name) {
     views.push_back(read->and_then(
         [&](const ReadDataset& fresh) -> Result<Loaded> { return view_dataset(fresh, request.source); }));
   }
-  read.reset();  // From the answer on, only the requesters hold the dataset.
+  read.reset();  // After the answer, only the requesters hold the dataset.
   for (std::size_t i = 0; i < requests.size(); ++i) {
     answer(requests[i], std::move(views[i]));
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kCreditsMax = 1 << 20;
 
 grpc::Status source_too_long() {
-  return {grpc::StatusCode::INVALID_ARGUMENT, fmt::format("a source takes at most {} B", kSourceBytesMax)};
+  return {grpc::StatusCode::INVALID_ARGUMENT, fmt::format("a source is limited to {} B", kSourceBytesMax)};
 }
 
 grpc::Status status_of(const Error& error) {
@@ -92,7 +92,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       }
       advance();
     } else {
-      end({grpc::StatusCode::INVALID_ARGUMENT, "needed one open, then credits"});
+      end({grpc::StatusCode::INVALID_ARGUMENT, "a stream must begin with one open, followed only by credits"});
       return;
     }
     StartRead(&request_);
@@ -144,7 +144,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (selection_.fingerprint().empty()) {
       end({grpc::StatusCode::INVALID_ARGUMENT,
-           "selection: needed the fingerprint that Describe returned; is the job a different version?"});
+           "selection: the fingerprint that Describe returned is missing; is the job a different version?"});
       return;
     }
     datasets_.load_then(
@@ -163,7 +163,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     const std::uint64_t bytes = batch_bytes((*dataset)->description(), selection_.micro_batch_size());
     if (!room_->take(bytes)) {
       end({grpc::StatusCode::RESOURCE_EXHAUSTED,
-           fmt::format("the batches of all streams already use the data server's memory for batches; this one needs {}",
+           fmt::format("the streams' batches already use the data server's memory for batches; this stream needs {}",
                        mebibytes_text(bytes))});
       return;
     }
@@ -249,7 +249,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
 };
 
 /// A request for a description. Lives until both gRPC has finished with it and the dataset store has answered, like a
-/// ServedPull; a cancelled one does not wait for the answer.
+/// ServedPull; a cancelled call does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {

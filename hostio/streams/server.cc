@@ -55,7 +55,7 @@ class Service final : public ServiceBase {
     }
     return {grpc::StatusCode::UNAUTHENTICATED,
             found == context.client_metadata().end()
-                ? "the data server needs the job's token, but the call had none"
+                ? "the data server needs the job's token, but the call carried none"
                 : "the data server was started with a different token from this job's"};
   }
 

@@ -26,7 +26,7 @@ enum class ErrorCode : std::uint8_t {
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug in this program.
   kHostResources = 71,   ///< Memory, disk, files, processes, a port or a program is not available on a host.
-  kInfrastructure = 75,  ///< Something died during the run; running again can work.
+  kInfrastructure = 75,  ///< Something died during the run; running again may help.
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
 };
 
@@ -54,7 +54,7 @@ struct Facts {
 
 struct [[nodiscard]] Error {
   ErrorCode code;
-  std::string message;  ///< One line with the numbers: what, where, needed, had, remedy.
+  std::string message;  ///< One line with the numbers: what, where, needed, given, remedy.
   Facts facts = {};
 };
 

@@ -15,8 +15,8 @@ using Half = std::uint16_t;
 /// Sets floats[i] = halves[i], exactly; signalling NaNs become quiet and keep their payload.
 void to_floats(const Half* halves, float* floats, std::size_t count);
 
-/// Sets halves[i] = floats[i] rounded to nearest, ties to even. Values from 65520 on become infinity; NaNs stay NaNs
-/// and keep the upper bits of their payload. Requires: the processor rounds to nearest.
+/// Sets halves[i] = floats[i] rounded to nearest, ties to even. Values of 65520 and above become infinity; NaNs stay
+/// NaNs and keep the upper bits of their payload. Requires: the processor rounds to nearest.
 void to_halves(const float* floats, Half* halves, std::size_t count);
 
 /// Converts one number, in the same way.
@@ -24,9 +24,9 @@ float to_float(Half half);
 Half to_half(float value);
 
 /// Rounds stochastically: up or down with a probability proportional to closeness, in steps of 1 / 8192. The mean over
-/// all words is exact for magnitudes from 2^-14 on, and within 2^-37 below that. `word` is uniform; only its upper 13
-/// bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is 65536, which becomes
-/// infinity; from 65536 on, rounds as to_half.
+/// all words is exact for magnitudes of 2^-14 and above, and within 2^-37 below that. `word` is uniform; only its upper
+/// 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is 65536, which becomes
+/// infinity; values of 65536 and above are rounded as by to_half.
 Half to_half_at_random(float value, std::uint32_t word);
 
 }  // namespace poprun

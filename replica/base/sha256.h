@@ -17,7 +17,7 @@ class Sha256 {
   ~Sha256();
 
   void add(std::string_view bytes);
-  /// Returns 64 hexadecimal digits. Call once.
+  /// Returns 64 hexadecimal digits. Call only once.
   std::string digest();
 
  private:

@@ -30,8 +30,7 @@ constexpr double to_mebibytes(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
 }
 
-/// Returns `12.3 MiB` or `4,321.0 MiB`: always in MiB, so that numbers compare easily; small ones as `1.5 KiB` or `12
-/// B`.
+/// Returns `12.3 MiB` or `4,321.0 MiB`: in MiB, so that numbers compare easily; small numbers as `1.5 KiB` or `12 B`.
 std::string mebibytes_text(std::uint64_t bytes);
 
 /// Returns `1.23 s`, `12.340 ms` or `56.7 us`.

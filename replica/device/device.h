@@ -119,8 +119,8 @@ struct LinkTransfer {
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
 /// Time of transfers that begin together in a replica of `ipus`: that of the busiest link. A pair's link carries twice
-/// as much as one from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied by its
-/// tiles.
+/// as much as a link from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied by
+/// its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
 /// Time of one half of an all-reduce: its ring reduce-scatter or its ring all-gather.

@@ -44,9 +44,9 @@ struct FieldDimension {
 ///
 ///     out[b,g,o,y] = sum over i, k of  in[b,g,i,p(y,k)] * weights[g,o,i,k]
 ///
-/// The first operand of the operation is always the input and the second one the weights, but which of their dimensions
-/// are batch and channels depends on the pass. With x [N,C,field],
-/// w [O,C/G,kernel] and y [N,O,field] of a forward convolution with G groups:
+/// The first operand of the operation is always the input and the second the weights, but which of their dimensions are
+/// batch and channels depends on the pass. With x [N,C,field], w [O,C/G,kernel] and y [N,O,field] of a forward
+/// convolution with G groups:
 ///
 ///     pass             batch   input channels   output channels   field -> kernel -> output
 ///     kForward         N       C / G            O / G             x, w, y

@@ -204,9 +204,9 @@ const Function* find_function(const Graph& graph, std::string_view name);
 std::set<std::string> called_functions(const Graph& graph);
 
 /// Checks what every pass may rely on: names and ids are in range, and every tensor is written before it is read (in
-/// its function, in one called before, or in an earlier one) and by one operation only. Exceptions to the latter:
-/// in-place updates, copies of copies of the tensor, tensors written only by copies, remote buffers, shards, tensors
-/// with a residence, and those of outlined functions. Errors: kBug, naming function, operation and tensor.
+/// its function, in a function called before, or in an earlier function) and by only one operation. Exceptions to the
+/// latter: in-place updates, copies of copies of the tensor, tensors written only by copies, remote buffers, shards,
+/// tensors with a residence, and those of outlined functions. Errors: kBug, naming function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
 /// Prints one line per tensor and operation:

@@ -135,7 +135,7 @@ class Parser {
 
   Status repeat(std::string_view count) {
     if (graph.functions.empty()) {
-      return fail(ErrorCode::kUsage, "repeat before any function");
+      return fail(ErrorCode::kUsage, "repeat must come after a function");
     }
     POPRUN_ASSIGN(const std::int64_t value, number(count, "a repeat count"));
     graph.functions.back().regions.push_back({value, {}});
@@ -189,7 +189,7 @@ class Parser {
       return fail(ErrorCode::kUsage, "expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
     }
     if (graph.functions.empty() || graph.functions.back().regions.empty()) {
-      return fail(ErrorCode::kUsage, "operation before any function and repeat");
+      return fail(ErrorCode::kUsage, "an operation must come after a function and a repeat");
     }
     const std::string_view head = text.substr(0, open);
     const std::size_t equals = head.find('=');

@@ -40,7 +40,7 @@ class Verifier {
     };
     for (const TensorId id : operation.inputs) {
       if (writers_[index_of(id)] == nullptr) {
-        return bug("reads before anything writes", id);
+        return bug("reads the unwritten tensor", id);
       }
     }
     for (const TensorId id : operation.outputs) {
@@ -54,7 +54,7 @@ class Verifier {
                            copied_.contains({id, source_of(operation, id)}));
       if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
-        return bug("writes a second time", id);
+        return bug("rewrites the tensor", id);
       }
       writer = writer == nullptr ? &operation : writer;
     }
@@ -78,13 +78,13 @@ class Verifier {
     const Function* callee = find_function(graph_, name);
     if (callee == nullptr || callee == &caller) {
       return fail(ErrorCode::kBug,
-                  fmt::format("function {}: calls '{}', which is not another function", caller.name, name));
+                  fmt::format("function {} calls '{}', which is not another function", caller.name, name));
     }
     return called_.insert(callee).second ? function(*callee) : Status{};
   }
 
   const Graph& graph_;
-  std::vector<const Operation*> writers_;           ///< By tensor: the first one, or null.
+  std::vector<const Operation*> writers_;           ///< By tensor: its first writer, or null.
   std::set<std::pair<TensorId, TensorId>> copied_;  ///< Sources and destinations of copies.
   std::set<const Function*> called_;
 };

@@ -27,9 +27,9 @@ Result<std::uint32_t> integer_variable(const char* name) {
   std::uint32_t value = 0;
   const auto [stop, error] = std::from_chars(view.data(), view.data() + view.size(), value);
   if (view.empty() || error != std::errc{} || stop != view.data() + view.size()) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("environment variable {} is '{}', not a number; poprun-emu starts this program", name, view));
+    return fail(ErrorCode::kUsage,
+                fmt::format("environment variable {} is '{}', not a number; start this program through poprun-emu",
+                            name, view));
   }
   return value;
 }
@@ -60,7 +60,7 @@ Result<InstanceEnvironment> read_instance_environment() {
   const char* coordinator = std::getenv("POPRUN_EMU_COORDINATOR");
   if (coordinator == nullptr || *coordinator == '\0') {
     return fail(ErrorCode::kUsage,
-                "environment variable POPRUN_EMU_COORDINATOR is not set; poprun-emu starts this program");
+                "environment variable POPRUN_EMU_COORDINATOR is not set; start this program through poprun-emu");
   }
   environment.coordinator = coordinator;
   const char* token = std::getenv("POPRUN_EMU_TOKEN");
@@ -259,7 +259,7 @@ void CoordinatorClient::fail(ReplicaId replica, const Error& error, const std::v
   const grpc::Status status = connection_->stub->Fail(&context, failure, &reply);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     log::write(log::Level::kError, log::replica_source(index_of(replica), failure.host()),
-               fmt::format("the launcher at {} did not release this instance within {} s; it exits: {}",
+               fmt::format("the launcher at {} did not release this instance within {} s; the instance exits: {}",
                            connection_->address, kFailSecondsMax, error.message));
   }
 }

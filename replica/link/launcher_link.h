@@ -115,7 +115,7 @@ class CoordinatorClient final : public ProgressSink {
   /// replica 0. Returns immediately if less than 16 MiB are queued, otherwise when there is room, after at most 60 s.
   ///
   /// Errors
-  ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its message.
+  ///   kInfrastructure  the launcher went away, takes nothing, or cannot write its files; its message.
   Status report(proto::ReportItem item);
 
   /// Waits until the launcher has received all reports, whether it has written them or not. Errors: as for `report`.
@@ -136,9 +136,9 @@ class CoordinatorClient final : public ProgressSink {
   std::unique_ptr<CoordinatorConnection> connection_;
   std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<DrainGate> gate_;
-  std::unique_ptr<Heartbeat> heartbeat_;   ///< From join on.
+  std::unique_ptr<Heartbeat> heartbeat_;   ///< Set by join.
   std::mutex reports_mutex_;               ///< For the first report: replicas of the instance may race to it.
-  std::unique_ptr<ReportStream> reports_;  ///< From the first report on.
+  std::unique_ptr<ReportStream> reports_;  ///< Set by the first report.
 };
 
 }  // namespace poprun

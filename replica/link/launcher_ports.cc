@@ -205,7 +205,7 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
     if (!fits) {
       return fail(
           ErrorCode::kData,
-          fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it belongs to another job",
+          fmt::format("the checkpoint belongs to another job: it has '{}' {} [{}] where this job has '{}' {} [{}]",
                       chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "), variable.name(), variable.type(),
                       fmt::join(variable.shape(), ", ")));
     }

@@ -66,8 +66,8 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::condition_variable changed_;
   // Guarded by mutex_:
   bool given_up_ = false;                ///< Do not try again,
-  bool abandoned_ = false;               ///< and abort this one.
-  grpc::ClientContext* call_ = nullptr;  ///< The try under way.
+  bool abandoned_ = false;               ///< and abort the attempt under way.
+  grpc::ClientContext* call_ = nullptr;  ///< The attempt under way.
 };
 
 /// Reads the state that the launcher sends to replica 0.
@@ -81,7 +81,7 @@ class LauncherState final : public CheckpointSource {
 
  private:
   CoordinatorClient& client_;
-  std::unique_ptr<StateStream> stream_;  ///< From the first variable on.
+  std::unique_ptr<StateStream> stream_;  ///< Set by the first variable.
 };
 
 /// Sends replica 0's results to the launcher, in order. After the first failure, which `status` returns, later reports
@@ -113,7 +113,7 @@ class LauncherReporter final : public Reporter {
 /// Sends one replica's outputs to the launcher, each with the position of its item among all items.
 class LauncherOutfeed final : public Outfeed {
  public:
-  /// Writes the items of a batch and returns how many of them, from the first on, are not padding.
+  /// Writes the items of a batch and returns how many of them are not padding; padding comes last.
   using ItemsOf = std::function<std::size_t(std::uint64_t batch, std::span<std::uint64_t> items)>;
 
   /// `client` must outlive this; `items` is the total of all replicas.

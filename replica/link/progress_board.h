@@ -64,7 +64,7 @@ class ProgressBoard {
 
 /// Decides where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all
 /// replicas of a job, so the same number means the same part on all replicas: the launcher learns how many parts each
-/// replica has begun, and makes the highest number the last part of all.
+/// replica has begun, and makes the highest number the last part of every replica.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10

@@ -49,11 +49,11 @@ bool are_spelt_right(const Operation& operation) {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs) {
-    return fail(ErrorCode::kUsage, "all_reduce reduces at least one tensor, each in place");
+    return fail(ErrorCode::kUsage, "all_reduce needs at least one tensor and reduces every tensor in place");
   }
   if (!are_spelt_right(operation)) {
     return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
-                                               "and group=SIZE; had: {}",
+                                               "and group=SIZE; given: {}",
                                                to_text(operation.attributes)));
   }
   return verify_summable(graph, kKind, operation.inputs);
@@ -123,7 +123,7 @@ class AwaitAction final : public Action {
 Status verify_await(const Graph& /*graph*/, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs || !operation.attributes.values().empty()) {
     return fail(ErrorCode::kUsage,
-                "await_all_reduces waits for at least one tensor, each in place, and takes no attributes");
+                "await_all_reduces needs at least one tensor, writes every tensor in place and takes no attributes");
   }
   return {};
 }

@@ -68,8 +68,8 @@ Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
     return tensor.type;
   }
   if (tensor.type.shape.empty() || entry < 0 || entry >= tensor.type.shape[0]) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("copy of entry {} of '{}' {}", entry, tensor.name, to_text(tensor.type)));
+    return fail(ErrorCode::kUsage, fmt::format("copy of entry {} of '{}' {}: there is no such entry", entry,
+                                               tensor.name, to_text(tensor.type)));
   }
   return entry_type(tensor.type);
 }
@@ -84,7 +84,7 @@ Status verify_attributes(const Operation& operation) {
     if ((name != kFromEntries && name != kToEntries) || entries == nullptr ||
         entries->size() != operation.inputs.size()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("copy takes from_entries and to_entries, with one number per tensor; had: {}",
+                  fmt::format("copy takes from_entries and to_entries, with one number per tensor; given: {}",
                               to_text(operation.attributes)));
     }
   }
@@ -93,7 +93,7 @@ Status verify_attributes(const Operation& operation) {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs.size() != operation.outputs.size()) {
-    return fail(ErrorCode::kUsage, "copy takes at least one tensor and writes as many");
+    return fail(ErrorCode::kUsage, "copy needs at least one input and as many outputs");
   }
   POPRUN_TRY(verify_attributes(operation));
   const Copy copy = *Copy::from(operation);
@@ -104,8 +104,8 @@ Status verify(const Graph& graph, const Operation& operation) {
     POPRUN_ASSIGN(const TensorType written, copied_type(to, copy.to_entry(k)));
     const bool entry = from.is_remote() || to.is_remote();
     if (entry ? !are_alike(read, written) : read != written) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("copy of '{}' {} to '{}' {}", from.name, to_text(from.type), to.name, to_text(to.type)));
+      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' {} to '{}' {}: the types differ", from.name,
+                                                 to_text(from.type), to.name, to_text(to.type)));
     }
     if (entry && from.ipu != to.ipu) {
       return fail(
@@ -115,7 +115,7 @@ Status verify(const Graph& graph, const Operation& operation) {
     }
     const auto overwritten = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
     if (std::find(operation.outputs.begin(), overwritten, operation.inputs[k]) != overwritten) {
-      return fail(ErrorCode::kUsage, fmt::format("copy of '{}' after the copy that overwrites it", from.name));
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is copied after the copy that overwrites it", from.name));
     }
   }
   return {};
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     const std::int32_t to_entry = copy.to_entries().empty() ? -1 : copy.to_entries(k);
     if ((from_entry < 0 && from.bytes.size() != size) || (to_entry < 0 && to.bytes.size() != size)) {
       return fail(ErrorCode::kBug,
-                  fmt::format("the Program copies '{}' to '{}', which has another size", from.name, to.name));
+                  fmt::format("the Program copies '{}' to '{}', which has a different size", from.name, to.name));
     }
     pairs.push_back({{from.bytes, from_entry}, {to.bytes, to_entry}, size});
   }

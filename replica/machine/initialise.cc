@@ -119,10 +119,9 @@ Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Initialiser> initialiser = initialiser_of(operation.attributes);
   const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("initialise of '{}' takes one of constant, uniform or normal, with a real "
-                            "number, and only constant for integers; had: {}",
-                            tensor.name, to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("initialise of '{}' takes constant, uniform or normal, with a real "
+                                               "number, or for integers only constant; given: {}",
+                                               tensor.name, to_text(operation.attributes)));
   }
   return {};
 }

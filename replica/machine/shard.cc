@@ -24,7 +24,7 @@ constexpr std::string_view kReduceScatter = "reduce_scatter";
 Status verify_shards(const Graph& graph, std::string_view kind, const std::vector<TensorId>& tensors,
                      const std::vector<TensorId>& shards) {
   if (tensors.empty() || tensors.size() != shards.size()) {
-    return fail(ErrorCode::kUsage, fmt::format("{} takes at least one tensor and writes as many", kind));
+    return fail(ErrorCode::kUsage, fmt::format("{} needs at least one input and as many outputs", kind));
   }
   for (std::size_t k = 0; k < tensors.size(); ++k) {
     const Tensor& whole = graph.tensor(tensors[k]);
@@ -98,7 +98,7 @@ class ShardAction final : public Action {
 
 Status verify_shard(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; had: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; given: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kShard, operation.inputs, operation.outputs);
 }
@@ -155,7 +155,8 @@ class AllGatherAction final : public Action {
 
 Status verify_gather(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage, fmt::format("all_gather takes group=SIZE; had: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("all_gather takes group=SIZE; given: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kAllGather, operation.outputs, operation.inputs);
 }
@@ -187,7 +188,7 @@ Result<std::unique_ptr<Action>> prepare_gather(const proto::Step& step, Machine&
 constexpr const char* kReduction = "reduction";
 
 /// Reduces over all replicas and keeps this replica's shard. If the shards belong to groups, every group needs the sum
-/// over all replicas, so each replica computes the whole sum: half precision rounds it once, at its end.
+/// over all replicas, so each replica computes the whole sum: half precision rounds it once, at the end.
 class ReduceScatterAction final : public Action {
  public:
   ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)
@@ -243,9 +244,9 @@ Status verify_scatter(const Graph& graph, const Operation& operation) {
   const std::int64_t group = group_of(operation);
   if (operation.attributes != attributes_of(Reduction::kSum, group) &&
       operation.attributes != attributes_of(Reduction::kMean, group)) {
-    return fail(ErrorCode::kUsage, fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; "
-                                               "had: {}",
-                                               to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; given: {}",
+                            to_text(operation.attributes)));
   }
   POPRUN_TRY(verify_shards(graph, kReduceScatter, operation.inputs, operation.outputs));
   return verify_summable(graph, kReduceScatter, operation.inputs);

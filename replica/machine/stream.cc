@@ -65,7 +65,7 @@ Status verify_in(const Graph& /*graph*/, const Operation& operation) {
   const bool has_fields = operation.attributes.has(kFields);
   if (operation.attributes.values().size() != (has_fields ? 2U : 1U) ||
       (has_fields && operation.attributes.integers(kFields).size() != operation.outputs.size())) {
-    return fail(ErrorCode::kUsage, "stream_in takes stream and fields, a number for each output, and nothing else");
+    return fail(ErrorCode::kUsage, "stream_in takes only stream and fields, which has a number for each output");
   }
   return {};
 }
@@ -114,7 +114,7 @@ Status verify_out(const Graph& /*graph*/, const Operation& operation) {
     return fail(ErrorCode::kUsage, "stream_out takes at least one input and has no output");
   }
   if (operation.attributes.values().size() > 1) {
-    return fail(ErrorCode::kUsage, "stream_out takes stream and nothing else");
+    return fail(ErrorCode::kUsage, "stream_out takes only the attribute stream");
   }
   return verify_stream(operation);
 }

@@ -23,7 +23,7 @@ class CheckpointStore {
 
   /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at
   /// a time: while the previous part is in flight, waits for it, but only as long as the other replicas can wait for
-  /// this one. Returns nothing if the previous part is still in flight then; this checkpoint is skipped. The last
+  /// this replica. Returns nothing if the previous part is still in flight then; this checkpoint is skipped. The last
   /// checkpoint, of a job that stops, waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 

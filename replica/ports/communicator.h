@@ -96,7 +96,7 @@ class Communicator {
   /// Requires: every replica asks for the same size and passes the same offsets to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
-  /// Replaces every element of every buffer by its reduction over all replicas, on every replica, in one exchange.
+  /// Replaces every element of every buffer with its reduction over all replicas, on every replica, in one exchange.
   /// Buffers may differ in type. Requires: buffers do not overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
@@ -119,7 +119,7 @@ class Communicator {
   /// Requires: all.size() == mine.size() * size(); `mine` is exactly its slice of `all` or lies outside it.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view name = {}) = 0;
 
-  /// Replaces `data` by the data of `root` on every replica.
+  /// Replaces `data` with the data of `root` on every replica.
   virtual Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name = {}) = 0;
 
   /// Returns once every replica has called it.

@@ -56,8 +56,8 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24; bias corrections converge long
-  /// before.
+  /// Number of the update, starting at 1; steps without effect do not count. Exact up to 2^24; bias corrections
+  /// converge long before.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
@@ -116,8 +116,8 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields to the tensors of its stream, and back. Both have the same number and order. (Tensors are
-/// not found by name: a weight of the model may be called `step`.)
+/// Copies a record's fields to the tensors of its stream, and back. Fields and tensors are equal in number and order.
+/// (Tensors are not found by name: a weight of the model may be called `step`.)
 ///
 /// Errors: kBug if the numbers or the sizes of fields and tensors differ.
 Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);

@@ -43,7 +43,7 @@ Cycles IoLane::begin_of_in(Cycles length, const Entries& loads) const {
 }
 
 void IoLane::take(Cycles now) {
-  // The tiles delivered all outgoing transfers so far earlier, so the next incoming transfer waits for them.
+  // The tiles delivered all outgoing data before now, so the next incoming transfer waits for these transfers.
   in_ready_ = std::max(now, out_end_);
   first_out_.reset();
   stored_.clear();

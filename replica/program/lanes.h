@@ -39,7 +39,7 @@ class IoLane {
   void give(Cycles now, Cycles length, const Entries& stores);
 
   /// Whether every time of the lane that changed since `before` is later by `advance`. If so, each identical round
-  /// moves the lane as much.
+  /// moves the lane by as much.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.
@@ -52,14 +52,14 @@ class IoLane {
   Cycles out_end_;
 };
 
-/// Bytes that the host streams carry in one call of a function, including all that it calls. `walk` reports the times
-/// of these transfers, as Doing::kHost.
+/// Bytes that the host streams carry in one call of a function, including all functions that it calls. `walk` reports
+/// the times of these transfers, as Doing::kHost.
 struct HostTraffic {
   Bytes to_device;
   Bytes from_device;
 };
 
-/// Cost: linear in the steps; those of a called function count once per call.
+/// Cost: linear in the steps; the steps of a called function count once per call.
 HostTraffic host_traffic(const Program& program, const proto::Function& function);
 
 }  // namespace poprun

@@ -11,7 +11,7 @@ namespace poprun {
 /// The screen on which a picture is shown.
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
-  bool all_ipus = true;  ///< If false, only those of `listed_rows` if there are many.
+  bool all_ipus = true;  ///< If false and there are many, only those of `listed_rows`.
 };
 
 /// Draws the work of each IPU in one call of a function that runs the stages of a pipeline: one row per IPU, one column

@@ -46,7 +46,7 @@ Bytes needed(const proto::IpuMemory& memory);
 /// Whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
-/// Returns the memory of the IPU that needs most.
+/// Returns the memory of the IPU that needs the most.
 const proto::IpuMemory& fullest(const Program& program);
 
 /// Whether two tensors have a byte in common, at the same time or at different ones.

@@ -42,8 +42,8 @@ struct Stretch {
   Cycles begin;                   ///< Since the walked function was called.
   Cycles length;                  ///< > 0.
   std::uint64_t micro_batch = 0;  ///< Round of the repeat, plus the index of the call.
-  std::uint64_t count = 1;        ///< Bars; each next one has a micro-batch higher by one,
-  Cycles distance;                ///< and begins that much later.
+  std::uint64_t count = 1;        ///< Bars; from each bar to the next, the micro-batch rises by one,
+  Cycles distance;                ///< and the beginning by this much.
 };
 
 using StretchVisitor = std::function<void(const Stretch&)>;

@@ -218,8 +218,8 @@ inline void sizes_that_do_not_divide_are_refused_without_harm(Communicator& worl
   ASSERT_FALSE(group);
   EXPECT_EQ(group.error().code, ErrorCode::kUsage);
   EXPECT_THAT(group.error().message,
-              testing::StartsWith("groups of " + std::to_string(size) + " replicas do not divide " +
-                                  std::to_string(world.size()) + " replicas; sizes that do are 1"));
+              testing::StartsWith("groups of " + std::to_string(size) + " replicas cannot be formed from " +
+                                  std::to_string(world.size()) + " replicas; possible sizes are 1"));
   EXPECT_FALSE(none);
   EXPECT_TRUE(world.barrier());
 }

@@ -243,8 +243,8 @@ class Data(ServerTest):
         x = npy_file.floats((4, 2), [0.5] * 8)
         y = npy_file.content("<i8", (4,), struct.pack("<4q", 0, 1, 2, 0))
         types = self.write("types.npz", x_train=x, y_train=y, x_test=x, y_test=npy_file.floats((4,), [0] * 4))
-        self.assert_first_line(self.train(f"npz:{types}", code=65), "element type of the training part, int64",
-                               "had float32")
+        self.assert_first_line(self.train(f"npz:{types}", code=65), "that of the training part, int64",
+                               "it is float32")
         large = self.write("large.npz", x_train=x,
                            y_train=npy_file.content("<i8", (4,), struct.pack("<4q", 0, 1, 2**31 - 1, 0)))
         self.assert_first_line(self.train(f"npz:{large}", code=65),
@@ -318,7 +318,7 @@ class Certificates(ServerTest):
         self.assertEqual(job.weights_hash(), reference.weights_hash())
         self.assertNotIn("warning", job.stderr)
         (self.folder / "job.key").chmod(0o644)
-        self.assert_first_line(self.run_job("-n", 1, *self.files()), "job.key can be read by others", "chmod 600")
+        self.assert_first_line(self.run_job("-n", 1, *self.files()), "job.key can be read by users other", "chmod 600")
 
     def test_guard_a_server_of_the_users_own(self):
         token = "0123456789abcdef"
@@ -335,8 +335,8 @@ class Certificates(ServerTest):
                                   (self.files(key="other.key"), 64, "other.key is not the key of --tls-cert"),
                                   (self.files(authorities="other.pem"), 64, "other.pem does not vouch for --tls-cert"),
                                   (self.files()[:4], 64, "--tls-ca is missing"),
-                                  (self.files("text"), 65, "needed certificates as PEM"),
-                                  (self.files(key="text"), 65, "needed a PEM private key")):
+                                  (self.files("text"), 65, "expected certificates as PEM"),
+                                  (self.files(key="text"), 65, "expected a PEM private key")):
             with self.subTest(part):
                 job = self.run_job("-n", 1, *files, code=code)
                 self.assert_first_line(job, part)

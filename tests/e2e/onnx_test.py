@@ -141,7 +141,7 @@ class Training(JobTest):
         self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),
                             "cross-entropy needs labels i32", "f32[2,2]", "mean-squared-error")
         (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))
-        self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
+        self.assert_refused(65, config, "y_train.npy: item 7", "it is nan")
 
     def test_padding_takes_no_part(self):
         """A classifier by directions, x / |x|: rows of zeros, which the data does not contain, would give NaN."""

@@ -28,7 +28,7 @@ constexpr int kFewCallsMax = 32;
 /// `calls_max` concurrent calls per connection, 10 s per handshake and 256 MiB of buffers over all connections.
 /// Connections without calls are closed after 5 minutes.
 ///
-/// A call beyond `calls_max` waits inside the client's gRPC until another one ends, so `calls_max` must exceed the
+/// A call beyond `calls_max` waits inside the client's gRPC until another call ends, so `calls_max` must exceed the
 /// number of calls that wait for each other.
 void bound_clients(grpc::ServerBuilder& builder, int calls_max = kFewCallsMax);
 

@@ -149,7 +149,7 @@ Result<std::string> content_of(const char* option, const std::string& path) {
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kBytesMax) {
-    return fail(ErrorCode::kData, fmt::format("{} {}: larger than 1 MiB, not PEM", option, path));
+    return fail(ErrorCode::kData, fmt::format("{} {}: larger than 1 MiB, so it is not PEM", option, path));
   }
   return text;
 }
@@ -164,9 +164,9 @@ Result<std::vector<Certificate>> read_certificates(const char* option, const std
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (found.empty() || !at_end) {
-    return fail(ErrorCode::kData, fmt::format("{} {}: needed certificates as PEM (-----BEGIN "
-                                              "CERTIFICATE-----), had {}",
-                                              option, path, found.empty() ? "none" : "a damaged one"));
+    return fail(ErrorCode::kData,
+                fmt::format("{} {}: expected certificates as PEM (-----BEGIN CERTIFICATE-----), found {}", option, path,
+                            found.empty() ? "none" : "a damaged certificate"));
   }
   return found;
 }
@@ -178,8 +178,7 @@ Result<Key> read_key(const char* option, const std::string& path) {
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
-    return fail(ErrorCode::kData,
-                fmt::format("{} {}: needed a PEM private key without a password", option, path));
+    return fail(ErrorCode::kData, fmt::format("{} {}: expected a PEM private key without a password", option, path));
   }
   return key;
 }
@@ -189,9 +188,10 @@ Status check_fits(const char* option, const std::string& path, const std::string
   if (pem.size() <= bytes_max) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{} {}: its certificates take {} B, and there is room for {} B; give only "
-                                             "those that this job needs",
-                                             option, path, pem.size(), bytes_max));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{} {}: its certificates take {} B, but there is room for only {} B; give only "
+                          "those that this job needs",
+                          option, path, pem.size(), bytes_max));
 }
 
 std::string joined_pem(const std::vector<Certificate>& certificates) {
@@ -259,7 +259,7 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin) {
     return {};
   }
   return fail(ErrorCode::kUsage, fmt::format("{}: a token that guards services for other hosts needs at least {} "
-                                             "characters, had {}; make one with `openssl rand -hex 16`",
+                                             "characters, but it has {}; make a token with `openssl rand -hex 16`",
                                              origin, kTokenCharactersMin, token.size()));
 }
 
@@ -306,7 +306,7 @@ std::optional<std::string> warning_about_key(const std::string& path) {
   if (stat(path.c_str(), &file) != 0 || (file.st_mode & (S_IRWXG | S_IRWXO)) == 0) {
     return std::nullopt;
   }
-  return fmt::format("--tls-key {} can be read by others than its owner; chmod 600 {}", path, path);
+  return fmt::format("--tls-key {} can be read by users other than its owner; run chmod 600 {}", path, path);
 }
 
 // Lines of PEM are joined by '|' and the four parts by ';', which occur in none of them.
@@ -327,7 +327,7 @@ Result<TlsIdentity> identity_from_line(std::string_view line) {
   }
   if (parts.size() != 4) {
     return fail(ErrorCode::kUsage,
-                fmt::format("an identity needs 4 parts, had {}; poprun-emu creates it", parts.size()));
+                fmt::format("an identity consists of 4 parts, but {} were given; poprun-emu creates it", parts.size()));
   }
   return TlsIdentity{parts[0], parts[1], parts[2], parts[3]};
 }
@@ -345,7 +345,7 @@ bool equal_tokens(std::string_view given, std::string_view token) {
 
 Status check_token(std::string_view token, std::string_view origin) {
   if (std::ranges::any_of(token, [](char c) { return c <= ' ' || c > '~'; })) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: a token needs printable ASCII without blanks", origin));
+    return fail(ErrorCode::kUsage, fmt::format("{}: a token must consist of printable ASCII without blanks", origin));
   }
   if (token == kPlaceholder) {
     return fail(ErrorCode::kUsage, fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "

@@ -54,8 +54,8 @@ TlsIdentity identity_of_token(std::string_view token);
 ///   kUsage  the token is shorter than 16 characters; the message says how to make a better one.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// Reads the identity from these files. All servers must have a certificate with the name in this one: either the same
-/// certificate, or one with the same name.
+/// Reads the identity from these files. All servers must present this certificate, or another certificate with the same
+/// name.
 ///
 /// Errors
 ///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do

@@ -13,7 +13,7 @@ TEST(Group, OfASizeThatDoesNotDivideNamesTheSizesThatDo) {
   ASSERT_FALSE(members);
   EXPECT_EQ(members.error().code, ErrorCode::kUsage);
   EXPECT_EQ(members.error().message,
-            "groups of 5 replicas do not divide 12 replicas; sizes that do are 1, 2, 3, 4, 6, 12");
+            "groups of 5 replicas cannot be formed from 12 replicas; possible sizes are 1, 2, 3, 4, 6, 12");
   EXPECT_FALSE(members_of(Group::consecutive(0), 12, 3));
 }
 

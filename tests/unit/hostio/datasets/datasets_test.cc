@@ -80,30 +80,30 @@ TEST_F(IdxDataset, NamesAMissingFile) {
 TEST_F(IdxDataset, NeedsAsManyLabelsAsImages) {
   (void)folder_.write("train-labels-idx1-ubyte.gz", gzip(idx_bytes({2}, {0, 1})));
   EXPECT_THAT(complaint(),
-              AllOf(HasSubstr("train-labels-idx1-ubyte.gz"), HasSubstr("needed 7 labels"), HasSubstr("had 2")));
+              AllOf(HasSubstr("train-labels-idx1-ubyte.gz"), HasSubstr("expected 7 labels"), HasSubstr("found 2")));
 }
 
 TEST_F(IdxDataset, NeedsEqualShapesInBothSplits) {
   (void)folder_.write("t10k-images-idx3-ubyte", idx_bytes({3, 3, 3}, Bytes(27)));
-  EXPECT_THAT(complaint(), HasSubstr("needed images of 2 x 3, as in training, had 3 x 3"));
+  EXPECT_THAT(complaint(), HasSubstr("expected images of 2 x 3, as in training, found 3 x 3"));
 }
 
 TEST_F(IdxDataset, NeedsImagesOfThreeDimensionsAndLabelsOfOne) {
   (void)folder_.write("train-labels-idx1-ubyte.gz", gzip(idx_bytes({7, 1}, Bytes(7))));
-  EXPECT_THAT(complaint(), HasSubstr("needed labels [items], had [7, 1]"));
+  EXPECT_THAT(complaint(), HasSubstr("expected labels [items], found [7, 1]"));
   (void)folder_.write("train-images-idx3-ubyte", idx_bytes({7, 6}, Bytes(42)));
-  EXPECT_THAT(complaint(), HasSubstr("needed images [items, height, width], had [7, 6]"));
+  EXPECT_THAT(complaint(), HasSubstr("expected images [items, height, width], found [7, 6]"));
 }
 
 TEST_F(IdxDataset, RefusesASplitWithoutImages) {
   (void)folder_.write("train-images-idx3-ubyte", idx_bytes({0, 2, 3}, {}));
-  EXPECT_THAT(complaint(), HasSubstr("had [0, 2, 3]"));
+  EXPECT_THAT(complaint(), HasSubstr("found [0, 2, 3]"));
 }
 
 TEST_F(IdxDataset, NoticesTruncatedImagesWhenLoaded) {
   (void)folder_.write("train-images-idx3-ubyte", idx_bytes({7, 2, 3}, Bytes(41)));
   EXPECT_TRUE(describe_dataset(source_));
-  EXPECT_THAT(complaint(), HasSubstr("needed 42 elements (7 x 2 x 3), had 41"));
+  EXPECT_THAT(complaint(), HasSubstr("expected 42 elements (7 x 2 x 3), found 41"));
 }
 
 TEST(Datasets, ListsTheSourcesWhenOneIsUnknown) {
@@ -148,7 +148,7 @@ TEST_F(FashionMnist, RefusesLabelsBeyondItsTenClasses) {
   EXPECT_EQ(describe_dataset("fashion-mnist")->classes(), 10U);
   const auto dataset = load_dataset("fashion-mnist");
   ASSERT_FALSE(dataset);
-  EXPECT_THAT(dataset.error().message, HasSubstr("item 1: needed a label below 10, had 10"));
+  EXPECT_THAT(dataset.error().message, HasSubstr("item 1: the label must be below 10, but it is 10"));
 }
 
 TEST(FashionMnistOfDebian, HasSixtyAndTenThousandImagesOf28x28) {

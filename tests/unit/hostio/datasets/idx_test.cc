@@ -78,13 +78,13 @@ TEST(Idx, ReadsTheShapeFromTheFirstBytes) {
 }
 
 TEST(Idx, NamesWhatIsWrongWithAHeader) {
-  EXPECT_THAT(complaint({}), HasSubstr("at least 8 bytes, had 0"));
-  EXPECT_THAT(complaint({0, 0, 8}), HasSubstr("at least 8 bytes, had 3"));
-  EXPECT_THAT(complaint({'P', 'K', 3, 4, 0, 0}), HasSubstr("begins 00 00 08), had 50 4b 03"));
+  EXPECT_THAT(complaint({}), HasSubstr("at least 8 bytes, found 0"));
+  EXPECT_THAT(complaint({0, 0, 8}), HasSubstr("at least 8 bytes, found 3"));
+  EXPECT_THAT(complaint({'P', 'K', 3, 4, 0, 0}), HasSubstr("begins 00 00 08), found 50 4b 03"));
   EXPECT_THAT(complaint({0, 0, 0x0D, 1, 0, 0, 0, 0}), HasSubstr("unsigned bytes"));
-  EXPECT_THAT(complaint({0, 0, 8, 0}), HasSubstr("1 to 8 dimensions, had 0"));
-  EXPECT_THAT(complaint({0, 0, 8, 9}), HasSubstr("1 to 8 dimensions, had 9"));
-  EXPECT_THAT(complaint({0, 0, 8, 3, 0, 0}), HasSubstr("16 bytes for 3 dimensions, had 6"));
+  EXPECT_THAT(complaint({0, 0, 8, 0}), HasSubstr("1 to 8 dimensions, found 0"));
+  EXPECT_THAT(complaint({0, 0, 8, 9}), HasSubstr("1 to 8 dimensions, found 9"));
+  EXPECT_THAT(complaint({0, 0, 8, 3, 0, 0}), HasSubstr("16 bytes for 3 dimensions, found 6"));
 }
 
 TEST(Idx, RefusesDimensionsWhoseProductOverflows) {
@@ -94,11 +94,11 @@ TEST(Idx, RefusesDimensionsWhoseProductOverflows) {
 
 TEST(Idx, NeverAllocatesWhatOnlyTheHeaderClaims) {
   // 16 GiB claimed, one byte present: must fail quickly instead of using up the machine's memory.
-  EXPECT_THAT(complaint(idx_bytes({4, 0xFFFFFFFF}, {1})), HasSubstr("had 1"));
+  EXPECT_THAT(complaint(idx_bytes({4, 0xFFFFFFFF}, {1})), HasSubstr("found 1"));
 }
 
 TEST(Idx, CountsTheElementsOfATruncatedFile) {
-  EXPECT_THAT(complaint(idx_bytes({2, 3}, {1, 2, 3, 4})), HasSubstr("truncated: needed 6 elements (2 x 3), had 4"));
+  EXPECT_THAT(complaint(idx_bytes({2, 3}, {1, 2, 3, 4})), HasSubstr("truncated: expected 6 elements (2 x 3), found 4"));
 }
 
 TEST(Idx, RefusesBytesAfterTheLastElement) {

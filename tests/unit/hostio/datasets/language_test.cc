@@ -108,9 +108,9 @@ TEST_F(Language, RefusesOtherFilesAndHeadersThatDoNotFit) {
               AllOf(HasSubstr("Llama 3 tokens"), HasSubstr("data.source = tokens-u32:FILE")));
   EXPECT_THAT(complaint("tokens-u32:", llmc_file(20240520, 1, 400, tokens)),
               AllOf(HasSubstr("GPT-2 tokens"), HasSubstr("data.source = tokens:FILE")));
-  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 2, 400, tokens)), HasSubstr("needed version 1, had 2"));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 2, 400, tokens)), HasSubstr("version must be 1, but it is 2"));
   EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 1, 401, tokens)),
-              HasSubstr("needed 802 bytes for its 401 tokens, had 800"));
+              HasSubstr("expected 802 bytes for its 401 tokens, found 800"));
   EXPECT_THAT(complaint("tokens:", llmc_file(20240522, 1, 400, tokens)), HasSubstr("for an evaluation"));
   Bytes npy = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
   npy.resize(4000);
@@ -120,7 +120,7 @@ TEST_F(Language, RefusesOtherFilesAndHeadersThatDoNotFit) {
 TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   const std::string path = file(401);
 
-  EXPECT_THAT(load_dataset("tokens:" + path).error().message, HasSubstr("had 401 bytes"));
+  EXPECT_THAT(load_dataset("tokens:" + path).error().message, HasSubstr("it is 401 bytes"));
   EXPECT_THAT(load_dataset("text:" + path + "?task=guess").error().message,
               HasSubstr("allowed: next-token, masked-lm"));
   EXPECT_THAT(load_dataset("text:" + path + "?masks=3").error().message, HasSubstr("need data.task = masked-lm"));
@@ -129,7 +129,7 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   EXPECT_THAT(load_dataset("text:" + file(8000) + "?augment=flip").error().message,
               HasSubstr("needs images [C, H, W], but the dataset has tokens [128]"));
   EXPECT_THAT(load_dataset("text:" + file(100)).error().message,
-              HasSubstr("100 tokens, the last 5 % (5) for tests, do not fill a sequence of 128"));
+              HasSubstr("100 tokens, of which the last 5 % (5) are for tests, do not fill a sequence of 128"));
   EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);
 }
 
@@ -216,7 +216,7 @@ TEST(Synthetic, MakesImagesThatTellTheirLabel) {
 }
 
 TEST(Synthetic, SaysWhatItNeeds) {
-  EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("needed images=CxHxW or tokens"));
+  EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("images=CxHxW or tokens must follow"));
   EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
               HasSubstr("colour is not a parameter of this source"));

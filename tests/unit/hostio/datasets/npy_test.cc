@@ -121,9 +121,9 @@ TEST(Npy, ReadsAScalarAndAnEmptyArray) {
 }
 
 TEST(Npy, RefusesWhatIsNoNumber) {
-  EXPECT_THAT(complaint(npy_bytes("<U3", "(1,)", Bytes(12))), HasSubstr("had \"<U3\""));
-  EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("had \"|O\""));
-  EXPECT_THAT(complaint(npy_bytes(">f8\xEF", "(1,)", Bytes(8))), HasSubstr("had \">f8\\xef\""))
+  EXPECT_THAT(complaint(npy_bytes("<U3", "(1,)", Bytes(12))), HasSubstr("they are \"<U3\""));
+  EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("they are \"|O\""));
+  EXPECT_THAT(complaint(npy_bytes(">f8\xEF", "(1,)", Bytes(8))), HasSubstr("they are \">f8\\xef\""))
       << "a damaged byte that ends as half a character";
   EXPECT_THAT(complaint(npy_with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
               HasSubstr("records"));
@@ -134,16 +134,16 @@ TEST(Npy, RefusesDamagedHeaders) {
        {"", "{", "{}", "{'descr': '<f4', 'shape': (1,)}", "{'descr': '<f4', 'fortran_order': No, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1", "{'descr': '<f4'"}) {
-    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))), HasSubstr("needed a NumPy array file")) << header;
+    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))), HasSubstr("expected a NumPy array file")) << header;
   }
-  EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("needed a NumPy array file"));
+  EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("expected a NumPy array file"));
   EXPECT_THAT(complaint(npy_bytes("<f4", "(4294967296, 4294967296)", {})), HasSubstr("larger"));
 }
 
 TEST(Npy, NeedsAsManyBytesAsItsShapeSays) {
   EXPECT_THAT(complaint(npy_bytes("<f4", "(2, 2)", Bytes(15))),
-              HasSubstr("needed 16 bytes for float32 [2, 2], had 15"));
-  EXPECT_THAT(complaint(npy_bytes("<f4", "(2, 2)", Bytes(17))), HasSubstr("had 17"));
+              HasSubstr("expected 16 bytes for float32 [2, 2], found 15"));
+  EXPECT_THAT(complaint(npy_bytes("<f4", "(2, 2)", Bytes(17))), HasSubstr("found 17"));
 }
 
 TEST(Npy, NamesTheItemThatDoesNotFit) {
@@ -296,7 +296,7 @@ TEST_F(Archive, RefusesNumbersThatAreNoFloatsOnceNormalised) {
   const std::string floats =
       source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)}, {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
   EXPECT_THAT(complaint(floats + "?deviation=1e-39"),
-              AllOf(HasSubstr("x.npy: needed numbers that fit float32, had -2"), HasSubstr("data.deviation")));
+              AllOf(HasSubstr("x.npy: numbers must fit in float32, but -2"), HasSubstr("data.deviation")));
   const std::string labels = source(
       {{"input_ids.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}, {"labels.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}});
   EXPECT_THAT(complaint(labels + "?mean=1", ErrorCode::kUsage), HasSubstr("normalises images"));
@@ -386,7 +386,7 @@ TEST_F(Archive, TellsClassesOfTextsFromTheirTokens) {
 TEST_F(Archive, NeedsChannelsFirstUnlessTold) {
   const std::string last = source({{"images.npy", npy_bytes("|u1", "(1, 2, 8, 3)", Bytes(48, 7))},
                                    {"labels.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
-  EXPECT_THAT(complaint(last), AllOf(HasSubstr("had uint8 [1, 2, 8, 3]"), HasSubstr("looks like channels last"),
+  EXPECT_THAT(complaint(last), AllOf(HasSubstr("but uint8 [1, 2, 8, 3]"), HasSubstr("looks like channels last"),
                                      HasSubstr("data.channels = last")));
   EXPECT_THAT(describe_dataset(last + "?channels=last")->tensors(0).sample_shape(), ElementsAre(3, 2, 8));
   EXPECT_THAT(describe_dataset(last + "?channels=first")->tensors(0).sample_shape(), ElementsAre(2, 8, 3));
@@ -426,20 +426,20 @@ TEST_F(Archive, OfThousandsOfMembersIsRefused) {
   for (int m = 0; m < 1025; ++m) {
     members.emplace_back("a" + std::to_string(m) + ".npy", npy_bytes("<i8", "(1,)", Bytes(8)));
   }
-  EXPECT_THAT(complaint(source(members)), HasSubstr("needed at most 1024 members, had 1025"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("expected at most 1024 members, found 1025"));
 }
 
 TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   auto members = keras();
   members.pop_back();
-  EXPECT_THAT(complaint(source(members)), HasSubstr("had x_train, y_train, x_test"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("found x_train, y_train, x_test"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(3,)", integers({3, 0, 1}, 8));
   EXPECT_THAT(complaint(source(members)), HasSubstr("in y_train int64 [3] as in x_train"));
-  EXPECT_THAT(complaint(source({})), HasSubstr("images, labels; had none"));
+  EXPECT_THAT(complaint(source({})), HasSubstr("images, labels; found none"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(0,)", {});
-  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [0] is empty; needed one row"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [0] is empty; it needs at least one row"));
   members = keras();
   members[2].second = npy_bytes("|u1", "(2, 3, 3)", Bytes(18));
   EXPECT_THAT(complaint(source(members)), HasSubstr("x_test uint8 [2, 3, 3]"));
@@ -449,10 +449,10 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[1].second = npy_bytes("<f2", "(4,)", {0, 0x3C, 0, 0x7C, 0, 0, 0, 0});
   members[3].second = npy_bytes("<f2", "(2,)", Bytes(4));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train.npy: item 1: needed a number as label, had inf"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("item 1: the label must be a finite number, but it is inf"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, -1, 1}, 8));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train.npy: item 2: the label must be >= 0, but it is -1"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, (1LL << 31) - 1, 1}, 8));
   EXPECT_THAT(complaint(source(members)),
@@ -461,7 +461,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[3].second = npy_bytes("<f4", "(2,)", Bytes(8));
   EXPECT_THAT(complaint(source(members)),
-              AllOf(HasSubstr("needed the element type of the training part, int64, had float32"),
+              AllOf(HasSubstr("the element type must be that of the training part, int64, but it is float32"),
                     ::testing::Not(HasSubstr("shape"))));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
@@ -484,7 +484,7 @@ TEST_F(Archive, NamesDamage) {
   images.insert(images.end(), bomb.begin(), bomb.end());
   bytes = zip_bytes({{"x_train.npy", images}, {"y_train.npy", testing::npy_bytes("|u1", "(10,)", Bytes(10))}}, true);
   EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
-              HasSubstr("needed 7840 bytes for uint8 [10, 28, 28], had 16785056"));
+              HasSubstr("expected 7840 bytes for uint8 [10, 28, 28], found 16785056"));
 }
 
 TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
@@ -499,7 +499,7 @@ TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
   ASSERT_TRUE(in_files) << in_files.error().message;
   EXPECT_EQ(in_files->classes(), 4U);
   EXPECT_TRUE(describe_dataset("npy:" + folder + "/x_train.npy," + folder + "/y_train.npy"));
-  EXPECT_THAT(complaint("npy:/nowhere"), HasSubstr("needed a folder with .npy files"));
+  EXPECT_THAT(complaint("npy:/nowhere"), HasSubstr("expected a folder with .npy files"));
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ TEST(OpenFile, RefusesPipesFoldersAndDevicesWithoutWaiting) {
   const fs::path pipe = folder.path() / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const auto why = [](const fs::path& file) { return read_bytes(file).error().message; };
-  EXPECT_THAT(why(pipe), HasSubstr("it is a pipe; needed a regular file"));
+  EXPECT_THAT(why(pipe), HasSubstr("it is a pipe; only regular files are read"));
   EXPECT_THAT(why(folder.path()), HasSubstr("it is a folder"));
   EXPECT_THAT(why("/dev/zero"), HasSubstr("it is a device"));
 }
@@ -198,7 +198,7 @@ TEST(OpenFile, ASparseFileOfATebibyteIsNotRead) {
   const auto bytes = read_bytes(file);
   ASSERT_FALSE(bytes);
   EXPECT_EQ(bytes.error().code, ErrorCode::kData);
-  EXPECT_THAT(bytes.error().message, HasSubstr("needed 1,048,576.0 MiB of memory"));
+  EXPECT_THAT(bytes.error().message, HasSubstr("needs 1,048,576.0 MiB of memory"));
 }
 
 }  // namespace

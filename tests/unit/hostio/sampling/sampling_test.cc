@@ -255,7 +255,7 @@ TEST(Sampling, NamesTheFieldThatCanNeverWork) {
   const Job good = {.items = 8, .replicas = 2, .micro_batch = 2, .accumulation = 1};
   proto::Selection bad = selection(good, proto::SPLIT_TRAIN);
   bad.set_replica(2);
-  EXPECT_THAT(complaint(bad, 8), HasSubstr("needed replica < 2, had 2"));
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("replica must be < 2, but it is 2"));
   bad = selection(good, proto::SPLIT_TRAIN);
   bad.set_replica_count(0);
   EXPECT_THAT(complaint(bad, 8), HasSubstr("replica_count > 0"));

@@ -204,7 +204,7 @@ TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
   DatasetStore store;
   for (const Error& error : {describe(store, kFourTebibytes).error(), load(store, kFourTebibytes).error()}) {
     EXPECT_EQ(error.code, ErrorCode::kData);
-    EXPECT_THAT(error.message, HasSubstr("16,777,216 items of 65,536 tokens: needed 4,194,304.0 MiB"));
+    EXPECT_THAT(error.message, HasSubstr("16,777,216 items of 65,536 tokens: needs 4,194,304.0 MiB"));
   }
 }
 

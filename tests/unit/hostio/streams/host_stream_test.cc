@@ -304,7 +304,7 @@ TEST_F(HostStreamTest, NeedsAFingerprint) {
   const auto batch = open_host_stream(options())->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("needed the fingerprint that Describe returned"));
+  EXPECT_THAT(batch.error().message, HasSubstr("the fingerprint that Describe returned is missing"));
 }
 
 /// Generates 51 million tokens, which takes longer than the client waits for a silent server.
@@ -411,7 +411,7 @@ TEST_F(HostStreamTest, RefusesAWrongToken) {
   const auto dataset = describe(address(), "", "fashion-mnist");
   ASSERT_FALSE(dataset);
   EXPECT_EQ(dataset.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(dataset.error().message, HasSubstr("the call had none"));
+  EXPECT_THAT(dataset.error().message, HasSubstr("the call carried none"));
 }
 
 TEST_F(HostStreamTest, PassesOnThatADatasetIsMissing) {
@@ -433,7 +433,7 @@ TEST_F(HostStreamTest, RefusesASelectionThatCanNeverWork) {
   const auto batch = open_host_stream(bad)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("needed replica < 2, had 2"));
+  EXPECT_THAT(batch.error().message, HasSubstr("replica must be < 2, but it is 2"));
 }
 
 TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
@@ -637,12 +637,12 @@ TEST_F(HostStreamTest, RequestsWithoutEndDoNotMakeItGrow) {
 TEST_F(HostStreamTest, RefusesASourceOfAnySize) {
   const auto refused = describe(address(), token_, std::string(10'000, 'x'));
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "a source takes at most 8192 B");
+  EXPECT_EQ(refused.error().message, "a source is limited to 8192 B");
   HostStreamOptions direct = options();
   direct.selection.set_source(std::string(10'000, 'x'));
   const auto batch = open_host_stream(direct)->next();
   ASSERT_FALSE(batch);
-  EXPECT_EQ(batch.error().message, "a source takes at most 8192 B");
+  EXPECT_EQ(batch.error().message, "a source is limited to 8192 B");
 }
 
 TEST_F(HostStreamTest, StreamsShareWhatThereIsForBatches) {

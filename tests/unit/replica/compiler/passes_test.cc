@@ -835,17 +835,17 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
   EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
               HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
   EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: unknown operation"));
-  EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
+  EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads the unwritten tensor 'z'"));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""), HasSubstr("all_reduce takes reduction="));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),
               HasSubstr("all_reduce takes reduction="));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"), HasSubstr("all_reduce takes reduction="));
-  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""), HasSubstr("each in place"));
+  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""), HasSubstr("every tensor in place"));
   EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
   EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
   EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() constant=0.0"), "");
   EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() normal=1.0"),
-              HasSubstr("only constant for integers"));
+              HasSubstr("for integers only constant"));
 }
 
 }  // namespace

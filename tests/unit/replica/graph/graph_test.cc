@@ -45,7 +45,7 @@ TEST(GraphText, NamesTheLineAtFault) {
 TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_THAT(parse_graph("tensor x : f33[2] stream").error().message, HasSubstr("f33[2]"));
   EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message, HasSubstr("'hero' is not a role"));
-  EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("before any function"));
+  EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("must come after a function"));
   EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("not a repeat count"));
   EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
   EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
@@ -118,7 +118,7 @@ TEST(VerifyGraph, RefusesAReadBeforeTheFirstWrite) {
   const Status status = verify_graph(*graph);
 
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "function f: relu reads before anything writes 'a'");
+  EXPECT_EQ(status.error().message, "function f: relu reads the unwritten tensor 'a'");
 }
 
 TEST(VerifyGraph, RefusesASecondWriteThatIsNoUpdate) {
@@ -126,7 +126,7 @@ TEST(VerifyGraph, RefusesASecondWriteThatIsNoUpdate) {
       "tensor a : f32[2] activation\ntensor b : f32[2] activation\n"
       "function f\nrepeat 1\na = fill() value=0.0\nb = relu(a)\nb = relu(a)\n");
 
-  EXPECT_THAT(verify_graph(*graph).error().message, HasSubstr("writes a second time 'b'"));
+  EXPECT_THAT(verify_graph(*graph).error().message, HasSubstr("rewrites the tensor 'b'"));
 }
 
 TEST(VerifyGraph, AllowsSeveralCopiesToOneTensor) {
@@ -135,8 +135,7 @@ TEST(VerifyGraph, AllowsSeveralCopiesToOneTensor) {
       "function f\nrepeat 1\na = fill() value=0.0\nb = copy(a)\nrepeat 2\nb = copy(a)\n";
 
   EXPECT_TRUE(verify_graph(*parse_graph(text)));
-  EXPECT_THAT(verify_graph(*parse_graph(text + "b = relu(a)\n")).error().message,
-              HasSubstr("writes a second time 'b'"));
+  EXPECT_THAT(verify_graph(*parse_graph(text + "b = relu(a)\n")).error().message, HasSubstr("rewrites the tensor 'b'"));
 }
 
 TEST(TensorType, ComesOutInRowMajorOrder) {
@@ -210,11 +209,11 @@ TEST(VerifyGraph, FollowsCalls) {
 
   Graph swapped = *parse_graph(text);
   std::swap(swapped.functions[0].regions[0].operations[0], swapped.functions[0].regions[0].operations[1]);
-  EXPECT_EQ(verify_graph(swapped).error().message, "function read: relu reads before anything writes 'x'");
+  EXPECT_EQ(verify_graph(swapped).error().message, "function read: relu reads the unwritten tensor 'x'");
 
   Graph nobody = *parse_graph(text);
   nobody.functions[1].name = "other";
-  EXPECT_EQ(verify_graph(nobody).error().message, "function train: calls 'read', which is not another function");
+  EXPECT_EQ(verify_graph(nobody).error().message, "function train calls 'read', which is not another function");
 }
 
 }  // namespace

@@ -85,10 +85,10 @@ TEST(HostContract, NamesTheTensorsOfWhichOneSideHasMore) {
 
   EXPECT_EQ(error_with(too_few).code, ErrorCode::kBug);
   EXPECT_EQ(error_with(too_few).message,
-            "host stream control: the Program has 1 tensors, needed 2 from 'learning-rate' to "
+            "host stream control: the Program has 1 tensors, but needs 2, from 'learning-rate' to "
             "'step'");
   EXPECT_EQ(error_with(too_many).message,
-            "host stream control: the Program has 3 tensors, needed 2 from 'learning-rate' to "
+            "host stream control: the Program has 3 tensors, but needs 2, from 'learning-rate' to "
             "'step'");
   EXPECT_EQ(error_with(too_large).message,
             "host stream control: the Program's tensor 'step' has 8 B, but 'step' needs 4 B");
@@ -134,9 +134,9 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
 
   EXPECT_EQ(failure_without_first_of(JobStream::kControl).code, ErrorCode::kBug);
   EXPECT_THAT(failure_without_first_of(JobStream::kControl).message,
-              HasSubstr("has 1 tensors, needed 2 from 'learning-rate'"));
+              HasSubstr("has 1 tensors, but needs 2, from 'learning-rate'"));
   EXPECT_THAT(failure_without_first_of(JobStream::kStep).message,
-              HasSubstr("has 0 tensors, needed 1 from 'train.metrics'"));
+              HasSubstr("has 0 tensors, but needs 1, from 'train.metrics'"));
 }
 
 /// Records what is pushed.

@@ -36,7 +36,7 @@ TEST(Identity, NeedsATokenThatNobodyGuesses) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
             "POPRUN_EMU_TOKEN: a token that guards services for other hosts needs at least 16 "
-            "characters, had 15; make one with `openssl rand -hex 16`");
+            "characters, but it has 15; make a token with `openssl rand -hex 16`");
 }
 
 TEST(Identity, OfFilesWantsAllThree) {
@@ -67,7 +67,7 @@ TEST(Identity, OfFilesFitsIntoAnEnvironmentVariable) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
-            fmt::format("--tls-ca {}: its certificates take {} B, and there is room for 102400 B; "
+            fmt::format("--tls-ca {}: its certificates take {} B, but there is room for only 102400 B; "
                         "give only those that this job needs",
                         files.authorities, many.size()));
 }
