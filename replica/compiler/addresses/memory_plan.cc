@@ -201,7 +201,7 @@ class TakenAddresses {
   }
 
   /// Calls call(node, whether the span covers it) for each of the piece's spans and each node that shares a step with
-  /// the span, but not for nodes below a covered one.
+  /// the span, but not for nodes below a covered node.
   template <typename Call>
   void visit(const BlockPart& piece, Call call) {
     for (const Span& span : piece.spans) {
@@ -356,7 +356,7 @@ struct Event {
 
 Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment) {
   if (plan.offsets.size() != claims.size()) {
-    return plan_bug("not exactly one offset per claim");
+    return plan_bug("there is not exactly one offset per claim");
   }
   std::vector<Event> events;
   std::vector<std::size_t> owners;
@@ -386,12 +386,12 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     if (!event.birth) {
       live.remove(begin, end);
     } else if (!live.add(begin, end, owners[event.claim])) {
-      return plan_bug(fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
+      return plan_bug(fmt::format("claim {} shares bytes with another claim at step {}", event.claim, event.step));
     }
     most = std::max(most, live.bytes());
   }
   if (peak != plan.peak.count() || most != plan.lower_bound.count()) {
-    return plan_bug(fmt::format("peak is {} B and bound {} B, but the plan says {} B and {} B", peak, most,
+    return plan_bug(fmt::format("the peak is {} B and the bound {} B, but the plan says {} B and {} B", peak, most,
                                 plan.peak.count(), plan.lower_bound.count()));
   }
   return {};

@@ -35,7 +35,7 @@ struct Claim {
 struct MemoryPlan {
   std::vector<Bytes> offsets;    ///< offsets[i] places claims[i].
   Bytes peak;                    ///< End of the highest tensor.
-  Bytes lower_bound;             ///< Most bytes live at one step, shared ones counted once; no plan has a lower peak.
+  Bytes lower_bound;             ///< Most bytes live at any step, shared bytes counted once; no plan has a lower peak.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
 };
 

@@ -49,7 +49,7 @@ struct TileClaim {
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many tensors have the same mapping or live range, so each of them is stored once.
+/// The claims on one IPU. Many tensors share a mapping or live range, so each of these is stored once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
@@ -76,7 +76,7 @@ class TileClaims {
 struct TileClass {
   std::vector<std::uint32_t> tiles;  ///< In ascending order.
   Bytes peak;                        ///< End of the highest byte in use.
-  Bytes lower_bound;                 ///< Most bytes live at one step; no plan has a lower peak.
+  Bytes lower_bound;                 ///< Most bytes live at any step; no plan has a lower peak.
   Bytes always_live;                 ///< Bytes of claims that live for the whole run.
   std::uint32_t worst_step = 0;      ///< The first step at which `lower_bound` bytes are live.
   /// offsets[i] places claim i of TileClaims, if it has bytes on these tiles.
@@ -95,7 +95,7 @@ struct TilePlan {
 
 /// Live bytes on all tiles of an IPU together.
 struct LiveBytes {
-  Bytes most;                    ///< Most bytes live at one step.
+  Bytes most;                    ///< Most bytes live at any step.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
   Bytes always;                  ///< Bytes that live for the whole run.
 };

@@ -7,15 +7,15 @@
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
 
-/// Replaces each gradient, one per use of a parameter, by an accumulator over the step's micro-batches: their sum, or
-/// their running mean, which in half precision neither overflows nor loses the last of many terms.
+/// Replaces each gradient (one per use of a parameter) with an accumulator of its sum over the step's micro-batches, or
+/// of its running mean, which in half precision neither overflows nor loses the last of many terms.
 ///
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
 /// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of the
-/// backward pass. A gradient that the pass "slices" has cut has an accumulator per slice; the update joins these in a
-/// tensor that aliases them.
+/// backward pass. A gradient that the pass "slices" has cut gets an accumulator per slice; the update joins these
+/// accumulators in a tensor that aliases them.
 namespace poprun::passes::accumulation {
 namespace {
 
@@ -35,7 +35,7 @@ std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
 
-/// Moves each of `moved` directly after the operation that makes its second input.
+/// Inserts each operation of `moved` directly after the one that makes its second input.
 void put_after_gradients(std::vector<Operation>& operations, std::vector<Operation> moved) {
   std::multimap<TensorId, Operation> by_gradient;
   for (Operation& operation : moved) {
@@ -153,7 +153,7 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// Checks that an accumulator is zeroed once per step, and takes its gradient once per micro-batch, as soon as the
+/// Checks that an accumulator is zeroed once per step, and adds its gradient once per micro-batch, as soon as the
 /// gradient is made.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
@@ -166,13 +166,13 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
   const auto adds = accumulations(region, sum);
   if (adds.size() != 1 || adds[0].second->kind != kAccumulate || adds[0].second->inputs != std::vector{sum, gradient} ||
       (adds[0].second->attributes.integer("mean") != 0) != keeps_mean(options)) {
-    return pass_bug(kName, graph, sum, "does not take its gradient exactly once per micro-batch");
+    return pass_bug(kName, graph, sum, "does not accumulate its gradient exactly once per micro-batch");
   }
   if (graph.tensor(sum).keeps_f32 != options.float_accumulators) {
     return pass_bug(kName, graph, sum, "is stored in the wrong precision");
   }
   if (!is_directly_after(region, adds[0].first, gradient)) {
-    return pass_bug(kName, graph, sum, "does not take its gradient as soon as that is made");
+    return pass_bug(kName, graph, sum, "does not accumulate its gradient as soon as the gradient is made");
   }
   return {};
 }

@@ -8,8 +8,8 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/machine.h"
 
-/// In inference, folds each batch norm into the convolution before it: its scale into the weights, its shift into the
-/// bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
+/// In inference, folds each batch norm into the convolution before it, once, at the end of "load": its scale into the
+/// weights, its shift into the bias. Results differ by rounding, so the pass comes before "precision".
 ///
 ///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift, scale, mean, variance)
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)
@@ -28,7 +28,7 @@ bool applies(const CompileOptions& options) {
   return options.fold_batch_norm;
 }
 
-/// How often operations name each tensor.
+/// Number of times that operations name each tensor.
 struct Uses {
   std::vector<int> writes;       ///< In all functions.
   std::vector<int> load_writes;  ///< In "load".
@@ -84,8 +84,8 @@ Operation fold_of(const Operation& convolution, const Operation& norm) {
 Status run(const CompileOptions& options, Job& job) {
   if (!options.inference || !job.evaluation) {
     return fail(ErrorCode::kUsage,
-                "model.fold-batch-norm = true needs model.mode = inference, had training, in which "
-                "batch norms use statistics of the batch; change one of the two");
+                "model.fold-batch-norm = true needs model.mode = inference, but the mode is training, in which batch "
+                "norms use statistics of the batch; change one of these settings");
   }
   Graph& graph = job.graph;
   const Uses uses(graph);
@@ -115,7 +115,7 @@ Status run(const CompileOptions& options, Job& job) {
       {"batch-norm.folded",
        fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
                    counted(norms, "batch norm"),
-                   folded == norms ? "" : "; the others do not follow a convolution whose result only they read"),
+                   folded == norms ? "" : "; the others do not follow a convolution whose result nothing else reads"),
        {{"folded", folded}, {"batch-norms", norms}}});
   return {};
 }
@@ -153,7 +153,7 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const TensorId w = fold.inputs[0];
   const TensorId shift = fold.inputs[1];
   if (fold.outputs != std::vector{w, shift} || readers(before.graph, w) != 1 || readers(before.graph, shift) != 1) {
-    return pass_bug(kName, after.graph, w, "is folded, but does not belong to only one convolution and norm");
+    return pass_bug(kName, after.graph, w, "is folded, but is used by more than one convolution and norm");
   }
   const auto convolution = std::ranges::find_if(now, [&](const Operation& operation) {
     return operation.kind == kConvolution && operation.inputs.size() == 3 && operation.inputs[1] == w &&
@@ -187,7 +187,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   POPRUN_CHECK(load.size() >= setup.size());
   for (std::size_t i = 0; i < load.size(); ++i) {
     if (i < setup.size() ? !same(load[i], setup[i]) : load[i].kind != kFold) {
-      return pass_bug(kName, after.graph, load[i].outputs[0], "is set up differently");
+      return pass_bug(kName, after.graph, load[i].outputs[0], "is no longer set up as before");
     }
     if (i >= setup.size()) {
       POPRUN_TRY(verify_fold(before, after, load[i]));
@@ -195,8 +195,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   }
   const std::size_t folds = load.size() - setup.size();
   if (now.size() + folds != then.size()) {
-    return fail(ErrorCode::kBug,
-                fmt::format("pass {}: {} folds, but {} fewer operations", kName, folds, then.size() - now.size()));
+    return fail(ErrorCode::kBug, fmt::format("pass {}: makes {} folds, but removes {} operations", kName, folds,
+                                             then.size() - now.size()));
   }
   // The remaining operations are the same as before, in the same order, except for the folded convolutions.
   std::size_t changed = 0;
@@ -212,8 +212,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     ++next;
   }
   return changed == folds ? Status{}
-                          : fail(ErrorCode::kBug,
-                                 fmt::format("pass {}: {} folds, but {} operations changed", kName, folds, changed));
+                          : fail(ErrorCode::kBug, fmt::format("pass {}: makes {} folds, but changes {} operations",
+                                                              kName, folds, changed));
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ class ReverseMode final : public Differentiator {
     TensorId gradient;
   };
 
-  /// Gives an operation that is a product the planner's options of the forward product whose gradient it computes.
+  /// Copies to a product the planner's options of the forward product whose gradient it computes.
   void inherit_options(const std::string& kind, Attributes& attributes) const {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
@@ -176,8 +176,8 @@ class ReverseMode final : public Differentiator {
     return builder_.status();
   }
 
-  /// Gives the name `x.gradient` to the sum of a gradient's contributions instead of to the first one, and to the
-  /// gradient of a parameter's last use until the uses are added.
+  /// Gives the name `x.gradient` to the sum of a gradient's contributions, not to the first of them. For a parameter,
+  /// the gradient of its last use keeps the name until the uses are added.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -194,7 +194,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Records a tensor that was added with a `name_of(tensor)`.
+  /// Records a contribution that was added under a name from `name_of(tensor)`.
   TensorId contributed(TensorId tensor, TensorId gradient) {
     contributions_[tensor].push_back(gradient);
     return gradient;
@@ -239,8 +239,8 @@ Result<std::vector<ParameterGradient>> differentiate(Builder& builder, const std
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
     return fail(ErrorCode::kUsage,
-                "the loss has no gradient with respect to any weight: integers, comparisons or "
-                "frozen weights are in the way");
+                "the loss has no gradient with respect to any weight: each is frozen, or reaches the loss only through "
+                "integers or comparisons");
   }
   for (const ParameterGradient& pair : gradients) {
     builder.graph().set_role(pair.gradient, Role::kGradient);
@@ -353,7 +353,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   const std::vector<Operation>& forward = before.graph.at(place).operations;
   const std::vector<Operation>& all = graph.at(place).operations;
   if (all.size() < forward.size() || !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
-    return pass_bug(kName, graph, after.training->loss, "has a different forward pass");
+    return pass_bug(kName, graph, after.training->loss, "no longer has the same forward pass");
   }
   const Writers made(graph, place);
   const auto is_of_before = [&before](TensorId id) { return index_of(id) < before.graph.tensors().size(); };

@@ -16,8 +16,8 @@ struct ScaledLoss {
 };
 
 /// Appends to `builder`'s region the operations that compute the gradient of the sum of `losses` (made in that region,
-/// independently of one another), each times its scale, with respect to every parameter that they depend on and that is
-/// not `frozen`. Works in reverse mode, by the operators' gradient rules, in reverse order of the forward operations.
+/// independently of one another), each multiplied by its scale, with respect to every parameter that they depend on and
+/// that is not `frozen`. Applies the operators' gradient rules (reverse mode) in reverse order of the operations.
 ///
 /// A use of a parameter is a forward operation that names it. Each use has a gradient of its own, so that a parameter's
 /// gradient is the same sum of the same terms, wherever and however often the backward pass runs. For other tensors,

@@ -108,10 +108,10 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
   if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("data.compute-batch-size = {}: {} normalises over the micro-batch, which "
-                                             "is computed in {} pieces; leave it out, or set model.normalisation to "
-                                             "group, layer or instance",
-                                             options.micro_batch_size, options.model, options.compute_batches));
+  return fail(ErrorCode::kUsage,
+              fmt::format("data.compute-batch-size = {}: {} normalises over the micro-batch, which is computed in {} "
+                          "pieces; leave the option out, or set model.normalisation to group, layer or instance",
+                          options.micro_batch_size, options.model, options.compute_batches));
 }
 
 /// Makes batch norms whose running statistics are frozen use these statistics, as in evaluation, without updating them.
@@ -132,7 +132,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
     const TensorId variance = operation.inputs[1];
     if (matches(mean) != matches(variance)) {
       return fail(ErrorCode::kUsage, fmt::format("training.frozen = {} matches only one of the statistics '{}' and "
-                                                 "'{}' of a batch norm; it must match both or none",
+                                                 "'{}' of a batch norm; it must match both or neither",
                                                  frozen, graph.tensor(mean).name, graph.tensor(variance).name));
     }
     if (matches(mean)) {
@@ -177,7 +177,7 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
   if (!prediction || body.type(*prediction).shape.empty() ||
       body.type(*prediction).shape[0] != options.micro_batch_size) {
     return fail(ErrorCode::kUsage, fmt::format("model.mode = inference needs an output of model {} with one row for "
-                                               "each of {} samples, had {}",
+                                               "each of {} samples, but found {}",
                                                options.model, options.micro_batch_size,
                                                prediction ? to_text(body.type(*prediction)) : "none"));
   }

@@ -17,9 +17,8 @@ namespace {
 constexpr std::string_view kName = "exchange";
 
 /// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which is placed like the
-/// parameter, so that the update needs one gradient fewer. Without accumulation, a gradient may also belong to another
-/// parameter. With stochastic rounding, draws are keyed by the name of the rounded tensor, so the sum needs a name of
-/// its own.
+/// parameter, so that the update needs one gradient fewer. Impossible without accumulation, when parameters may share a
+/// gradient, and with stochastic rounding, whose draws depend on names, so that the sum needs a name of its own.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }

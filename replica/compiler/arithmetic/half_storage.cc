@@ -88,7 +88,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     const bool computed = is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
     if (is.type.shape != was.type.shape || is.type.layout != was.type.layout ||
         (is.type.data != was.type.data && !rounded)) {
-      return pass_bug(kName, after.graph, TensorId{t}, "is a different tensor");
+      return pass_bug(kName, after.graph, TensorId{t}, "is no longer the same tensor");
     }
     if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
       return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");

@@ -70,7 +70,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     }
     for (const std::int64_t named : stream->fields) {
       if (named != field++) {
-        return pass_bug(kName, graph, stream->tensors[0], "does not come in order");
+        return pass_bug(kName, graph, stream->tensors[0], "is streamed out of order");
       }
     }
     from_host.insert(stream->tensors.begin(), stream->tensors.end());
@@ -86,7 +86,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       return pass_bug(kName, graph, id, weight ? "does not come from the host" : "comes from the host");
     }
     if (now.of(id).size() != then.of(id).size()) {
-      return pass_bug(kName, graph, id, "is set up a different number of times");
+      return pass_bug(kName, graph, id, "is not set up as often as before");
     }
   }
   return {};

@@ -113,7 +113,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       for (std::size_t k = 0; k < is.size(); ++k) {
         if (was[k].kind != is[k].kind || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
             was[k].origin != is[k].origin || was[k].attributes != without_options(is[k].attributes)) {
-          return fail(ErrorCode::kBug, fmt::format("pass {}: {} is a different operation", kName, is[k].kind));
+          return fail(ErrorCode::kBug, fmt::format("pass {}: changes more than the options of {}", kName, is[k].kind));
         }
       }
     }

@@ -91,7 +91,7 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
   const std::optional<TensorId> table = largest_table(job);
   if (!table) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{} = {}: {} has no embedding table; leave it out", kFactorKey, slices, model));
+                fmt::format("{} = {}: {} has no embedding table; leave the option out", kFactorKey, slices, model));
   }
   const std::int64_t rows = graph.tensor(*table).type.shape[0];
   if (slices > rows) {
@@ -145,7 +145,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
     const std::string close = nearest(asked.operators, others);
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: {}: no dense layer of the model has a matching name; {}", kMatmulsKey, asked.text,
-                            others.empty()  ? "it has none"
+                            others.empty()  ? "the model has no dense layers"
                             : close.empty() ? fmt::format("available: {}", others.front())
                                             : fmt::format("did you mean {}?", close)));
   }
@@ -175,7 +175,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
           return fail(ErrorCode::kBug, fmt::format("pass {}: changes operations", kName));
         }
         if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {
-          return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into no slices");
+          return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into fewer than one slice");
         }
       }
     }

@@ -283,7 +283,7 @@ class Finder {
     for (const TensorId id : join->inputs) {
       const Operation* made = writer(id);
       if (made == nullptr || made->kind != was.kind) {
-        found.wrong = "is joined from something else";
+        found.wrong = "is joined from tensors other than its slices";
       } else if (was.kind == "gather_gradient") {
         found.wrong = made->inputs == was.inputs ? found.wrong : "has different operands";
         found.pieces.push_back({made->attributes.integer("begin"), size_of(id, 0)});
@@ -330,7 +330,7 @@ class Finder {
 
   void check_gradient(const Operation* made, const Operation& was, Found& found) const {
     if (made == nullptr || made->kind != was.kind) {
-      found.wrong = "is a sum of something else";
+      found.wrong = "is a sum of tensors other than its slices";
       return;
     }
     const Piece of_dy = sliced(made->inputs[0], was.inputs[0], found);

@@ -10,7 +10,7 @@
 namespace poprun {
 
 /// Attribute of operations that are to be cut: the number of slices, > 1. The pass "serialisation" sets it, gradients
-/// inherit it, and the pass "slices" removes it. After that, it marks a `concat` that joins a gradient's slices.
+/// inherit it, and the pass "slices" removes it. After that, the attribute marks a `concat` of a gradient's slices.
 inline constexpr const char* kSlices = "slices";
 
 /// Whether the job asks for slices.

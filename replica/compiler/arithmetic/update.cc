@@ -168,8 +168,8 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
 }
 
 /// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is unknown
-/// (lists those available), if a hyper-parameter is missing or not one of the optimiser's, or if `no_decay` matches no
-/// parameter or all parameters.
+/// (lists those available), if a hyper-parameter is missing or does not belong to the optimiser, or if `no_decay`
+/// matches no parameter or all parameters.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
@@ -230,7 +230,7 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
     if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() || !body.of(id).empty()) {
       return pass_bug(kName, graph, id,
-                      trained.contains(id) ? "is not updated exactly once per step" : "is not trained, yet is written");
+                      trained.contains(id) ? "is not updated exactly once per step" : "is not trained, but is written");
     }
   }
   return {};

@@ -58,7 +58,7 @@ class AliasAnalysis {
   }
 
  private:
-  /// Visits all operations, with the step numbers of liveness.h.
+  /// Visits all operations, with steps numbered as in liveness.h.
   template <typename Call>
   void for_each_operation(Call call) const {
     std::uint32_t step = 0;

@@ -45,9 +45,9 @@ struct Liveness {
 
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value from one function that the
 /// host runs to another, that is, if the first operation that names it in such a function, or in a function called from
-/// there, reads it. Otherwise it lives from each operation that writes it, without updating it, to the last one that
-/// reads that value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first
-/// entry to its last use.
+/// there, reads it. Otherwise it lives from each operation that writes it, without updating it, to the last operation
+/// that reads that value, in the order of execution through calls and rounds. A stash or remote buffer lives from its
+/// first entry to its last use.
 ///
 /// Two tensors that live at the same time share a step, wherever its function is called from. Cost: executed operations
 /// times tensors / 64; only three rounds of a region that repeats are followed, because later ones are the same.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-/// Serial steps, and reductions of partial sums in one to three stages, cost as in poplibs, lib/poplin/ConvPlan.cpp.
+/// Costs of serial steps, and of reductions of partial sums in one to three stages (poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun::planner {
 namespace {
 

@@ -180,7 +180,7 @@ class SplitSearch {
   }
 
   /// Whether the frontier beats the lower bound on all plans that split positions and output channels of `s`. The bound
-  /// has one block of output channels, with an even share of all pairs of position and block.
+  /// assumes one block of output channels, with an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
       return false;  // HMAC is faster with more channels at a time, so one block gives no bound.

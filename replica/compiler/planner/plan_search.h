@@ -29,7 +29,7 @@ bool comes_first(const Candidate& a, const Candidate& b);
 /// order in which candidates are offered.
 class Frontier {
  public:
-  /// Whether some point has at most these cycles and bytes, and fewer of at least one. Then no candidate that costs at
+  /// Whether some point has at most these cycles and bytes, and fewer of either. Then no candidate that costs at
   /// least this much belongs on the frontier.
   [[nodiscard]] bool beats(Cycles cycles, Bytes bytes) const;
 

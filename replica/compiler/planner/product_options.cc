@@ -41,7 +41,7 @@ bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
   return std::ranges::all_of(settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
 }
 
-/// Says why a setting applies to no product: "there is no matmul on IPU 2; IPUs with one: 0, 1".
+/// Says why a setting applies to no product: "there is no matmul on IPU 2, only on IPUs 0, 1".
 template <typename T>
 std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedProduct> products) {
   const std::string kinds = !setting.products                           ? "convolution or matmul"
@@ -56,12 +56,12 @@ std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedP
       others.insert(setting.stage ? product.stage : product.ipu);
     }
   }
-  const std::string_view place = setting.stage ? "stage" : "IPU";
+  const std::string_view place = setting.stage ? "in stage" : "on IPU";
   const std::uint32_t wanted = setting.stage ? *setting.stage : *setting.ipu;
-  return fmt::format("there is no {} {} {} {}{}", kinds, setting.stage ? "in" : "on", place, wanted,
-                     others.empty() ? ""
-                                    : fmt::format("; {}{} with one: {}", place, others.size() == 1 ? "" : "s",
-                                                  fmt::join(others, ", ")));
+  return fmt::format(
+      "there is no {} {} {}{}", kinds, place, wanted,
+      others.empty() ? ""
+                     : fmt::format(", only {}{} {}", place, others.size() == 1 ? "" : "s", fmt::join(others, ", ")));
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: matches no convolution or matmul of the model; {}", shown(key, setting),
                             !close.empty()  ? fmt::format("did you mean {}?", close)
-                            : names.empty() ? "it has neither"
+                            : names.empty() ? "the model has neither"
                                             : fmt::format("available: {} ...", fmt::join(names, ", "))));
   }
   return {};
@@ -192,7 +192,7 @@ std::vector<Note> ProductSettings::notes_of_unequal(std::span<const PlacedProduc
     std::ranges::transform(found, std::back_inserter(texts), proportion_text);
     notes.push_back(
         {"products.unequal-proportions",
-         fmt::format("{} differs on IPU {} ({}): products that are otherwise equal cannot share code there, "
+         fmt::format("{} has several values on IPU {} ({}): products that are otherwise equal cannot share code there, "
                      "which costs memory; set one value per IPU to avoid this",
                      kAvailableMemoryKey, ipu, fmt::join(texts, ", ")),
          {{"ipu", ipu}, {"proportions", found.size()}}});

@@ -55,8 +55,8 @@ struct PlannerOptions {
 /// Whether every product has the defaults, so that no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// Return the settings that apply where no more specific one does: the fraction of a tile's memory, in thousandths, and
-/// the type of partial sums.
+/// Return the settings that apply where no more specific setting does: the fraction of a tile's memory, in thousandths,
+/// and the type of partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Partials partials_everywhere(const PlannerOptions& options);
 

@@ -61,7 +61,7 @@ class Comparison {
     const auto same = std::ranges::find(rewritten_.functions, function.name, &FlatFunction::name);
     const std::string where = fmt::format("{} (run {})", function.name, runs_);
     if (same == rewritten_.functions.end() || same->called) {
-      return std::optional(Difference{fmt::format("function {} is gone", function.name), {}, {}});
+      return std::optional(Difference{fmt::format("function {} is missing", function.name), {}, {}});
     }
     const bool counts =
         std::ranges::any_of(function.regions, [](const FlatRegion& region) { return region.repeat > 1; });
@@ -98,7 +98,7 @@ class Comparison {
       if (before->second.empty()) {
         return Difference{fmt::format("'{}' holds {} when {} begins", rewritten_.slot_name(slot),
                                       first ? "a value that no tensor of the plain job holds"
-                                            : "the value of another plain-job tensor than before",
+                                            : "the value of a different plain-job tensor than before",
                                       where),
                           {},
                           value};
@@ -157,7 +157,7 @@ class Comparison {
         continue;
       }
       if (!rewritten_.graph->has(tensor.name)) {
-        return Difference{fmt::format("'{}' is gone", tensor.name), {}, {}};
+        return Difference{fmt::format("'{}' is missing", tensor.name), {}, {}};
       }
       const Value& wanted = plain_run_.value(TensorId{t});
       const Value got = rewritten_run_.resident(rewritten_.graph->find(tensor.name));

@@ -18,7 +18,7 @@ namespace poprun {
 /// second time. After each, these must be the same in both graphs: what the host read, stream by stream, in order and
 /// under the same names; and every parameter, buffer, constant and optimiser state, by name. `rewritten` may have
 /// additional tensors and functions. The values that a function finds in an additional tensor must be those of one
-/// tensor of `plain`, the same both times: if it had state of its own, two runs would prove nothing about a third.
+/// tensor of `plain`, the same both times: if `rewritten` had its own state, two runs would not prove a third.
 ///
 /// Requires: `verify_operations` holds for both.
 /// Errors: kBug with the first tensor that differs and the deepest operation that reads a different value from the one

@@ -44,10 +44,10 @@ struct FlatOperation {
   std::int64_t micro_batch = 0;  ///< In calls: added to the micro-batch index of the caller.
   std::int64_t entry = 0;        ///< In calls: added to the callee's entries of remote buffers.
   std::uint32_t group = 0;       ///< In exchanges of shards: number of replicas that share a tensor; 0: all.
-  std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries; 0 in others.
+  std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries; otherwise 0.
   std::uint32_t call = 0;        ///< In calls: position among the calls of its callee.
-  /// For an operation whose random numbers depend on its call's salts: begin in FlatGraph::salted of `what` by call.
-  /// Otherwise kNotSalted.
+  /// If the operation's random numbers depend on its call's salts: begin in FlatGraph::salted, which has its `what` for
+  /// each call. Otherwise kNotSalted.
   std::uint32_t salted = ~std::uint32_t{0};
   std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
@@ -61,7 +61,7 @@ struct FlatRegion {
 
 struct FlatFunction {
   std::string name;
-  bool called = false;  ///< Other functions call it; the host runs functions that none calls.
+  bool called = false;  ///< Other functions call it; the host runs the functions that are not called.
   std::vector<FlatRegion> regions;
 };
 

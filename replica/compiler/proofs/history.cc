@@ -19,7 +19,7 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// Returns the earliest evaluation upstream of `last`, or `last`, whose operands are all values of the plain job.
+/// Returns the earliest evaluation whose operands are all values of the plain job: one upstream of `last`, or `last`.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};
@@ -86,10 +86,11 @@ std::string difference(const History& plain, const Evaluation& should, const His
   const Operation& original = *should.operation->source;
   const bool is_other = is.operation->what != should.operation->what;
   if (is_other && operation.attributes != original.attributes) {
-    return fmt::format("has {}, the plain job's has {}", to_text(operation.attributes), to_text(original.attributes));
+    return fmt::format("has {}, but the plain job's has {}", to_text(operation.attributes),
+                       to_text(original.attributes));
   }
   if (is_other) {
-    return fmt::format("makes {}, the plain job's makes {}", types_of(rewritten.graph(), *is.operation),
+    return fmt::format("makes {}, but the plain job's makes {}", types_of(rewritten.graph(), *is.operation),
                        types_of(plain.graph(), *should.operation));
   }
   const auto [wanted, got] =

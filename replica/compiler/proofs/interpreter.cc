@@ -176,7 +176,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
                          is_cut ? "a full tensor, along with shards" : "a shard, which it cannot process");
     }
     if (is_cut && value.group != group) {
-      return "reads shards of several groups";
+      return "reads shards of several replica groups";
     }
     if (is_cut && !fits(inputs[i])) {
       return fmt::format("reads '{}', a shard of another shape", graph_.name(inputs[i]));
@@ -338,7 +338,7 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
       continue;
     }
     if (input.form != Form::kWhole) {
-      fault_ = fmt::format("{} reduces '{}', which is a shard, or a summand of other replicas",
+      fault_ = fmt::format("{} reduces '{}', which is a shard or a summand of other replicas",
                            describe(graph_, operation, now), graph_.name(inputs[k]));
       return false;
     }

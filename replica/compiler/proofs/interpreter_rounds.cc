@@ -93,7 +93,7 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
   return true;
 }
 
-/// Makes all values independent of micro-batches, because the next function counts its own.
+/// Makes all values independent of micro-batches, because the next function counts its own micro-batches.
 void Interpreter::settle() {
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
     Value& v = slots_[s];

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kLoadFunction = "load";
 
-/// Runs functions on the map of which tensors own which bytes.
+/// Runs functions on a map that says which tensors own which bytes.
 class Occupancy {
  public:
   Occupancy(const Program& program, const std::map<std::string, std::vector<NamedStep>>& functions)
@@ -104,7 +104,7 @@ class Occupancy {
   struct Now {
     std::uint64_t micro_batch = 0;
     std::uint64_t round = 0;  ///< Round of the running repeat.
-    std::uint64_t entry = 0;  ///< Added to the numbers of entries in remote buffers.
+    std::uint64_t entry = 0;  ///< Added to the entry numbers of remote buffers.
   };
 
   Status run_steps(const std::vector<NamedStep>& steps, const Now& now) {

@@ -6,7 +6,7 @@
 namespace poprun {
 
 /// Proves that a Program's memory plan keeps every value until its last reader has run, by running the Program on a map
-/// of which tensors own which bytes. It uses only steps, calls and addresses, nothing from liveness or placement.
+/// that says which tensors own which bytes. Uses only steps, calls and addresses, nothing from liveness or placement.
 ///
 ///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
@@ -17,8 +17,8 @@ namespace poprun {
 ///     the entry that the step reads.
 ///   - A step poisons the bytes that it releases: every tensor that held any of them is lost.
 ///   - Between two functions that the host runs, only tensors that are always live survive.
-///   - A step uses tensors only within their planned live ranges, and on IPUs of the replica. One
-///     that computes or reduces uses tensors of one IPU. The highest byte that any step uses on an
+///   - A step uses tensors only within their planned live ranges, and on IPUs of the replica. A
+///     step that computes or reduces uses tensors of one IPU. The highest byte that any step uses on an
 ///     IPU is at the planned peak.
 ///
 /// Runs every function that the host runs, in the Program's order, and then all but "load" a second time. Ends a repeat

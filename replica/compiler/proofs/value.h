@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// The number of a value, zero for no value. Identical computations have the same number; different ones collide with a
-/// probability of 2^-128 per pair.
+/// The number of a value, zero for no value. Identical computations have the same number; different computations
+/// collide with a probability of 2^-128 per pair.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -21,7 +21,7 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// Hashes everything added, in order, to a number. Cost: about 3 ns per word.
+/// Hashes everything that is added, in order. Cost: about 3 ns per word.
 ///
 /// Keeps two chains of 64 bits. Each step is a bijection of the added word, by the finaliser of MurmurHash3 (Austin
 /// Appleby, public domain).
@@ -70,7 +70,7 @@ struct Instant {
   std::uint32_t run = 0;   ///< Number of functions that the host ran before.
   std::int64_t base = 0;   ///< Added to the micro-batch index of each call.
   std::uint32_t call = 0;  ///< Position among the calls of the running function.
-  std::int64_t entry = 0;  ///< Added to the numbers of entries in remote buffers.
+  std::int64_t entry = 0;  ///< Added to the entry numbers of remote buffers.
 };
 
 /// The shift of values that depend on no micro-batch.
@@ -126,7 +126,7 @@ struct Advance {
   std::int64_t length = 0;
 };
 
-/// Returns nothing if the value becomes a different one, rather than the same one shifted.
+/// Returns nothing if the new value is not the old one, shifted.
 inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
   if (!before.exists() || !now.exists()) {
     return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;

@@ -132,7 +132,7 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {
-    return fail(ErrorCode::kBug, "pass background-exchange: a step reduces different tensors");
+    return fail(ErrorCode::kBug, "pass background-exchange: a step no longer reduces the same tensors");
   }
   std::set<TensorId> travelling;
   for (const Place place : {after.training->micro_batch, after.training->update}) {
@@ -140,13 +140,13 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       const auto reduction = AllReduce::from(operation);
       if (AwaitAllReduces::is(operation)) {
         for (const TensorId id : operation.inputs) {
-          travelling.erase(id);  // For liveness, a tensor must be named to have arrived.
+          travelling.erase(id);  // Liveness counts only named tensors as arrived.
         }
       }
       for (const auto* ids : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *ids) {
           if (travelling.contains(id)) {
-            return pass_bug(kName, graph, id, "is used during its reduction, by " + operation.kind);
+            return pass_bug(kName, graph, id, "is used by " + operation.kind + " during its reduction");
           }
         }
       }

@@ -30,7 +30,7 @@ struct Received {
   const TileCounts* counts = nullptr;  ///< Lives as long as the Moves.
   std::int64_t width = 1;              ///< Bytes per element.
 
-  /// Returns the bytes of the tile that receives most.
+  /// Returns the bytes of the tile that receives the most.
   [[nodiscard]] Bytes most() const { return Bytes{counts->most * width}; }
 
   /// Returns the bytes by tile.
@@ -44,7 +44,7 @@ struct Received {
 ///                     Operands with a different mapping are moved there if they have as many elements,
 ///                     otherwise spread evenly in grains of 8 bytes; results with a different mapping
 ///                     are moved to their own tiles
-///   stash, restore    move an entry to the tiles where it is written, if its mappings differ
+///   stash, restore    move an entry to the tiles where it is written, if the mappings differ
 ///   copies            within an IPU, do the same
 ///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway

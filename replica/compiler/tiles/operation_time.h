@@ -17,13 +17,13 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 /// Returns the device time of one execution of an operation by itself:
 ///
 ///   products    time_of_plan, and the exchange of operands with a different mapping
-///   operators   their work, as if every tile did as much as the fullest one, which has the most
+///   operators   their work, as if every tile did as much as the fullest tile, which has the most
 ///               elements of Moves::home; and the exchange of tensors with a different mapping, or
 ///               the exchange that the operator itself reports, whichever is more
 ///   machine     by their cost model; stashes, restores and copies within an IPU as operators that
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
-/// An exchange takes as long as the tile that receives most needs to receive one tensor after the other. It is the
+/// An exchange takes as long as the tile that receives the most takes for its tensors, one after the other. It is the
 /// exchange phase of the first compute set, so it needs no synchronisation of its own.
 ///
 /// `planned`: the operation's plan, or null. `moves`: null if mappings are not known yet; then all tensors are taken to

@@ -179,7 +179,7 @@ class Outliner {
     }
   }
 
-  /// Replaces the runs by their calls. A later function may have renamed tensors that an earlier one shares.
+  /// Replaces the runs with their calls. A later function may have renamed tensors that an earlier function shares.
   void finish() {
     for (const Place body : bodies_) {
       std::ranges::for_each(graph_.at(body).operations, [this](Operation& o) { rename(o); });

@@ -13,8 +13,8 @@ namespace poprun {
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this very tensor.
-  bool comes_in = false;   ///< The run reads the value from before it.
-  bool goes_out = false;   ///< The run writes it, and it is read later or comes in, too.
+  bool comes_in = false;   ///< The run reads the value from before the run.
+  bool goes_out = false;   ///< The run writes it, and it is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
   /// equal run, and only after the last use of the value that the previous run left there.
   bool stays = false;
@@ -52,7 +52,7 @@ class Reads {
 /// Returns the tensors of each run in the order of `tensors_of(graph, run)`; those at the same index correspond.
 std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads, const EqualRuns& equal);
 
-/// Turns each element of `all` into a function and replaces its runs by calls.
+/// Turns each element of `all` into a function, and replaces its runs with calls.
 ///
 ///   h = linear(x, w)                  outlined.0/x, outlined.0/w = copy(x, w)
 ///   y = dropout(h) key="layer3"       call() function="outlined.0" micro_batch=0 salt0="layer3"

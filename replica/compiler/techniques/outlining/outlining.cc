@@ -31,7 +31,7 @@ bool applies(const CompileOptions& options) {
 
 /// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all functions together,
 /// and applies unless the user asks for outlining. The second always applies, to each function whose copies take more
-/// than half of the time of its operations, such as updates of weights on the chip.
+/// than half as long as its operations, such as updates of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
 
@@ -100,7 +100,7 @@ std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workl
   return candidates;
 }
 
-/// Drops the half of an IPU's candidates that saves least per cycle of copying.
+/// Drops the half of an IPU's candidates that saves the least per cycle of copying.
 void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
   const auto here = std::ranges::stable_partition(
       candidates, [ipu](const Candidate& candidate) { return candidate.saving.ipu != ipu; });
@@ -124,8 +124,8 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
     if (functions > 0) {
       job.notes.push_back(
           {"outlining.outlined",
-           fmt::format("outlining on IPU {}: {} with {} operations share {}; each tile saves about {} of code and "
-                       "takes {} for copies",
+           fmt::format("outlining on IPU {}: {} with {} operations share {}; this saves about {} of code on each tile, "
+                       "and copies take {}",
                        ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
                        counted(functions, "function"),
                        mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
@@ -247,7 +247,7 @@ Status run(const CompileOptions& options, Job& job) {
   std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
   if (forced && candidates.empty()) {
     job.notes.push_back(
-        no_effect(fmt::format("for each of {}, copies would take more than half of the time of its operations",
+        no_effect(fmt::format("for each of {}, copies would take more than half as long as its operations",
                               counted(static_cast<std::uint64_t>(runs_in(all)), "equal run"))));
   }
   outline_what_pays(options, forced, bytes,
@@ -298,7 +298,7 @@ class Inlining {
  private:
   [[nodiscard]] bool is_own(TensorId id) const { return index_of(id) >= before_.tensors().size(); }
 
-  /// Whether an operation is like the next one from before the pass; ignores the tensors.
+  /// Whether an operation equals the next one from before the pass, apart from the tensors.
   [[nodiscard]] bool is_next(const Operation& operation) const {
     return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();

@@ -158,7 +158,7 @@ class Search {
     std::size_t best_begin = 0;
     std::size_t best_period = 0;
     for (std::size_t period = kLeastRun; period <= kinds.size() / 2; ++period) {
-      // Number of operations from here on that are the same as the operation one period later.
+      // Number of operations, starting here, that are the same as the operation one period later.
       std::size_t same = 0;
       for (std::size_t at = kinds.size() - period; at-- > 0;) {
         same = kinds[at] == kinds[at + period] ? same + 1 : 0;
@@ -216,7 +216,7 @@ class Search {
   const Graph& graph_;
   std::vector<std::optional<std::size_t>> roots_;
   std::set<std::string> called_ = called_functions(graph_);
-  std::map<std::string, std::uint32_t> numbers_;  ///< Numbers of operations, by text_of.
+  std::map<std::string, std::uint32_t> numbers_;  ///< Operation numbers, by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
 };
 

@@ -35,7 +35,7 @@ std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 /// entries at the same distances.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
-  std::size_t root = 0;   ///< The only function of the host that reaches them.
+  std::size_t root = 0;   ///< The only host function that reaches them.
 };
 
 /// Returns, by function, the function that the host runs to reach it, possibly itself; nothing if there are several.

@@ -29,7 +29,7 @@ struct Used {
   Bytes bytes;
   bool is_read_after = false;  ///< The value that the run leaves is read.
 
-  /// Whether a piece [begin, end) reads the value from before it, which is still needed after the piece.
+  /// Whether a piece [begin, end) reads a value from before the piece that is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });

@@ -31,9 +31,9 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
 };
 
-/// Cuts equal runs into pieces, each run at the same operations, so that the code of the copies and the bytes by which
-/// they raise the IPU's peak take the least per tile; if cuts tie, into the fewest pieces. No piece is shorter than
-/// kLeastRun.
+/// Cuts equal runs into pieces, each run at the same operations, so as to minimise the sum, per tile, of the copies'
+/// code and the bytes by which copies raise the IPU's peak; if cuts tie, takes the fewest pieces. No piece is shorter
+/// than kLeastRun.
 ///
 /// Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run,
 /// times its tensors.
@@ -61,7 +61,7 @@ class Workload {
   /// Returns the device time of a single operation.
   [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
-  /// Returns how often a function runs per call of its root.
+  /// Returns the number of times that a function runs per call of its root.
   [[nodiscard]] std::int64_t executions(std::size_t function) const { return executions_.at(function); }
 
   /// Returns the sum of the device times of an IPU's operations per call of a function that the host runs.

@@ -23,13 +23,13 @@ class Homes {
 
   [[nodiscard]] std::optional<std::uint32_t> of(TensorId tensor) const;
 
-  /// Sets the home, unless it has one.
+  /// Sets the tensor's home, unless the tensor has one.
   void settle(TensorId tensor, std::uint32_t ipu);
 
-  /// Returns the variable itself if `ipu` is its home or, if it has none, becomes it; otherwise its replica there.
+  /// Returns the variable itself if its home is `ipu` (set to `ipu` if it has none); otherwise its replica there.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
-  /// Adds a tensor like `like` with home `ipu`; its name gets a number if the model already has it.
+  /// Adds a tensor like `like` with home `ipu`; its name gets a number if it is already taken.
   TensorId add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu);
 
   /// A replica and the variable that it copies.
@@ -142,7 +142,7 @@ class Parts {
   std::map<TensorId, std::size_t> made_in_;                          ///< Part that makes a tensor.
   std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
-  /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, itself or a copy.
+  /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, the tensor itself or a copy.
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> held_;
 };
 

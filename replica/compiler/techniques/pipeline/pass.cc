@@ -78,7 +78,7 @@ Status on_one_ipu(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Checks that a host function calls each part once per micro-batch, in order from 0. Adds the parts to `called`.
+/// Checks that a host function calls each part once per micro-batch, in order. Adds the parts to `called`.
 Status verify_calls(const Function& function, std::int64_t micro_batches, std::set<std::string>& called) {
   std::map<std::string, std::int64_t> next;
   for (const Region& region : function.regions) {

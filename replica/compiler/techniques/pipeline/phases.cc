@@ -30,7 +30,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
 
 /// Indices of the regions of `train` before the update that name a tensor; 0 is begin.
 struct Named {
-  std::optional<std::size_t> first;  ///< The first one after begin.
+  std::optional<std::size_t> first;  ///< The first region after begin.
   std::size_t last = 0;
   std::size_t last_written = 0;
 };
@@ -94,7 +94,7 @@ class PhaseOrder {
     }
   }
 
-  /// Removes the constants that initialise gradients from begin and returns them.
+  /// Removes from begin the constants that initialise gradients, and returns them.
   std::vector<Operation> take_set_ups() {
     std::vector<Operation> taken;
     std::vector<Operation> rest;
@@ -127,7 +127,7 @@ class PhaseOrder {
     return is_phase ? *named->second.first - 1 : 0;
   }
 
-  /// Returns the first region, from `region` on, to which an operation of the update may move.
+  /// Returns the first region at or after `region` to which an operation of the update may move.
   [[nodiscard]] std::size_t slot_from(std::size_t region) const { return *std::ranges::lower_bound(slots_, region); }
 
   /// An operation of the update, or a part of an all-reduce.

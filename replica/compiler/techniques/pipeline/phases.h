@@ -11,8 +11,8 @@
 
 namespace poprun {
 
-/// How a phase uses some variables. A phase is a region that calls parts for every micro-batch; passes that offload or
-/// shard variables load or gather them once per phase.
+/// How a phase uses some variables. A phase is a region that calls parts for every micro-batch. Offloaded variables are
+/// loaded once per phase, and sharded ones gathered once per phase.
 struct PhaseUse {
   std::set<std::string> functions;  ///< Called by the phase.
   std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
@@ -32,7 +32,7 @@ Place behind(const std::vector<Place>& phases, std::size_t p);
 Place beside(Place place, int distance);
 
 /// Moves the work that a phased training step does for one phase to that phase, so that gradients live no longer than
-/// their phase and its variables are not loaded again for their update:
+/// their phase, and variables of the phase are not loaded again for the update:
 ///
 ///   begin     w0.acc = 0, w1.acc = 0                begin
 ///   phase 1   w1.acc += ..               ->         w1.acc = 0

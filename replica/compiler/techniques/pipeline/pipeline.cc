@@ -88,7 +88,7 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const
 }
 
 /// Returns the regions before a phase: one that copies tensors from other IPUs for every micro-batch, if the phase
-/// reads any, then an empty one.
+/// reads any, then an empty region.
 std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -217,7 +217,7 @@ class Rest {
     }
   }
 
-  /// Makes an operation read its own IPU's tensors, after one copy of all that are on other IPUs.
+  /// Makes an operation read its own IPU's tensors, after one copy of all inputs from other IPUs.
   void gather(const Region& region, const std::set<TensorId>& changes, Operation& operation,
               std::vector<Operation>& operations) {
     const std::uint32_t ipu = ipu_of(operation);
@@ -406,7 +406,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
   for (const auto& [variable, replica] : homes.replicas()) {
     if (body.contains(variable)) {
       return fail(ErrorCode::kUsage, fmt::format("'{}' changes in every micro-batch, but stages on two IPUs read it; "
-                                                 "put them into one stage",
+                                                 "put all operations that read it into one stage",
                                                  graph.tensor(variable).name));
     }
   }

@@ -21,9 +21,9 @@ Result<Schedule> schedule_of(const PipelineOptions& options);
 ///
 /// Each repeat of the schedule is a region of `train`. A phased job has the regions begin, the phases and update. A
 /// phase is a region that repeats its parts for every micro-batch. Before each phase except the first come a region
-/// that calls `bring` for every micro-batch, if the phase reads from other IPUs, and one with repeat 1, for loading
-/// variables and for the work of one phase, such as its update (phases.h). Evaluation of a phased job is sequential:
-/// one batch at a time passes through all phases.
+/// that calls `bring` for every micro-batch, if the phase reads from other IPUs, and a region with repeat 1, for
+/// loading variables and for the work of one phase, such as its update (phases.h). Evaluation of a phased job is
+/// sequential: one batch at a time passes through all phases.
 ///
 /// After each cycle, one Copy moves tensors between IPUs, and one per IPU moves those that stay on it. Every tensor
 /// gets a home IPU: for a variable, the IPU of the first part that names it; for state, the IPU of its parameter. A

@@ -71,7 +71,7 @@ struct Timetable {
 };
 
 /// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]; without
-/// training, it contains only forward parts. Cycle in which micro-batch i is worked on (all from 0):
+/// training, it contains only forward parts. Cycle in which micro-batch i is worked on (all counts start at 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s
@@ -93,8 +93,8 @@ struct Timetable {
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training);
 
-/// Returns the largest number of micro-batches between the start of their forward part and the end of their backward
-/// part in `stage`: how many versions of an activation of that stage must be kept. 1 means no stash.
+/// Returns how many micro-batches at most are, at the same time, between the start of their forward part and the end of
+/// their backward part in `stage`, so that each needs its own version of the stage's activations. 1 means no stash.
 ///
 /// Requires: stage < stages, micro_batches > 0.
 std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);

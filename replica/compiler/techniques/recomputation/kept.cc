@@ -210,7 +210,7 @@ Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_
   const std::set<TensorId> recomputed(chosen.recomputed.begin(), chosen.recomputed.end());
   const auto both = std::ranges::find_if(chosen.kept, [&recomputed](TensorId id) { return recomputed.contains(id); });
   if (both != chosen.kept.end()) {
-    return fail(ErrorCode::kUsage, fmt::format("'{}' matches both {} and {}; it can be kept or recomputed, not both",
+    return fail(ErrorCode::kUsage, fmt::format("'{}' matches both {} and {}; it must match only one of them",
                                                graph.tensor(*both).name, kCheckpoints, kRecompute));
   }
   return chosen;

@@ -41,8 +41,8 @@ struct RecomputationOptions {
   double memory = 0.5;      ///< Goal of kStandard: fraction of the IPU's memory.
 };
 
-/// A micro-batch's operations by index: the forward pass, then, from the first backward operation on, the backward
-/// pass. Valid while the region is unchanged.
+/// A micro-batch's operations by index: first the forward pass, then the backward pass, which begins at the first
+/// backward operation. Valid while the region is unchanged.
 class MicroBatch {
  public:
   using Index = std::uint32_t;
@@ -56,7 +56,7 @@ class MicroBatch {
   [[nodiscard]] Index backward() const { return backward_; }
 
   /// Returns the forward operation that makes a tensor and can run again with the same result, or kNone. Operations
-  /// that update a tensor, read an updated one, exchange data with the host or make a reported value cannot.
+  /// that update a tensor, read an updated tensor, exchange data with the host or make a reported value cannot.
   [[nodiscard]] Index maker(TensorId tensor) const { return makers_.at(index_of(tensor)); }
 
   [[nodiscard]] std::uint32_t last_stage() const { return last_stage_; }

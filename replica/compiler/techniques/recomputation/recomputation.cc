@@ -57,15 +57,12 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
   constexpr std::string_view kAtOnce = "whose backward pass immediately follows its forward pass";
   const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
   if (asked.mode == Recomputation::kNone) {
-    return "pipeline.recomputation-checkpoints has no effect without recomputation: every "
-           "activation is kept";
+    return "pipeline.recomputation-checkpoints has no effect without recomputation: every activation is kept";
   }
   if (recomputes(asked.mode, micro_batch, {}, tensor_count) &&
       !recomputes(asked.mode, micro_batch, chosen, tensor_count)) {
-    return fmt::format(
-        "{}: pipeline.recomputation-checkpoints = {} keeps every activation that it would "
-        "recompute",
-        what, asked.checkpoints);
+    return fmt::format("{}: pipeline.recomputation-checkpoints = {} keeps every activation that would be recomputed",
+                       what, asked.checkpoints);
   }
   if (asked.mode == Recomputation::kStandard) {
     return std::nullopt;
@@ -99,9 +96,10 @@ std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBa
     return std::nullopt;
   }
   const bool only_last = vain == std::vector{micro_batch.last_stage()} && recomputing.size() > 1;
-  return fmt::format("pipeline.recomputation = {} takes time but saves no memory in {}{}", name_of(mode),
-                     stages_text(vain, micro_batch.last_stage()),
-                     only_last && mode == Recomputation::kAll ? "; recomputation = pipeline skips that stage" : "");
+  return fmt::format(
+      "pipeline.recomputation = {} takes time but saves no memory in {}{}", name_of(mode),
+      stages_text(vain, micro_batch.last_stage()),
+      only_last && mode == Recomputation::kAll ? "; pipeline.recomputation = pipeline leaves that stage out" : "");
 }
 
 constexpr std::string_view kName = "recomputation";
@@ -223,7 +221,7 @@ class Verifier {
         continue;
       }
       if (original == was.end() || !equal_but_inputs(operation, *original)) {
-        return bug(operation, "is a different operation");
+        return bug(operation, "is not the same operation as before");
       }
       backward = backward || operation.origin.direction == Direction::kBackward;
       POPRUN_TRY(check_inputs(operation, *original, backward));
@@ -243,7 +241,7 @@ class Verifier {
       const Tensor& was = before_.tensors()[t];
       const Tensor& is = after_.tensors()[t];
       if (was.name != is.name || was.type != is.type || was.role != is.role || was.ipu != is.ipu) {
-        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)}, "is a different tensor");
+        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)}, "is no longer the same tensor");
       }
     }
     for (std::size_t f = 0; f < before_.functions.size(); ++f) {
@@ -252,8 +250,7 @@ class Verifier {
         const Region& is = after_.at({f, r});
         const bool is_rewritten = f == place_.function && r == place_.region;
         if (was.repeat != is.repeat || (!is_rewritten && !std::ranges::equal(was.operations, is.operations, equal))) {
-          return fail(ErrorCode::kBug,
-                      fmt::format("pass {}: function {} is different", kName, before_.functions[f].name));
+          return fail(ErrorCode::kBug, fmt::format("pass {}: changes function {}", kName, before_.functions[f].name));
         }
       }
     }
@@ -294,7 +291,7 @@ class Verifier {
       if (index_of(clone.outputs[k]) < before_.tensors().size() ||
           after_.tensor(clone.outputs[k]).type != before_.tensor(was).type ||
           !clone_of_.emplace(was, clone.outputs[k]).second) {
-        return bug(clone, "does not write its own tensors of the original's types");
+        return bug(clone, "does not write tensors of its own with the original's types");
       }
     }
     return {};
@@ -304,7 +301,7 @@ class Verifier {
   /// stage makes and does not keep must be the clone.
   Status check_inputs(const Operation& operation, const Operation& original, bool backward) const {
     if (operation.inputs.size() != original.inputs.size()) {
-      return bug(operation, "has different inputs");
+      return bug(operation, "has a different number of inputs");
     }
     for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
       const TensorId was = original.inputs[k];

@@ -296,7 +296,7 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std
   std::vector<std::uint32_t> previous(size + 1, 0);
   std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, by rising cost.
   std::uint32_t first = 0;                 ///< First place of the previous cut that the limit allows.
-  std::int64_t segment = 0;                ///< Bytes from `first` on.
+  std::int64_t segment = 0;                ///< Bytes since `first`.
   for (std::uint32_t place = 1; place <= size; ++place) {
     segment += bytes[place - 1];
     while (segment > limit && first + 1 < place) {
@@ -333,15 +333,15 @@ Note note_of(const StandardChoice& choice, const StandardGoal& goal) {
   std::vector<Fact> facts = {{"needed", choice.fullest}, {"goal", goal.memory()}};
   if (choice.fullest > goal.memory()) {
     return {"recomputation.standard",
-            fmt::format("pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs at least about "
-                        "{}, recomputing {:.0f} % of the forward pass",
+            fmt::format("pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {}, "
+                        "even with {:.0f} % of the forward pass recomputed",
                         had, needs, 100 * choice.recomputed),
             std::move(facts)};
   }
   return {"recomputation.standard",
           choice.recomputed == 0
-              ? fmt::format("pipeline.recomputation = standard recomputes nothing: without it, the fullest IPU needs "
-                            "about {} of {}",
+              ? fmt::format("pipeline.recomputation = standard recomputes nothing: the fullest IPU needs only about "
+                            "{} of {} without recomputation",
                             needs, had)
               : fmt::format("pipeline.recomputation = standard recomputes {:.0f} % of the forward pass; the fullest "
                             "IPU needs about {} of {}",

@@ -11,10 +11,10 @@
 
 namespace poprun {
 
-/// A place between two operations of a list, named by the number of operations before it.
+/// Places between operations of a list, each given by the number of operations before it.
 using CutPlaces = std::vector<std::uint32_t>;
 
-/// Cuts a list of operations into segments of at most `limit` bytes, at places that together cost least; takes the
+/// Cuts a list of operations into segments of at most `limit` bytes, at places that together cost the least; takes the
 /// first such choice. An operation above the limit is a segment of its own.
 ///
 /// `bytes[i]`: bytes that operation i adds to its segment. `cost[i]`: bytes of a cut after operation i. Cost: linear.

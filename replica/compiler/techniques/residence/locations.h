@@ -27,7 +27,7 @@ struct Location {
   std::string why;
 };
 
-/// Returns a location for each of the `kept_tensors`, in order of their numbers. Storage::kAuto means on-chip here. An
+/// Returns a location for each of the `kept_tensors`, in order of tensor number. Storage::kAuto means on-chip here. An
 /// accumulator that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors:
 /// kUsage if an override is not a valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
@@ -42,10 +42,10 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 /// An all-reduce or reduce-scatter of off-chip accumulators becomes one per accumulator, right before its result is
 /// first read, so that only one accumulator is on the chip at a time.
 ///
-/// A phase, one of the regions `phases` of a function, keeps the variables of the functions that it calls on the chip
-/// for all its rounds. They are loaded in the region before the phase or, if the preceding phase runs on another IPU,
-/// before that phase, and stored in the region after the phase. Variables that the region before the phase writes are
-/// not loaded; the region after the phase finds its variables on the chip.
+/// A phase (one of the regions `phases` of a function) keeps on the chip, for all its rounds, the variables of the
+/// functions that it calls. They are loaded in the region before the phase or, if the preceding phase runs on another
+/// IPU, before that phase, and stored in the region after the phase. Variables that the region before the phase writes
+/// are not loaded; the region after the phase finds its variables on the chip.
 ///
 /// `update`: the last region of each step that uses accumulators.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,

@@ -160,7 +160,7 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
     const TensorType& type = graph.tensors()[t].type;
     if (!buffer.is_remote() || buffer.ipu != graph.tensors()[t].ipu || buffer.type.data != type.data ||
         entry_type(buffer.type).shape != type.shape || where->entry >= buffer.type.shape[0]) {
-      return pass_bug(kName, graph, TensorId{t}, "does not fit the buffer entry in which it resides");
+      return pass_bug(kName, graph, TensorId{t}, "does not match the buffer entry in which it resides");
     }
     if (!taken.insert({where->tensor, where->entry}).second) {
       return pass_bug(kName, graph, TensorId{t}, "resides in the same buffer entry as another tensor");

@@ -143,8 +143,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Whether an operator updates or accumulates sharded variables: of the operands that it cuts, at least one and all
-  /// optimiser state are sharded.
+  /// Whether an operator updates or accumulates sharded variables: of the operands that it cuts, at least one is
+  /// sharded, and so is all optimiser state.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);

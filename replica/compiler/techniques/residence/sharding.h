@@ -15,7 +15,7 @@ namespace poprun {
 ///
 ///   - An operator that can work on shards (Operator::on_shards) and uses a sharded variable works
 ///     on shards: updates and accumulations. Its other operands are cut, and those that reside
-///     unsharded are gathered after it.
+///     unsharded are gathered after the operation.
 ///   - An all_reduce of a gradient that such an operator reads becomes a reduce_scatter.
 ///   - Sums over the elements, for norms, are added over the shards before they are read.
 ///   - All other operations read the full tensor, gathered right before them.

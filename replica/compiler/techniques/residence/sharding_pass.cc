@@ -92,7 +92,7 @@ Status run(const CompileOptions& options, Job& job) {
   }
   if (options.replicas % count != 0) {
     return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                                               "of {}; use a divisor",
+                                               "of {}; use a divisor of the number of replicas",
                                                count, options.replicas, count));
   }
   std::set<TensorId> sharded;
@@ -121,15 +121,16 @@ Status run(const CompileOptions& options, Job& job) {
   if (!rules.empty()) {
     const std::string optimisers = fmt::format("{}", fmt::join(rules, ", "));
     job.notes.push_back({"sharding.optimiser",
-                         fmt::format("{}: the state of {} is not sharded, because its update does not work on shards",
+                         fmt::format("{}: the state of {} is not sharded, because the update does not work on shards",
                                      kOption, optimisers),
                          {{"optimisers", optimisers}}});
   }
   if (sharded.empty() && rules.empty()) {
-    job.notes.push_back(no_effect(whole == 0 ? "the job has no such tensors"
-                                             : fmt::format("{} with fewer than {} elements "
-                                                           "(memory.sharding-min-elements) or copied for another IPU",
-                                                           counted(whole, "tensor"), options.sharding.elements_min)));
+    job.notes.push_back(no_effect(whole == 0
+                                      ? "the job has no tensors of the given kinds"
+                                      : fmt::format("{} cannot be sharded: they have fewer than {} elements "
+                                                    "(memory.sharding-min-elements) or are copies for another IPU",
+                                                    counted(whole, "tensor"), options.sharding.elements_min)));
   }
   if (sharded.empty()) {
     return {};

@@ -112,7 +112,7 @@ Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse&
 }  // namespace
 
 // Minimises the excess first, then the cycles of stages within that excess, then the bytes of stages within both. One
-// pass over all three would not do, because the best split may begin with a prefix that is not the best one.
+// pass over all three would not do, because the best split may begin with a prefix that is not the best.
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured) {
   const std::size_t layers = balancing.layers.size();
   const std::size_t stages = balancing.in_flight.size();

@@ -20,10 +20,10 @@ struct MeasuredSplit {
   std::vector<Bytes> peaks;         ///< Memory that the IPU of each stage needs.
 };
 
-/// Returns the first layer of each stage except the first. Takes the split whose fullest stage exceeds the capacity
-/// least, ideally not at all; if splits tie, one whose slowest stage takes the fewest cycles, then one whose fullest
-/// stage has the fewest bytes, then one whose later stages begin earliest. The memory of a stage is an estimate, which
-/// `measured` corrects (StageBytes).
+/// Returns the first layer of each stage except the first. Takes the split whose fullest stage exceeds the capacity by
+/// the least, ideally not at all; if splits tie, the one whose slowest stage takes the fewest cycles, then whose
+/// fullest stage has the fewest bytes, then whose later stages begin earliest. The memory of a stage is an estimate,
+/// which `measured` corrects (StageBytes).
 ///
 /// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});

@@ -52,11 +52,11 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
     const bool has_rest = sum - std::ranges::max(counts) < layers;
     return wrong_counts(forward, entries,
                         fmt::format("{}, but the entries add up to {}; {}", had, sum,
-                                    has_rest ? "let the largest be -1, which takes the rest" : "lower them"));
+                                    has_rest ? "set the largest to -1, which takes the rest" : "lower the entries"));
   }
   if (sum > layers) {
     return wrong_counts(forward, entries,
-                        fmt::format("{}, but the entries besides -1 add up to {}; lower them", had, sum));
+                        fmt::format("{}, but the entries besides -1 add up to {}; lower these entries", had, sum));
   }
   if (rest != counts.end()) {
     *rest = layers - sum;
@@ -189,7 +189,7 @@ Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::sp
   POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
                 resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
   std::vector<StageCut> cuts;
-  std::int32_t begin = 0;  // The stage's first layer; the stage is empty if the next one begins there, too.
+  std::int32_t begin = 0;  // The stage's first layer; the stage is empty if the next stage also begins there.
   std::size_t before = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     before += static_cast<std::size_t>(counts[stage]);
@@ -298,8 +298,8 @@ Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& 
       operation.origin.stage = static_cast<std::uint32_t>(std::ranges::upper_bound(cuts, place) - cuts.begin());
     }
     if (operation.origin.stage < latest) {
-      return fail(ErrorCode::kUsage, fmt::format("pipeline: '{}' in stage {} reads '{}', which stage {} makes; cut {} "
-                                                 "only where all values flow forward",
+      return fail(ErrorCode::kUsage, fmt::format("pipeline: '{}' in stage {} reads '{}' from the later stage {}; "
+                                                 "cut {} only where all values flow forward",
                                                  written_name(forward, operation), operation.origin.stage,
                                                  graph.tensor(latest_input).name, latest, forward.model));
     }

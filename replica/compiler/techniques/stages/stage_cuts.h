@@ -56,7 +56,7 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::spa
 std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// Returns a note on what "balanced" means if the stages begin with these layers: "3 7 7 7" or, if counts cannot
-/// express it, "pipeline.split = pooler". The note ends with `how` the stages were found.
+/// express it, "pipeline.split = pooler". The note ends with `how`, which says how they were found.
 Note balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how = {});
 
 /// Returns names for a message, long lists abbreviated in the middle: "a, b, c, d, ..., y, z (26 in all)".

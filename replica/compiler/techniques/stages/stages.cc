@@ -75,8 +75,8 @@ Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options, const
   const std::vector<Layer>& layers = job.graph.layers;
   const std::size_t wanted = mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
   if (wanted > layers.size() && !mapping.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("pipeline.device-mapping = {}: {} stages, but {} can be cut into at "
-                                               "most {}; leave out entries; layers: {}",
+    return fail(ErrorCode::kUsage, fmt::format("pipeline.device-mapping = {} needs {} stages, but {} can be cut into "
+                                               "at most {}; remove entries; layers: {}",
                                                fmt::join(mapping, " "), mapping.size(), options.model, layers.size(),
                                                abbreviated(names_of(layers))));
   }
@@ -94,13 +94,13 @@ bool is_phased(const CompileOptions& options) {
   return options.pipeline.phases > 1;
 }
 
-/// Returns phases that have about the same bytes of parameters and their state, which move before and after each phase.
+/// Returns phases whose parameters and state, which move before and after each phase, take about the same bytes.
 Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
   if (phases > layers.size()) {
-    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, or none "
-                                               "at all; layers: {}",
+    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}: {} can be cut into at most {} phases; use fewer, "
+                                               "or leave the option out; layers: {}",
                                                phases, options.model, layers.size(), abbreviated(names_of(layers))));
   }
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
@@ -114,8 +114,8 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, con
 /// Errors: kUsage if the requested cuts do not give the requested number of phases.
 Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
   if (is_phased(options) && stages != options.pipeline.phases) {
-    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
-                                               "second out",
+    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}, but {} gives {}; make the numbers equal, or leave "
+                                               "out the pipeline setting",
                                                options.pipeline.phases, asked, counted(stages, "phase")));
   }
   return {};

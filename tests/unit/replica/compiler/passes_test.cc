@@ -325,7 +325,7 @@ TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
               ::testing::ElementsAre("m: not sharded, add updates it as a whole", "v: sharded over 2 replicas"));
   EXPECT_THAT(testing::texts(job.notes),
               ::testing::Contains("memory.replicated-tensor-sharding: the state of add is not "
-                                  "sharded, because its update does not work on shards"));
+                                  "sharded, because the update does not work on shards"));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
@@ -334,7 +334,7 @@ TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
               operations(job, job.training->micro_batch)[1].inputs[1]);
   };
   EXPECT_THAT(verdict_on("differentiation", kForward, options(), swap_inputs),
-              HasSubstr("'loss' has a different forward pass"));
+              HasSubstr("'loss' no longer has the same forward pass"));
 }
 
 TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
@@ -545,7 +545,7 @@ TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
                  [](Job& job) {
                    operations(job, job.training->update)[0].outputs = {job.graph.find("w"), job.graph.find("v")};
                  }),
-      HasSubstr("'v' is not trained, yet is written"));
+      HasSubstr("'v' is not trained, but is written"));
 }
 
 TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
@@ -683,7 +683,7 @@ TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
                               "y2 = conv2d(z, w2) dilation"));
   EXPECT_EQ(testing::texts(job.notes),
             std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
-                                     "them; the others do not follow a convolution whose result only they read"});
+                                     "them; the others do not follow a convolution whose result nothing else reads"});
 }
 
 TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {
@@ -711,12 +711,12 @@ TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(status.error().message, HasSubstr("needs model.mode = inference, had training"));
+  EXPECT_THAT(status.error().message, HasSubstr("needs model.mode = inference, but the mode is training"));
 }
 
 TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
   EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
-              HasSubstr("0 folds, but 1 fewer operations"));
+              HasSubstr("makes 0 folds, but removes 1 operations"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
               HasSubstr("'w' is folded with the operands of another norm"));
@@ -729,7 +729,7 @@ TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
                   [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
               HasSubstr("'w' is folded with the operands of another norm"));
   EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
-              HasSubstr("1 folds, but 2 operations changed"));
+              HasSubstr("makes 1 folds, but changes 2 operations"));
 }
 
 TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
@@ -802,19 +802,19 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
                          [](Job& job) {
                            operations(job, job.training->micro_batch).back().inputs = {job.graph.find("w.gradient")};
                          }),
-              HasSubstr("'w.gradient' is used during its reduction, by relu"));
+              HasSubstr("'w.gradient' is used by relu during its reduction"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
-              HasSubstr("'w.gradient' is used during its reduction, by stream_out"));
+              HasSubstr("'w.gradient' is used by stream_out during its reduction"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) {
                            Operation& wait = operations(job, job.training->update)[0];
                            wait.inputs = wait.outputs = {job.graph.find("z")};
                          }),
-              HasSubstr("'w.gradient' is used during its reduction, by stream_out"));
+              HasSubstr("'w.gradient' is used by stream_out during its reduction"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
-              HasSubstr("a step reduces different tensors"));
+              HasSubstr("a step no longer reduces the same tensors"));
 }
 
 /// The verdict of `verify_operations` on a graph with one operation.

@@ -286,12 +286,12 @@ TEST(Sharded, SaysSoWhereNothingIs) {
   proto::RunConfig job = config(2, 4);
   job.mutable_memory()->add_replicated_tensor_sharding("accumulators");
   EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
-                                                 "the job has no such tensors"));
+                                                 "the job has no tensors of the given kinds"));
   job.mutable_memory()->add_replicated_tensor_sharding("weights");
   job.mutable_memory()->set_sharding_min_elements(1'000'000);
   EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
-                                                 "8 tensors with fewer than 1000000 elements "
-                                                 "(memory.sharding-min-elements) or copied for "
+                                                 "8 tensors cannot be sharded: they have fewer than 1000000 elements "
+                                                 "(memory.sharding-min-elements) or are copies for "
                                                  "another IPU"));
 }
 

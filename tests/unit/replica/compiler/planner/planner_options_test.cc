@@ -114,7 +114,7 @@ TEST(PlannerOptions, SettingsForNothingAreNoted) {
               ElementsAre("memory.available-memory-proportion = matmuls=0.1 has no effect: the "
                           "model has no matmul",
                           "memory.available-memory-proportion = stage2=0.3 has no effect: there is "
-                          "no convolution or matmul in stage 2; stages with one: 0, 1"));
+                          "no convolution or matmul in stage 2, only in stages 0, 1"));
 }
 
 TEST(PlannerOptions, UnequalProportionsOnOneIpuAreNoted) {
@@ -125,7 +125,7 @@ TEST(PlannerOptions, UnequalProportionsOnOneIpuAreNoted) {
   };
   EXPECT_THAT(notes({{.text = "ipu0=0.2", .ipu = 0, .value = 200}}), IsEmpty());
   EXPECT_THAT(notes({{.text = "conv2=0.25", .operators = "conv2", .value = 250}}),
-              ElementsAre(HasSubstr("differs on IPU 0 (0.25, 0.6): products that are otherwise "
+              ElementsAre(HasSubstr("has several values on IPU 0 (0.25, 0.6): products that are otherwise "
                                     "equal cannot share code")));
 }
 

@@ -219,8 +219,8 @@ TEST(Recomputation, SaysWhereItHasNoEffect) {
 TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
   EXPECT_EQ(after(three_layers("001"), options_of(Recomputation::kPipeline, ".*")),
             "note: pipeline.recomputation = pipeline has no effect: "
-            "pipeline.recomputation-checkpoints = .* keeps every activation that it would "
-            "recompute\n");
+            "pipeline.recomputation-checkpoints = .* keeps every activation that would be "
+            "recomputed\n");
   CompileOptions standard = options_of(Recomputation::kStandard, ".*");
   standard.device = *find_device("mk2");
   EXPECT_THAT(after(three_layers("001"), standard),
@@ -245,7 +245,7 @@ TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
   };
   EXPECT_EQ(notes("011", Recomputation::kAll, "grouped"),
             "note: pipeline.recomputation = all takes time but saves no memory in stage 1; "
-            "recomputation = pipeline skips that stage\n");
+            "pipeline.recomputation = pipeline leaves that stage out\n");
   EXPECT_EQ(notes("000", Recomputation::kAll, "grouped"),
             "note: pipeline.recomputation = all takes time but saves no memory in the only stage\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "sequential"),
@@ -282,8 +282,8 @@ TEST(Recomputation, RefusesNamesThatFitNothing) {
   EXPECT_THAT(after(three_layers("000"), options_of(Recomputation::kLayer, "", "(")),
               HasSubstr("pipeline.recompute = (: not a regular expression"));
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kLayer, "[hi]", "i|j")),
-            "'i' matches both pipeline.recomputation-checkpoints and pipeline.recompute; it can be "
-            "kept or recomputed, not both");
+            "'i' matches both pipeline.recomputation-checkpoints and pipeline.recompute; it must "
+            "match only one of them");
 }
 
 TEST(Recomputation, NumbersACloneWhoseNameTheModelHas) {
@@ -338,13 +338,13 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   Job job = three_layers("000");
   CompileOptions options = options_of(Recomputation::kStandard);
   options.device = *find_device("mk2");
-  EXPECT_THAT(after(job, options), MatchesRegex("note: pipeline.recomputation = standard recomputes nothing: without "
-                                                "it, the fullest IPU needs about [0-9]+ B of 448.5 MiB "
-                                                "\\(pipeline.recomputation-memory = 0.5\\)\n"));
+  EXPECT_THAT(after(job, options), MatchesRegex("note: pipeline.recomputation = standard recomputes nothing: the "
+                                                "fullest IPU needs only about [0-9]+ B of 448.5 MiB "
+                                                "\\(pipeline.recomputation-memory = 0.5\\) without recomputation\n"));
   options.pipeline.recomputation_memory = 1e-9;
   EXPECT_THAT(after(job, options), HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
                                              "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
-                                             "needs at least about "));
+                                             "needs about "));
 }
 
 TEST(NarrowPlaces, AreCutWhereItCostsLeast) {
@@ -429,17 +429,17 @@ TEST(RecomputationVerifier, FindsAnotherForwardPass) {
             "pass recomputation: accumulate 'w.accumulator' is missing");
   EXPECT_EQ(
       verdict_on([](auto& operations, Graph& /*graph*/) { operations.insert(operations.begin(), operations[1]); }),
-      "pass recomputation: mul 'h' is a different operation");
+      "pass recomputation: mul 'h' is not the same operation as before");
 }
 
 TEST(RecomputationVerifier, FindsChangesElsewhere) {
   EXPECT_EQ(verdict_on([](auto& /*operations*/, Graph& graph) {
               graph.at({1, 0}).operations[0].attributes.set("value", 1.0);
             }),
-            "pass recomputation: function train is different");
+            "pass recomputation: changes function train");
   EXPECT_EQ(
       verdict_on([](auto& /*operations*/, Graph& graph) { graph.set_data_type(graph.find("k"), DataType::kF16); }),
-      "pass recomputation: 'k' is a different tensor");
+      "pass recomputation: 'k' is no longer the same tensor");
 }
 
 /// A random model of several layers and stages on rows of numbers, with its gradients.

@@ -213,8 +213,8 @@ TEST(Stages, RefusePhasesThatTheModelOrTheCutsDoNotHave) {
   phased.pipeline.phases = 2;
   phased.pipeline.split = {"b", "c"};
   EXPECT_EQ(after(phased).error().message,
-            "memory.phases = 2, but pipeline.split = b c gives 3 phases; make both equal, or leave "
-            "the second out");
+            "memory.phases = 2, but pipeline.split = b c gives 3 phases; make the numbers equal, or "
+            "leave out the pipeline setting");
 }
 
 TEST(Stages, LeaveAJobOnOneIpuAsItIs) {
@@ -241,8 +241,8 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
             "the model uses only 6 of the 8 IPUs of each replica: it can be cut into at most 6 "
             "stages");
   EXPECT_EQ(training(options(8, {.device_mapping = {0, 1, 2, 3, 4, 5, 6}})),
-            "pipeline.device-mapping = 0 1 2 3 4 5 6: 7 stages, but net can be cut into at "
-            "most 6; leave out entries; layers: embeddings, a, b, c, d, head");
+            "pipeline.device-mapping = 0 1 2 3 4 5 6 needs 7 stages, but net can be cut into at "
+            "most 6; remove entries; layers: embeddings, a, b, c, d, head");
 }
 
 TEST(Stages, SayWhichSettingLeavesIpusIdle) {
@@ -276,15 +276,15 @@ TEST(Stages, OfBalancedJobsAreNamedAsTheyCouldBeWritten) {
 TEST(Stages, RefuseCountsThatAreNotTheModelsLayers) {
   EXPECT_EQ(training(with_layers({1, 2})),
             std::string{"pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up "
-                        "to 3; let the largest be -1, which takes the rest"} +
+                        "to 3; set the largest to -1, which takes the rest"} +
                 kLayers);
   EXPECT_EQ(training(with_layers({2, 2, 2})),
             std::string{"pipeline.layers-per-ipu = 2 2 2: net has 4 layers, but the entries add "
-                        "up to 6; lower them"} +
+                        "up to 6; lower the entries"} +
                 kLayers);
   EXPECT_EQ(training(with_layers({3, -1, 2})),
             std::string{"pipeline.layers-per-ipu = 3 -1 2: net has 4 layers, but the entries "
-                        "besides -1 add up to 5; lower them"} +
+                        "besides -1 add up to 5; lower these entries"} +
                 kLayers);
   EXPECT_THAT(training(with_layers({-1, 2, -1})), HasSubstr("only one entry may be -1"));
 }
@@ -361,7 +361,7 @@ TEST(Stages, RefuseValuesThatWouldFlowBack) {
             "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; let the "
             "largest be -1, which takes the rest; layers: a, b, c, d");
   EXPECT_EQ(stages_in(with_layers({1, 3}), {1, 1}, text),
-            "pipeline: 'xd' in stage 0 reads 'xc', which stage 1 makes; cut net only where all values flow "
+            "pipeline: 'xd' in stage 0 reads 'xc' from the later stage 1; cut net only where all values flow "
             "forward");
 }
 
