@@ -119,7 +119,7 @@ option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
 set(POPRUN_UNITY_SOURCES 12)
 
 # What Release optimises, and how far: -O3 for the rooms in which a job spends its steps, -O2 for those in which it
-# compiles or reads data. All else runs once or waits for something, so it compiles quickly, with -O1.
+# compiles or reads data. All else runs once or waits for something, so it is compiled quickly, with -O1.
 set(POPRUN_O3 replica/base replica/engine replica/graph replica/machine replica/ops collectives)
 set(POPRUN_O2 replica/compiler replica/device replica/program hostio)
 function(poprun_optimise name folder)

@@ -57,17 +57,17 @@ void gauge(Exposition& page, std::string_view name, std::string_view help, doubl
 }
 
 void add_job(Exposition& page, const JobMetrics& metrics) {
-  page.gauge("poprun_emu_build_info", "1, labelled with the version of poprun-emu.");
+  page.gauge("poprun_emu_build_info", "Always 1, labelled with the version of poprun-emu.");
   page.sample(1, {{"version", metrics.version}});
-  gauge(page, "poprun_emu_start_time_seconds", "When the command began, in seconds since 1970.",
+  gauge(page, "poprun_emu_start_time_seconds", "Time at which the command began, in seconds since 1970.",
         metrics.start_time_seconds);
   page.gauge("poprun_emu_phase", "1 for the current phase of the job, 0 for the other phases.");
   for (const auto& [phase, name] : kPhases) {
     page.sample(phase == metrics.phase ? 1 : 0, {{"phase", name}});
   }
-  gauge(page, "poprun_emu_replicas", "Replicas of the job.", metrics.replicas);
-  gauge(page, "poprun_emu_instances", "Processes that run the replicas.", metrics.instances);
-  gauge(page, "poprun_emu_instances_joined", "Processes that have joined and are still connected.",
+  gauge(page, "poprun_emu_replicas", "Number of replicas in the job.", metrics.replicas);
+  gauge(page, "poprun_emu_instances", "Number of processes that run the replicas.", metrics.instances);
+  gauge(page, "poprun_emu_instances_joined", "Number of processes that have joined and are still connected.",
         metrics.instances_joined);
   gauge(page, "poprun_emu_heartbeat_age_seconds",
         "Time since the last heartbeat of the instance that has been silent longest.", metrics.heartbeat_age_seconds);
@@ -76,7 +76,7 @@ void add_job(Exposition& page, const JobMetrics& metrics) {
 void add_training(Exposition& page, const JobMetrics& metrics) {
   gauge(page, "poprun_emu_step", "Training steps completed; falls if a job resumes from a checkpoint.", metrics.step);
   gauge(page, "poprun_emu_last_step", "The training step that completes the job.", metrics.last_step);
-  gauge(page, "poprun_emu_epoch", "Epoch of the last step, from 1.", metrics.epoch);
+  gauge(page, "poprun_emu_epoch", "Epoch of the last step, counted from 1.", metrics.epoch);
   gauge(page, "poprun_emu_loss", "Mean loss over the global batch of the last step.", metrics.loss);
   gauge(page, "poprun_emu_accuracy_ratio", "Accuracy over the global batch of the last step.", metrics.accuracy);
   if (metrics.evaluation) {
@@ -84,23 +84,23 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
     gauge(page, "poprun_emu_evaluation_accuracy_ratio", "Accuracy of the last evaluation.",
           metrics.evaluation->accuracy);
   }
-  gauge(page, "poprun_emu_items", "Items whose outputs are written, in inference.", metrics.items);
+  gauge(page, "poprun_emu_items", "In inference: number of items whose outputs have been written.", metrics.items);
   gauge(page, "poprun_emu_samples_per_second",
-        "Samples of all replicas per second of wall time, over the last seconds that had steps.",
+        "Samples of all replicas per second of wall time, over the last seconds in which steps were completed.",
         metrics.samples_per_second);
   if (metrics.slowest) {
     gauge(page, "poprun_emu_slowest_replica", "Number of the replica that computes most slowly.",
           metrics.slowest->replica);
-    gauge(page, "poprun_emu_slowest_replica_step_seconds", "Wall time in operators per step of the slowest replica.",
-          metrics.slowest->step_seconds);
+    gauge(page, "poprun_emu_slowest_replica_step_seconds",
+          "Wall time that the slowest replica spends in operators per step.", metrics.slowest->step_seconds);
     gauge(page, "poprun_emu_other_replicas_step_seconds",
-          "Median wall time in operators per step of the other replicas.", metrics.slowest->others_step_seconds);
+          "Median wall time that other replicas spend in operators per step.", metrics.slowest->others_step_seconds);
   }
 }
 
 void add_survival(Exposition& page, const JobMetrics& metrics) {
   if (metrics.restarts) {
-    page.counter("poprun_emu_restarts_total", "How often the launcher restarted the job.");
+    page.counter("poprun_emu_restarts_total", "Number of times the launcher has restarted the job.");
     page.sample(static_cast<double>(*metrics.restarts));
   }
   if (metrics.checkpoint) {

@@ -58,10 +58,10 @@ Error why_not_listening(const tcp::endpoint& endpoint, const asio::error_code& c
   const std::string where = fmt::format("port {} on {}", endpoint.port(), endpoint.address().to_string());
   if (code == asio::error::address_in_use) {
     return {ErrorCode::kHostResources,
-            fmt::format("cannot serve metrics: {} is in use; choose another with --metrics-port", where)};
+            fmt::format("cannot serve metrics: {} is in use; choose another port with --metrics-port", where)};
   }
-  return {ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: {}; choose others with --metrics-address and "
-                                         "--metrics-port",
+  return {ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: {}; choose a different address or port with "
+                                         "--metrics-address or --metrics-port",
                                          where, code.message())};
 }
 
@@ -233,7 +233,7 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
   if (error) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("cannot serve metrics on {}: not an IP address; choose another with --metrics-address", address));
+        fmt::format("cannot serve metrics on {}: it is not an IP address; choose one with --metrics-address", address));
   }
   const tcp::endpoint endpoint(parsed, port);
   acceptor_.open(endpoint.protocol(), error);

@@ -69,7 +69,7 @@ class MetricsServer {
   /// this is destroyed. Child processes do not inherit its sockets.
   ///
   /// Errors
-  ///   kUsage          `address` is not one of this machine, or only root may use `port`.
+  ///   kUsage          `address` does not belong to this machine, or only root may use `port`.
   ///   kHostResources  the port is in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
                                                       std::uint16_t port, Page metrics, Limits limits = kLimits);

@@ -99,7 +99,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 
 constexpr const char* kAgent = "poprun-emu-remote-shell";
 
-/// Two names of one parameter; mpirun calls the second one deprecated.
+/// Two names of one parameter; mpirun reports the second as deprecated.
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
@@ -192,7 +192,7 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement, co
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun would end the agent's path at the space, so it searches PATH.
+    if (has_blanks) {  // mpirun would end the agent's path at the space, so PATH must lead to it.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));

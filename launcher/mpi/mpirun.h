@@ -12,9 +12,8 @@
 
 /// Composes the mpirun command of a job: a pure function from the options to the command.
 ///
-/// The command has one application context per instance, as poprun's has, so that rank r is instance r and each has its
-/// own POPDIST_* variables. The address of the coordinator differs from run to run and appears only on the command
-/// line.
+/// The command has one application context per instance, as in poprun: rank r is instance r, and each has its own
+/// POPDIST_* variables. The address of the coordinator differs from run to run and appears only on the command line.
 ///
 /// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
 /// forward them in plain text, so they reach other hosts through the remote shell (remote_shell.sh), which runs between

@@ -5,7 +5,7 @@
 #
 # Runs the real remote shell (ssh, or srun in a Slurm job) and has the daemon read the job's secrets from
 # standard input, into the environment that the replicas there inherit. Nothing is written to a file, no
-# command line shows them, and srun, which sends its environment in plain text, has none of them.
+# command line shows them, and srun, which sends its environment in plain text, does not get them.
 #
 # On standard error, which the launcher reads (launcher/mpi/tagged_lines.cc):
 #
@@ -20,7 +20,7 @@ token=$POPRUN_EMU_TOKEN
 tls=$POPRUN_EMU_TLS
 unset POPRUN_EMU_TOKEN POPRUN_EMU_TLS
 
-# Like mpirun, takes the first program that exists of "ssh : rsh", with its own options.
+# Like mpirun, takes the first program that exists in a list such as "ssh : rsh", with its options.
 found=
 left=${POPRUN_EMU_REMOTE_SHELL:-ssh}:
 while [ -n "$left" ] && [ -z "$found" ]; do
@@ -31,14 +31,14 @@ while [ -n "$left" ] && [ -z "$found" ]; do
   left=${left#*:}
 done
 if [ -z "$found" ]; then
-  echo "poprun-emu: none of these remote shells is here: ${POPRUN_EMU_REMOTE_SHELL:-ssh}" >&2
+  echo "poprun-emu: none of these remote shells is installed on this host: ${POPRUN_EMU_REMOTE_SHELL:-ssh}" >&2
   exit 127
 fi
 
 # The command that runs on HOST. It contains no apostrophes or line breaks, which not every login shell
 # accepts. It first reads the secrets, by name, in the order in which they are written below.
 fail='fail() { echo "poprun-emu: $*" >&2; exit 127; }'
-secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing came on standard input, which carries the secrets of the job: the remote shell must pass it on, and no start file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
+secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing arrived on standard input, which carries the secrets of the job: the remote shell must pass it on, and no startup file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
 tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of non-interactive shells ($PATH); install the same version on all hosts, on Debian: apt install openmpi-bin"; for tool in id mktemp mkdir rmdir flock; do command -v $tool >/dev/null || fail "there is no program $tool in the PATH of non-interactive shells ($PATH); install coreutils and util-linux, or set PATH where such shells read it"; done'
 # Then it creates a folder of the job on that host (collectives/session/session.h), which the daemon locks
 # and a process that waits for the lock removes. The remote shell waits for the daemon itself: mpirun names
@@ -50,14 +50,14 @@ folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || f
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
 reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
-# The daemon is the word `orted` after HOST, perhaps with a folder and after settings of paths.
+# The daemon is the word `orted` after HOST, perhaps with a folder in front and after settings of paths.
 host=
 last=
 for word do
   shift
   case $word in
   prted | *[\ /]prted)
-    [ -n "$host" ] || echo "poprun-emu: no start on host $last: mpirun is that of Open MPI 5 (it starts prted), but poprun-emu works with Open MPI 4.1; put its folder first in PATH, on Debian: apt install openmpi-bin" >&2
+    [ -n "$host" ] || echo "poprun-emu: no start on host $last: mpirun is from Open MPI 5 (it starts prted), but poprun-emu needs Open MPI 4.1; put that version's folder first in PATH, on Debian: apt install openmpi-bin" >&2
     exit 127
     ;;
   orted | *[\ /]orted)
@@ -77,7 +77,7 @@ for word do
   [ "$word" = --daemonize ] || set -- "$@" "$word"
 done
 if [ -z "$host" ]; then
-  echo "poprun-emu: mpirun starts no orted here: $*" >&2
+  echo "poprun-emu: mpirun's command contains no orted: $*" >&2
   exit 127
 fi
 
@@ -106,7 +106,7 @@ listen() {
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
     "$ended")
-      [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
+      [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it printed nothing; a startup file there, such as ~/.bashrc, may end or replace the shell}"
       break
       ;;
     "poprun-emu starts the daemon") started=yes ;;

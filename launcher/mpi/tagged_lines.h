@@ -22,7 +22,7 @@ struct TaggedLine {
 };
 
 /// Reassembles the lines of many ranks from `mpirun --tag-output`, which writes `[jobid,rank]<stdout>:` in front of
-/// every piece it reads, even in the middle of a long line or between the half lines of two ranks.
+/// every piece it reads, even after an incomplete line of the same or another rank.
 class TagReader {
  public:
   struct Output {
@@ -68,7 +68,7 @@ struct StartFailure {
 /// Facts that mpirun knows for certain about the job's failure.
 struct MpirunFindings {
   std::optional<StartFailure> start_failure = {};
-  std::optional<RankEnd> rank_end = {};       ///< How the rank ended whose end mpirun noticed first.
+  std::optional<RankEnd> rank_end = {};       ///< The first end of a rank that mpirun noticed.
   std::optional<std::string> lost_node = {};  ///< The host whose daemon mpirun can no longer reach.
 
   friend bool operator==(const MpirunFindings&, const MpirunFindings&) = default;

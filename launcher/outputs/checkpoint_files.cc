@@ -41,7 +41,7 @@ Error as_unreadable(Error error) {
 Result<std::uint64_t> size_of(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) {
-    return errno == ENOENT ? fail(ErrorCode::kData, fmt::format("{}: it is missing", path))
+    return errno == ENOENT ? fail(ErrorCode::kData, fmt::format("{}: the file is missing", path))
                            : unreadable(path, std::strerror(errno));
   }
   if (!S_ISREG(found.st_mode)) {
@@ -86,10 +86,10 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
   google::protobuf::util::JsonParseOptions lenient;
   lenient.ignore_unknown_fields = true;
   if (!google::protobuf::util::JsonStringToMessage(text, &manifest, lenient).ok()) {
-    return fail(ErrorCode::kData, fmt::format("{}: not a checkpoint manifest", path));
+    return fail(ErrorCode::kData, fmt::format("{}: this is not a checkpoint manifest", path));
   }
   if (!fits_its_checksum(text, manifest.sha256())) {
-    return fail(ErrorCode::kData, fmt::format("{}: does not match its own checksum", path));
+    return fail(ErrorCode::kData, fmt::format("{}: the file does not match its own checksum", path));
   }
   POPRUN_ASSIGN(const std::string as_we_write_it, manifest_text(manifest));
   checkpoint.is_of_this_build =
@@ -179,7 +179,7 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
   for (const char* name : {kStateFile, kMetricsFile}) {
     const auto file = std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
     if (file == checkpoint.manifest.files().end()) {
-      return fail(ErrorCode::kData, fmt::format("{}/{}: does not list {}", folder, kManifestFile, name));
+      return fail(ErrorCode::kData, fmt::format("{}/{}: the manifest does not list {}", folder, kManifestFile, name));
     }
     POPRUN_TRY(check_file(folder, *file));
   }
@@ -190,14 +190,14 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   const proto::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: written by poprun-emu {}, and this version ({}) may not be bit-identical to "
-                            "it; use that version, or start over from the weights",
+                fmt::format("--resume {}: written by poprun-emu {}, and this version ({}) may compute different bits; "
+                            "use that version, or start over from the weights",
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: written by another build of poprun-emu {}, with other settings or another "
-                            "format; use that build, or start over from the weights",
+                fmt::format("--resume {}: written by another build of poprun-emu {}, with different settings or a "
+                            "different format; use that build, or start over from the weights",
                             checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
@@ -207,7 +207,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   if (!onnx_sha256.empty() && !manifest.onnx_sha256().empty()) {
     if (onnx_sha256 != manifest.onnx_sha256()) {
       return fail(ErrorCode::kData,
-                  fmt::format("--resume {}: {} is not the checkpoint's model; restore the old one, or start over",
+                  fmt::format("--resume {}: {} is not the checkpoint's model; restore the old file, or start over",
                               checkpoint.folder, now.model().onnx()));
     }
     now.mutable_model()->set_onnx(then.model().onnx());

@@ -43,8 +43,8 @@ std::uint64_t step_of(const std::string& folder);
 /// Errors: kBug if it cannot be formatted.
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
-/// Reads the manifest of the checkpoint `folder`, and checks it against its own checksum and each of the checkpoint's
-/// files against its size and checksum. This reads the files completely, except if a different version or build wrote
+/// Reads the manifest of the checkpoint `folder`. Checks the manifest against its own checksum, and each file against
+/// the size and checksum in the manifest. This reads the files completely, except if a different version or build wrote
 /// the manifest: such a checkpoint is not damaged, but check_same_job refuses it.
 ///
 /// Errors

@@ -68,8 +68,8 @@ Status CheckpointWriter::take_folder() {
   // Some network file systems do not support locks; their errors are not a reason to refuse.
   if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job writes to it; choose another folder, "
-                                               "or wait until it ends",
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job is writing to it; choose another "
+                                               "folder, or wait until it ends",
                                                setup_.folder));
   }
   if (const auto others = checkpoints_in(setup_.folder); !goes_on_ && !setup_.may_replace && !others.empty()) {
@@ -275,12 +275,13 @@ Status CheckpointWriter::await_metrics(const std::string& to) const {
       return {};
     }
     if (is_last_look) {
-      return fail(ErrorCode::kInfrastructure, fmt::format("needs {} lines of {}, which {}", lines, from,
-                                                          metrics_ended_ ? "ended before" : "cannot be written now"));
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("it needs {} lines of {}, which {}", lines, from,
+                              metrics_ended_ ? "ended with fewer" : "cannot be written now"));
     }
   }
   return fail(ErrorCode::kInfrastructure,
-              fmt::format("{} did not get its {} lines within {} s", from, lines, kMetricsSecondsMax));
+              fmt::format("{} did not reach {} lines within {} s", from, lines, kMetricsSecondsMax));
 }
 
 Status CheckpointWriter::write_manifest(const std::string& folder) {

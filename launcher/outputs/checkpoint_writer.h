@@ -29,7 +29,7 @@ class CheckpointWriter {
   enum class Outcome : std::uint8_t {
     kStored,
     kFailed,      ///< The disk did not accept the part; it may be sent again.
-    kRefused,     ///< The folder belongs to another job for good.
+    kRefused,     ///< The folder belongs to another job: retries would fail, too.
     kSuperseded,  ///< A later checkpoint, or the same part sent again, replaced it.
   };
   using Done = std::function<void(Outcome)>;
@@ -39,7 +39,7 @@ class CheckpointWriter {
     std::uint64_t bytes = 0;
     double seconds = 0;  ///< Wall time from the arrival of its first part.
   };
-  /// Called when a checkpoint is complete, or with the reason why the disk did not accept it.
+  /// Called when a checkpoint is complete, or when the disk has not accepted it; then with the reason.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);

@@ -62,7 +62,7 @@ Status JobResults::begin() {
 
 Status JobResults::take(const proto::ReportItem& item) {
   if (saving_) {
-    return fail(ErrorCode::kBug, "a report arrived after the profile, which must be the last one");
+    return fail(ErrorCode::kBug, "an item arrived after the profile, which must be the last item of the report");
   }
   if (!item.has_shape() && !config_.has_check() && !std::exchange(begun_, true)) {
     POPRUN_TRY(begin());

@@ -39,7 +39,7 @@ class JobResults {
   /// steps up to `step` stay. Call before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Takes an item. The first one removes the results of an earlier run, so a job that fails before it loses nothing.
+  /// Takes an item. The first item removes the results of an earlier run; a job that fails before it loses nothing.
   /// Errors: also kInfrastructure, if there is no space for the coming weights or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
@@ -93,16 +93,16 @@ class JobResults {
   const proto::RunConfig& config_;
   std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from; or empty.
   bool begun_ = false;                  ///< The first result has arrived.
-  std::optional<GrowingFile> metrics_;  ///< Set from the first row on.
+  std::optional<GrowingFile> metrics_;  ///< Set once the first row arrives.
   bool metrics_wait_ = false;
   WeightsCollector weights_;
-  std::uint64_t parameters_ = 0;                     ///< Number in the announced shape; 0 before that.
+  std::uint64_t parameters_ = 0;                     ///< Number according to the announced shape; 0 before it arrives.
   std::uint64_t weight_bytes_ = 0;                   ///< Bytes received.
   std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until written to the disk.
   std::uint64_t last_step_ = 0;                      ///< The last completed step.
   double dumps_failed_at_ = 0;
   std::set<std::uint64_t> dumps_due_;  ///< Steps whose dumps are not written yet.
-  std::optional<NpyFile> outputs_;     ///< Set from the first piece on.
+  std::optional<NpyFile> outputs_;     ///< Set once the first piece arrives.
   std::optional<proto::Profile> profile_;
   proto::CheckReport check_;
   bool report_over_ = false;

@@ -69,7 +69,7 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, 
     POPRUN_TRY(write_at(fileno(file.file_.get()), path, header, 0));
     return file;
   }
-  return fail(ErrorCode::kBug, fmt::format("{}: unknown element type '{}'", path, type));
+  return fail(ErrorCode::kBug, fmt::format("{}: the element type '{}' is unknown", path, type));
 }
 
 NpyFile::~NpyFile() {
@@ -80,7 +80,8 @@ NpyFile::~NpyFile() {
 
 Status NpyFile::write(std::uint64_t offset, std::string_view data) {
   if (offset > data_bytes_ || data.size() > data_bytes_ - offset) {
-    return fail(ErrorCode::kBug, fmt::format("{}: {} B at byte {} of {}", path_, data.size(), offset, data_bytes_));
+    return fail(ErrorCode::kBug, fmt::format("{}: {} B arrived for byte {} of an array of {} B", path_, data.size(),
+                                             offset, data_bytes_));
   }
   bytes_written_ += data.size();
   return write_at(fileno(file_.get()), path_, data, header_bytes_ + offset);

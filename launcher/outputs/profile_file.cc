@@ -88,7 +88,7 @@ Result<std::string> message_json(const google::protobuf::Message& message) {
   }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return fail(ErrorCode::kBug, "Protobuf's JSON does not parse");
+    return fail(ErrorCode::kBug, "Protobuf's JSON cannot be parsed");
   }
   put_numbers(*message.GetDescriptor(), json);
   return json.dump(1) + "\n";
@@ -101,11 +101,11 @@ Result<proto::Profile> read_profile(const std::string& path) {
   proto::Profile profile;
   if (bytes.empty() || !parse(bytes, profile)) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: not a profile; poprun-emu profile writes profile.pb and profile.json", path));
+                fmt::format("{}: this is not a profile; poprun-emu profile writes profile.pb and profile.json", path));
   }
   if (!profile.has_report()) {
-    return fail(ErrorCode::kData, fmt::format("{}: a profile of a run, without the report of its compiled job; "
-                                              "poprun-emu profile writes profiles that have it",
+    return fail(ErrorCode::kData, fmt::format("{}: this profile of a run contains no report of the compiled job; "
+                                              "poprun-emu profile writes profiles that contain one",
                                               path));
   }
   return profile;

@@ -8,7 +8,7 @@
 
 namespace poprun::launcher {
 
-/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if it ends before.
+/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if the file is shorter.
 ///
 /// Errors
 ///   kData  `path`: why it cannot be read.

@@ -33,7 +33,7 @@ std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
 }
 
-/// Adds to the error of a file that it needs `needed` bytes, and the available space if that is too little.
+/// Adds to a file's error the `needed` bytes, if space is short, and the available bytes, if those are too few.
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
@@ -277,7 +277,7 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   Tensor& tensor = tensors_.back();
   if (tensor.name != chunk.name()) {
     return fail(ErrorCode::kBug,
-                fmt::format("weights: a chunk of '{}' arrived inside '{}'", chunk.name(), tensor.name));
+                fmt::format("weights: a chunk of '{}' arrived before '{}' ended", chunk.name(), tensor.name));
   }
   tensor.data += chunk.data();
   open_ = !chunk.last();

@@ -22,8 +22,8 @@
 ///     DIR/metrics.csv           one row per step and evaluation, growing
 ///     DIR/profile.json          the Profile message, complete or absent
 ///     DIR/profile.pb            the same, serialised; only by `poprun-emu profile`
-///     DIR/failure.txt           what each replica of a failed job did; no earlier result
-///     DIR/logs/replica-NN.log   what each replica wrote; no earlier result
+///     DIR/failure.txt           what each replica of a failed job did; not an "earlier result"
+///     DIR/logs/replica-NN.log   what each replica wrote; not an "earlier result"
 ///
 /// A check leaves the files above alone and writes its own:
 ///
@@ -71,8 +71,8 @@ class OutputFolder {
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
-/// Checks that the disk of `folder` has space for `bytes` of weights that this user can use. Earlier results do not
-/// count, since they are removed first. Errors: kInfrastructure.
+/// Checks that this user can store `bytes` of weights on the disk of `folder`. Earlier results do not count, since
+/// they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, its dumps if `dumps` is true, and its failure.txt, but not the file `kept`,
@@ -128,7 +128,7 @@ class ReplicaLogs {
 
   void write(std::uint32_t replica, std::string_view line);
 
-  /// Retries waiting lines. Errors: kInfrastructure, the first log that cannot be written.
+  /// Tries again to write the lines that are waiting. Errors: kInfrastructure, for the first log that fails.
   Status flush();
 
  private:

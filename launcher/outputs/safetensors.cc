@@ -90,7 +90,7 @@ Result<Json> parse_header(std::string_view text) {
 
 Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
   if (!object.is_object()) {
-    return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by an object", name));
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by a JSON object", name));
   }
   const auto dtype = object.find("dtype");
   const bool known = dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>());
@@ -133,7 +133,7 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
     if (entry.begin != covered) {
       return fail(ErrorCode::kData,
                   fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.name, entry.begin,
-                              entry.begin < covered ? "overlapping the one up to" : "leaving a hole from", covered));
+                              entry.begin < covered ? "overlapping the tensor up to" : "leaving a gap from", covered));
     }
     covered = entry.end;
   }
@@ -224,7 +224,7 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   return list;
 }
 
-/// Checks, by the header, whether the file is valid and fits in memory.
+/// Checks from the header whether the file is valid and fits in memory.
 Status check_header(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();
@@ -311,7 +311,8 @@ Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
 Result<TensorList> list_safetensors(const std::string& path) {
   const std::optional<std::uint64_t> size = size_of_file(path);
   Result<TensorList> list =
-      size ? list_file(path, *size) : Result<TensorList>(fail(ErrorCode::kData, "missing, or not a regular file"));
+      size ? list_file(path, *size)
+           : Result<TensorList>(fail(ErrorCode::kData, "the file is missing, or not a regular file"));
   if (!list) {
     return fail(list.error().code, fmt::format("{}: {}", path, list.error().message));
   }

@@ -31,8 +31,8 @@ struct TensorEntry {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  ///< Offset of its first byte in the data,
-  std::uint64_t end = 0;    ///< and offset of the end of its bytes.
+  std::uint64_t begin = 0;  ///< Offset of its first byte in the data.
+  std::uint64_t end = 0;    ///< Offset just after its last byte.
 };
 
 /// Returns the size in bytes for a dtype and shape; nothing if the dtype is unknown or the size overflows.
@@ -55,7 +55,7 @@ std::string safetensors_header(std::span<const TensorEntry> entries);
 /// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps.
 ///
 /// Errors
-///   kData  says for `file` what is wrong, and where.
+///   kData  names `file`, what is wrong in it, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
 /// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its

@@ -119,7 +119,7 @@ std::string manual_page() {
       ".\\\" Generated from the option table.\n.TH POPRUN\\-EMU 1 \"\" \"poprun\\-emu "
       "{}\" \"User Commands\"\n.nh\n.ad l\n{}",
       POPRUN_VERSION, kBeforeOptions);
-  page += ".SH SUBCOMMANDS\nWithout one, the job runs.\n";
+  page += ".SH SUBCOMMANDS\nWithout a subcommand, the job runs.\n";
   for (const SubcommandRow& row : subcommands()) {
     page += entry(bold(row.name), row.meaning);
   }

@@ -7,8 +7,8 @@ namespace poprun::launcher {
 /// Generates poprun-emu(1) in groff's man macros (groff_man(7)) from the option table.
 std::string manual_page();
 
-/// Generates a completion script for bash from the option table: options, the values of those that have a list, and
-/// files, folders, hosts, datasets and models if an option takes one. Needs nothing but bash.
+/// Generates a completion script for bash from the option table: options, the values of options with a list of
+/// choices, and files, folders, hosts, datasets and models for the options that take them. Needs only bash.
 std::string bash_completion();
 
 }  // namespace poprun::launcher

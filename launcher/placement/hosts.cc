@@ -116,7 +116,7 @@ Result<std::vector<std::string>> expand_names(std::string_view names) {
       POPRUN_ASSIGN(numbers, expand_numbers(names.substr(open + 1, close - open - 1)));
     }
     if (expanded.size() * numbers.size() > kHostsMax) {
-      return fail(ErrorCode::kUsage, fmt::format("more than {} hosts", kHostsMax));
+      return fail(ErrorCode::kUsage, fmt::format("the list contains more than {} hosts", kHostsMax));
     }
     std::vector<std::string> longer;
     for (const std::string& name : expanded) {
@@ -158,7 +158,7 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats, 
       return fail(ErrorCode::kUsage,
                   known != hosts.end()
                       ? fmt::format("host {} is listed twice; use {}:N for N instances on it", name, name)
-                      : fmt::format("more than {} hosts", kHostsMax));
+                      : fmt::format("the list contains more than {} hosts", kHostsMax));
     }
     hosts.push_back({name, entry.slots, entry.user});
   }
@@ -175,7 +175,7 @@ Result<Entry> entry_with_slots(std::string_view part) {
     const std::optional<std::uint32_t> slots = slots_in(part.substr(colon + 1));
     if (!slots) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: slots after the colon must be an integer from 1 to {}", part, kSlotsMax));
+                  fmt::format("{}: the slots after the colon must be an integer from 1 to {}", part, kSlotsMax));
     }
     entry.slots = *slots;
   }
@@ -203,7 +203,7 @@ Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts)
     }
     const bool bounds = key == "max_slots" || key == "max-slots";
     if (key != "slots" && !bounds) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' is not supported; a line is `[user@]HOST "
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not supported; a line has the form `[user@]HOST "
                                                  "[slots=N] [max_slots=N]` or `HOST:N`",
                                                  words[i]));
     }
@@ -251,7 +251,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view
     }
   }
   if (hosts.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: lists no hosts", file));
+    return fail(ErrorCode::kUsage, fmt::format("{}: the file lists no hosts", file));
   }
   return hosts;
 }

@@ -67,8 +67,8 @@ struct JobHosts {
 /// that the launcher passes on. If Slurm has as many tasks as `instances`, its tasks per node are the slots.
 ///
 /// Errors
-///   kUsage          a list or file cannot be parsed; a host is outside of Slurm's job; mpirun's own arguments name
-///   hosts. kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
+///   kUsage          a list cannot be parsed, a host is not in Slurm's job, or arguments for mpirun name hosts.
+///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
 ///                   names the variable to unset.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 

@@ -80,8 +80,8 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm was asked for one task per instance. Other numbers may be one per processor, or a
-/// default.
+/// Uses tasks as slots if Slurm was asked for one task per instance. Any other number may be one task per processor, or
+/// a default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -104,9 +104,9 @@ Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
   const bool reached = in_path("srun").has_value();
   if (!reached && !all_here(job.hosts)) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("SLURM_JOB_ID = {} says that this is a Slurm job on {}, but srun, which "
-                            "reaches its hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` "
-                            "to run on this machine alone, or give hosts that ssh reaches with -H",
+                fmt::format("SLURM_JOB_ID = {} says that this is a Slurm job on {}, but srun, which is "
+                            "needed to reach its hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` "
+                            "to run on this machine alone, or use -H to name hosts that ssh can reach",
                             job.number, names_of(job.hosts)));
   }
   take_tasks(job, instances);
@@ -127,8 +127,8 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
     if (node != job.hosts.end()) {
       host.name = node->name;
     } else if (!all_here({&host, 1})) {
-      return fail(ErrorCode::kUsage, fmt::format("host {} does not belong to Slurm job {}, which has {}; use its "
-                                                 "hosts, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh",
+      return fail(ErrorCode::kUsage, fmt::format("host {} does not belong to Slurm job {}, whose hosts are {}; use "
+                                                 "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh",
                                                  host.name, job.number, names_of(job.hosts)));
     }
   }
@@ -200,7 +200,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
   return JobHosts{.hosts = std::move(*hosts), .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
-/// Refuses arguments by which mpirun would use hosts that the launcher does not know.
+/// Refuses arguments that would make mpirun use hosts that the launcher does not know.
 Status check_mpi_arguments(std::span<const std::string> arguments) {
   constexpr std::array kHostOptions = {"-H",
                                        "-host",

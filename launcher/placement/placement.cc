@@ -39,10 +39,10 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, s
     left -= shares[h];
   }
   if (left > 0) {
-    return fail(ErrorCode::kUsage, fmt::format("{} instances need {} slots, but the {} listed hosts have {}; list more "
-                                               "hosts or slots, omit "
-                                               "the slots to spread evenly, or lower --num-instances",
-                                               instances, instances, hosts.size(), had));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} instances need {} slots, but the {} listed hosts have only {}; list more "
+                            "hosts or slots, omit the slots to spread the instances evenly, or lower --num-instances",
+                            instances, instances, hosts.size(), had));
   }
   return shares;
 }
@@ -77,7 +77,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
         return one.user.empty() ? fmt::format("{} without a user", one.name) : fmt::format("{}@{}", one.user, one.name);
       };
       return fail(ErrorCode::kUsage, fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
-                                                 "same user, or none and set `User` for each in ~/.ssh/config",
+                                                 "same user, or give no user and set `User` per host in ~/.ssh/config",
                                                  shown(*first), shown(host)));
     }
     first = first == nullptr ? &host : first;
@@ -159,7 +159,7 @@ Result<std::string> own_address_in(const std::string& subnet) {
     }
     had.push_back(text);
   }
-  return fail(ErrorCode::kUsage, fmt::format("--host-subnet = {}: {} has no address in it; its addresses: {}", subnet,
+  return fail(ErrorCode::kUsage, fmt::format("--host-subnet = {}: {} has no address in this subnet, only {}", subnet,
                                              machine_name(), fmt::join(had, ", ")));
 }
 

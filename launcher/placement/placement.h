@@ -22,14 +22,14 @@ struct Placement {
   std::uint32_t ipus_per_replica = 0;
   std::vector<std::string> hosts;            ///< The hosts in use, in order.
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never decreases.
-  std::vector<bool> is_local;                ///< [hosts] whether it is this machine, by any name.
+  std::vector<bool> is_local;                ///< [hosts] whether the host is this machine.
   std::vector<std::string> addresses;        ///< [hosts] IPv4; empty: the name does not resolve here.
   std::string source;                        ///< Origin of hosts that the command does not name.
   std::string slurm_job;                     ///< Its srun reaches the hosts; empty: ssh does.
   std::string ssh_user;                      ///< Login on other hosts; empty: as ssh decides.
   std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
   std::string address_in_subnet;             ///< This machine's address, with --host-subnet.
-  bool hosts_given = false;                  ///< False: without -H, all on this machine.
+  bool hosts_given = false;                  ///< False: no hosts were named; all run here.
   bool all_local = false;                    ///< Every host is this machine.
 
   [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }

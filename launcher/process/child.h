@@ -32,7 +32,7 @@ class Child {
     std::string input = {};  ///< The child's complete standard input.
     /// Called with the child's pid before it runs. If this call fails, or this process dies, the program never runs.
     std::function<Status(pid_t pid)> before = {};
-    std::vector<std::string> without = {};  ///< Variables of our own environment that it does not get.
+    std::vector<std::string> without = {};  ///< Variables of our environment that the child does not get.
   };
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;

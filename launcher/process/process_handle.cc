@@ -56,7 +56,7 @@ pid_t fork_with_signals_blocked() {
 Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   const int descriptor = pid > 0 ? pidfd_open(pid, 0) : -1;
   if (descriptor < 0) {
-    return fail(ErrorCode::kHostResources, fmt::format("no descriptor for process {}: {}", pid,
+    return fail(ErrorCode::kHostResources, fmt::format("process {} cannot be opened: {}", pid,
                                                        pid > 0 ? std::strerror(errno) : "no process has that number"));
   }
   return ProcessHandle(descriptor);

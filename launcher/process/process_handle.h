@@ -32,8 +32,8 @@ void unblock_signals();
 pid_t fork_with_signals_blocked();
 
 /// A process, identified by the kernel's own descriptor (pidfd_open(2)). Signals never reach a different process, even
-/// if this one has ended and its number was reused. Without a descriptor nothing can be signalled, so no error can lead
-/// to a signal to a number that means "my whole group" or "all processes".
+/// if the process has ended and its number was reused. Without a descriptor nothing can be signalled, so no error can
+/// send a signal to a number that means "my whole group" or "all processes".
 class ProcessHandle {
  public:
   /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it got the intended

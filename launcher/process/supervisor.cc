@@ -32,8 +32,8 @@ constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
 
 /// Sends SIGKILL to the children of `mpirun`, its replicas here and its remote shells. mpirun treats their end as a
-/// failure of the job: it ends all others and removes its folders and shared memory. It does not receive SIGTERM
-/// (kRequestSignals), and may have no children yet: call this repeatedly until it has ended.
+/// failure of the job: it ends all others and removes its folders and shared memory. mpirun does not receive SIGTERM
+/// (kRequestSignals), and may have no children yet: call this repeatedly until mpirun has ended.
 void kill_children(pid_t mpirun) {
   for (const pid_t child : collectives::children_of(mpirun)) {
     signal_child_of(mpirun, child, SIGKILL);
@@ -78,7 +78,7 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   _exit(0);
 }
 
-/// Starts the guard, a process that outlives this one if this one is killed. The guard then allows 3 s for mpirun to
+/// Starts the guard, a process that outlives the launcher if the launcher is killed. It then allows mpirun 3 s to
 /// end by itself, ends its children (kill_children) and, 5 s later, sends SIGKILL. Call before mpirun runs
 /// (Child::Program::before), so that mpirun never runs without a guard. The guard is a child of this process, to be
 /// killed and reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with
@@ -116,7 +116,7 @@ Result<std::string> beside_us(const char* name) {
   if (access(path.c_str(), X_OK) != 0) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("{} is missing or not executable; poprun-emu, poprun-emu-replica, "
-                            "poprun-emu-hostio and poprun-emu-remote-shell must be in one folder",
+                            "poprun-emu-hostio and poprun-emu-remote-shell must be in the same folder",
                             path.string()));
   }
   return path.string();
@@ -155,21 +155,21 @@ std::optional<std::string> in_path(const std::string& program) {
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer) {
   constexpr std::string_view kOpenMpi = "(Open MPI) ";
   const std::size_t at = answer.find(kOpenMpi);
-  std::string is = "not Open MPI's";
+  std::string is = "not from Open MPI";
   if (at != std::string::npos) {
     const std::string version = answer.substr(at + kOpenMpi.size());
     if (version.starts_with("4.")) {
       return {};
     }
-    is = "of Open MPI " + version.substr(0, version.find_first_of(" \n"));
+    is = "from Open MPI " + version.substr(0, version.find_first_of(" \n"));
   } else if (answer.find("Intel") != std::string::npos) {
-    is = "of Intel MPI";
+    is = "from Intel MPI";
   } else if (answer.find("HYDRA") != std::string::npos) {
-    is = "of MPICH";
+    is = "from MPICH";
   }
   return fail(ErrorCode::kHostResources,
               fmt::format("no replica could be started: {} is {}, but Open MPI 4.1 is needed; put "
-                          "its folder first in PATH, on Debian: apt install openmpi-bin",
+                          "that version's folder first in PATH, on Debian: apt install openmpi-bin",
                           mpirun, is));
 }
 

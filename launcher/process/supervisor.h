@@ -27,7 +27,7 @@ struct Programs {
 /// Finds the programs; with `other_hosts`, also checks that the script between mpirun and ssh exists.
 ///
 /// Errors
-///   kHostResources  one is missing; says where it was looked for and what to install.
+///   kHostResources  a program is missing; says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
 /// Returns the program of this name that a shell would run; nothing if PATH contains no such program.
@@ -39,7 +39,7 @@ std::optional<std::string> in_path(const std::string& program);
 ///   kHostResources  it does not belong to Open MPI 4; says which version it is and which is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
-/// Does the same with the given `answer` of mpirun.
+/// Checks the version in `answer`, which `mpirun --version` printed. Errors: as above.
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
 /// Returns the path of one of our programs, whether or not it exists: for --dry-run and questions.

@@ -17,8 +17,8 @@ class Deadlines {
     /// Also limits the time for mpirun to end once all instances have left, and for an instance to join after the last
     /// of the others, since mpirun starts all of them at the same time.
     double heartbeat_timeout = 0;
-    double join_timeout = 0;   ///< For all instances to join, from `started` on.
-    double job_timeout = 0;    ///< For the whole job, from the launch on; 0: none.
+    double join_timeout = 0;   ///< For all instances to join, counted from `started`.
+    double job_timeout = 0;    ///< For the whole job, counted from the launch; 0: none.
     double drain_timeout = 0;  ///< Time for a drained job to stop and save; 0: no limit.
   };
 
@@ -35,7 +35,7 @@ class Deadlines {
     bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
     bool done = false;                            ///< The results are complete, and all instances have left.
     bool processes_run = false;                   ///< mpirun or the data server is running.
-    std::optional<double> oldest_heartbeat = {};  ///< Last heartbeat of the instance silent longest.
+    std::optional<double> oldest_heartbeat = {};  ///< Last heartbeat of the longest silent instance.
   };
 
   enum class Due : std::uint8_t {
@@ -71,7 +71,7 @@ class Deadlines {
 
   /// Record events, at `now`.
   void trouble(Trouble kind, double now);
-  /// Makes a pending verdict wait for the next piece.
+  /// Makes a pending verdict wait for the next piece of a dump.
   void dump_came(double now);
   /// Records that the verdict on the trouble so far was given, or that the trouble proved harmless.
   void judged() { judge_at_.reset(); }

@@ -19,7 +19,7 @@ std::vector<std::string> facts_of(const proto::Failure& failure) {
     lines.push_back("  address: " + failure.address());
   }
   if (failure.has_needed_bytes()) {
-    lines.push_back(fmt::format("  needed: {} B, had: {} B", failure.needed_bytes(), failure.had_bytes()));
+    lines.push_back(fmt::format("  needed: {} B, available: {} B", failure.needed_bytes(), failure.had_bytes()));
   }
   return lines;
 }

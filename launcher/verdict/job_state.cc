@@ -9,7 +9,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Longest silence after which a heartbeat still counts once there is trouble. After a longer one, the instance was
+/// Longest silence after which a heartbeat still counts once there is trouble. After a longer silence, the instance was
 /// suspended: when mpirun ends processes, it also wakes suspended ones.
 constexpr double kFreshSeconds = 2;
 
@@ -40,12 +40,12 @@ JobState::JobState(const Placement& placement, double now, std::string cpu_isa)
 
 Status JobState::join(const proto::JoinRequest& request, double now) {
   if (request.instance() >= instances_.size()) {
-    return fail(ErrorCode::kUnreachable,
-                fmt::format("instance {} does not exist; the job has {}", request.instance(), instances_.size()));
+    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist; the job has {} instances",
+                                                     request.instance(), instances_.size()));
   }
   if (request.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUnreachable,
-                fmt::format("poprun-emu-replica on host {} is version {}, but poprun-emu is {}; "
+                fmt::format("poprun-emu-replica on host {} is version {}, but poprun-emu is version {}; "
                             "install the same version on all hosts",
                             request.host(), request.version(), POPRUN_VERSION));
   }
@@ -72,7 +72,7 @@ void JobState::beat(const proto::Beat& beat, double now) {
   InstanceView& instance = instances_[beat.instance()];
   losses_.take(instance.host, beat, now);
   if (any_trouble() && now - instance.last_sign > kFreshSeconds) {
-    return;  // The heartbeat would hide the state at which the trouble began.
+    return;  // The heartbeat would hide the state in which the trouble began.
   }
   instance.last_sign = now;
   const std::uint32_t first = beat.instance() * placement_.replicas_per_instance();

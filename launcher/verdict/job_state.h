@@ -23,10 +23,10 @@ struct ReplicaView {
   double data_silence = 0;    ///< The part of `data_wait` without progress of the server.
   /// Progress of the data server, if it is reading the dataset.
   std::optional<std::uint32_t> data_percent = {};
-  bool is_last = false;  ///< The replica reported this as it failed, and did nothing later.
+  bool is_last = false;  ///< The replica reported this as it failed, and did nothing after that.
 };
 
-/// An instance is first expected, then joined, then exited: it has left or is lost.
+/// An instance is first expected, then joined, and finally gone: it has left, or it is lost.
 struct InstanceView {
   std::string host;       ///< Name from the placement; once joined, the name that the instance reports.
   std::uint32_t pid = 0;  ///< Process id on that host; 0 until joined.

@@ -17,12 +17,12 @@ struct PacketLoss {
   std::string to;
   std::uint64_t segments = 0;     ///< Data segments sent in heartbeat intervals with losses.
   std::uint64_t retransmits = 0;  ///< Retransmissions among these segments.
-  double seconds = 0;             ///< Since the first loss that counts.
+  double seconds = 0;             ///< Time since the first loss that counts.
 };
 
-/// Finds pairs of hosts between which packets are lost, by the kernels' counters for the TCP connections of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count from one
-/// packet in twenty between two heartbeats. Only keeps records: times are passed in as seconds of one clock.
+/// Finds pairs of hosts between which packets are lost, from the kernels' counters for the TCP connections of all
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count if at
+/// least one packet in twenty is lost between two heartbeats. Only keeps records: times are seconds of one clock.
 class PacketLosses {
  public:
   /// Takes a heartbeat from an instance on `host`.

@@ -38,7 +38,7 @@ bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
 
-/// Returns the lines that follow the first one of a message.
+/// Returns the lines of a message after the first.
 std::vector<std::string> lines_after_first(const std::string& message) {
   std::vector<std::string> lines;
   for (std::size_t begin = message.find('\n'); begin != std::string::npos;) {
@@ -58,8 +58,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Returns whether heartbeats still arrive, the last one within half of the time that makes silence suspicious: on a
-/// link that loses packets they are late, and on one that is cut they stop.
+/// Returns whether a heartbeat arrived within half of the time that makes silence suspicious: on a link that loses
+/// packets, heartbeats are late; on a link that is cut, they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
@@ -68,7 +68,7 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
 }
 
 /// Returns `verdict`, which is not certain, but blames the network instead if it loses packets and the accused are
-/// alive. If they are dead, they cause the losses, since packets to a dead host are lost, too.
+/// alive. If the accused are dead, they cause the losses, since packets to a dead host are lost, too.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -85,7 +85,7 @@ Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live
 }
 
 /// Returns the replicas in `missed` that wait in the same exchange as the replica that misses them, according to
-/// heartbeats from after it began to wait.
+/// heartbeats that arrived after that replica began to wait.
 std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
                                        std::span<const std::uint32_t> missed) {
   const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
@@ -128,7 +128,7 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   verdict.exit_code = static_cast<int>(failure.exit_code());
   if (nobody) {
     verdict.first_line =
-        fmt::format("the exchange between {} and {} makes no progress: {}; they wait in it, too",
+        fmt::format("the exchange between {} and {} makes no progress: {}; yet all of these replicas are waiting in it",
                     describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
     verdict.more = meanwhile(state, {}, now);
   } else {
@@ -239,7 +239,7 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   Verdict verdict{kInfrastructure, "", meanwhile(state, lost, now), first};
   verdict.first_line = lost.size() == 1 ? fmt::format("{} died {}: its heartbeat connection broke",
                                                       describe(state, first), where(state, first, now))
-                                        : fmt::format("the heartbeat connections of {} broke, that of {} first, {}",
+                                        : fmt::format("the heartbeat connections of {} broke, first that of {}, {}",
                                                       describe_replicas(state, replicas_of(state, lost)),
                                                       describe(state, first), where(state, first, now));
   if (const std::vector<std::uint32_t> absent = absent_instances(state); !absent.empty()) {

@@ -21,7 +21,7 @@ struct Verdict {
   std::optional<std::uint32_t> instance = {};  ///< The instance to blame.
 };
 
-/// Returns the root cause, as far as it is known; nothing while there is no trouble. Certain causes come first:
+/// Returns the root cause, as far as it is known; nothing while there is no trouble. Definite causes come first:
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
@@ -42,11 +42,11 @@ bool lacks_daemon(const JobState& state);
 /// returns no host if it would return all of them.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
-/// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one.
+/// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one instance.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
 /// Returns the verdict on the instances that never joined. `launcher` is the address at which they should have joined.
-/// Requires: at least one.
+/// Requires: at least one such instance.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
 /// Returns the verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by then: "was

@@ -8,8 +8,8 @@
 #include "launcher/verdict/job_state.h"
 
 /// Describes replicas, their hosts and their activity in words. Facts known only from heartbeats are marked as such,
-/// with the age of the heartbeat, and steps among them are lower bounds; the state is exact only for a replica that
-/// reported its failure. Pure functions of what the launcher knows; `now` is a time of its clock.
+/// with the age of the heartbeat, and steps known in this way are lower bounds; the state is exact only for a replica
+/// that reported its failure. Pure functions of what the launcher knows; `now` is a time on the launcher's clock.
 namespace poprun::launcher {
 
 /// Formats ascending numbers as `0-4, 6`.

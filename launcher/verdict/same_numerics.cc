@@ -37,13 +37,13 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
   }
   if (isa != isa_of(first)) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} computes with {}, host {} with {}: results would depend on where a replica runs; "
-                            "use --cpu-isa {}, or hosts with identical processors",
+                fmt::format("host {} computes with {}, but host {} with {}: results would depend on where a replica "
+                            "runs; use --cpu-isa {}, or hosts with identical processors",
                             first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
   }
   if (other.onednn_version() != first.onednn_version()) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all hosts",
+                fmt::format("host {} has oneDNN {}, but host {} has oneDNN {}; install the same version on all hosts",
                             first.host(), first.onednn_version(), other.host(), other.onednn_version()));
   }
   if (other.libm_digest() != first.libm_digest()) {
@@ -69,7 +69,7 @@ Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, c
             "host {} computes with {}, but the checkpoint was computed with {}: results would not be bit-identical; {}",
             request.host(), isa_of(request), manifest.cpu_isa(),
             has(request, manifest.cpu_isa()) ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
-                                             : "use a host that has it"));
+                                             : "use a host that supports it"));
   }
   proto::CheckpointManifest here;
   add_numerics(request, here);

@@ -22,7 +22,7 @@ void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& 
 /// Checks that an instance continues a checkpoint with bit-identical results.
 ///
 /// Errors
-///   kHostResources  the results would differ; names the host, what both have, and what to do.
+///   kHostResources  the results would differ; names the host, what it and the checkpoint have, and what to do.
 Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request);
 
 }  // namespace poprun::launcher

@@ -62,7 +62,7 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
                      waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
                      waiting_.size() == 1 ? "has been" : "have been", address_, wait,
                      percent ? fmt::format("it is reading the dataset, {} % done", *percent)
-                             : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
+                             : fmt::format("replicas give up after {:g} s (--hostio-timeout)", limit_seconds_));
 }
 
 void Stragglers::beat(const proto::Beat& beat) {

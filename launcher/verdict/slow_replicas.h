@@ -22,8 +22,8 @@ class DataWaits {
   /// Returns whether a replica has waited for data long enough to delay others, and no replica has exceeded its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// Returns the message that the user should see now, if any: while replicas wait, an early one and then one per
-  /// minute; later, one that the server answers again, unless one has given up: its failure explains enough.
+  /// Returns the message that the user should see now, if any: while replicas wait, an early message, then one per
+  /// minute; later, that the server answers again, unless a replica has given up: its failure explains enough.
   std::optional<std::string> news(const JobState& state);
 
  private:
@@ -31,7 +31,7 @@ class DataWaits {
   double limit_seconds_;
   double told_seconds_ = 0;             ///< Length of the wait that the user knows of; 0: none.
   double last_note_ = 0;                ///< Length of the wait that the last message stated.
-  std::vector<std::uint32_t> waiting_;  ///< Replicas, while any has waited for long.
+  std::vector<std::uint32_t> waiting_;  ///< Waiting replicas, once one has waited for long.
 };
 
 /// A replica that computes more slowly than the others.
@@ -49,7 +49,7 @@ struct Straggler {
 /// factor, in three stretches in a row, each of many steps and several seconds.
 class Stragglers {
  public:
-  /// Ratio to the usual time from which the slowest replica counts as a straggler.
+  /// Ratio to the usual time at which the slowest replica starts to count as a straggler.
   static constexpr double kFactor = 1.5;
   static constexpr std::uint64_t kStretchSteps = 10;
   static constexpr double kStretchSeconds = 3;  ///< Seconds in operators.

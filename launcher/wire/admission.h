@@ -22,7 +22,7 @@ inline grpc::Status refused(const Status& status) {
 }
 
 inline grpc::Status wrong_token() {
-  return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
+  return {grpc::StatusCode::UNAUTHENTICATED, "the job token (POPRUN_EMU_TOKEN) is wrong or missing"};
 }
 
 inline grpc::Status out_of_bounds(const Status& status) {
@@ -46,7 +46,7 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// Parses a message only once the caller is authenticated: a message of 4 MiB can need 100 MiB once parsed.
+/// Parses a message. Call only for an authenticated caller: a message of 4 MiB can take up 100 MiB once parsed.
 template <typename Message>
 std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer shared = bytes;

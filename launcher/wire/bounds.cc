@@ -16,30 +16,30 @@ constexpr std::size_t kActivityBytesMax = 4 * 1024;
 constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
 constexpr std::uint64_t kVariablesMax = 65'536;
-constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // Together at most 2^60.
+constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All variables together: at most 2^60.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
-constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their bytes fit 64 bits, too.
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their number of bytes also fits in 64 bits.
 
 Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t most) {
   if (had <= most) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: at most {}, had {}", what, most, had));
+  return fail(ErrorCode::kUsage, fmt::format("{}: the limit is {}, but the message gives {}", what, most, had));
 }
 
 Status check_below(std::string_view what, std::uint64_t had, std::uint64_t end) {
   if (had < end) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{} {} does not exist; the job has {}", what, had, end));
+  return fail(ErrorCode::kUsage, fmt::format("{} {} does not exist; its number must be below {}", what, had, end));
 }
 
 Status check_seconds(std::string_view what, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: a time cannot be {} s", what, seconds));
+  return fail(ErrorCode::kUsage, fmt::format("the time of {} cannot be {} s", what, seconds));
 }
 
 template <typename Texts>
@@ -54,15 +54,15 @@ Status check_texts(std::string_view what, const Texts& texts, std::size_t bytes_
 Status check_progress(const proto::ReplicaProgress& progress) {
   POPRUN_TRY(check_at_most("bytes of an activity", progress.activity().size(), kActivityBytesMax));
   POPRUN_TRY(check_seconds("an activity", progress.activity_seconds()));
-  POPRUN_TRY(check_seconds("a wait for data", progress.data_wait_seconds()));
-  POPRUN_TRY(check_seconds("news of data", progress.data_news_seconds()));
-  return check_seconds("operators", progress.times().compute_seconds());
+  POPRUN_TRY(check_seconds("the wait for data", progress.data_wait_seconds()));
+  POPRUN_TRY(check_seconds("the last news of data", progress.data_news_seconds()));
+  return check_seconds("the operators", progress.times().compute_seconds());
 }
 
 Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
   POPRUN_TRY(check_at_most("dimensions of a tensor", static_cast<std::uint64_t>(shape.size()), kDimensionsMax));
   if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
-    return fail(ErrorCode::kUsage, "a tensor has a dimension below 0");
+    return fail(ErrorCode::kUsage, "a tensor has a negative dimension");
   }
   std::uint64_t elements = 1;
   for (const std::int64_t size : shape) {
@@ -123,7 +123,7 @@ Status check_bounds(const proto::Failure& failure, const JobSize& job) {
 
 Status check_bounds(const proto::ReportItem& item) {
   if (item.has_output() && item.output().shape().empty()) {
-    return fail(ErrorCode::kUsage, "an output without a shape");
+    return fail(ErrorCode::kUsage, "an output has no shape");
   }
   POPRUN_TRY(check_shape(item.output().shape()));
   POPRUN_TRY(check_shape(item.weights().shape()));

@@ -26,7 +26,7 @@ Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
 Status check_bounds(const proto::ReportItem& item);
-/// Also checks that the part's slices lie within its variables, of which it has at most 65,536 each.
+/// Also checks that the part has at most 65,536 variables and 65,536 slices, which lie within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
 /// Counts as one of a limited number of concurrent calls as long as it lives.

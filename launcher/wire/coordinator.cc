@@ -25,7 +25,7 @@ constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
 
-/// All calls have reactors of their own; the messages of Join and Fail come as bytes.
+/// All calls have reactors of their own; the messages of Join and Fail arrive as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
     proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
         proto::Coordinator::WithRawCallbackMethod_Fail<proto::Coordinator::WithCallbackMethod_SendWeights<
@@ -251,7 +251,7 @@ class Service final : public Coordinator, public ServiceBase {
     void take_beat() {
       Status bounded = check_bounds(beat_, service_.setup_.job);
       if (bounded && known_ && beat_.instance() != instance_) {
-        bounded = fail(ErrorCode::kUsage, "all heartbeats of a call must be of one instance");
+        bounded = fail(ErrorCode::kUsage, "all heartbeats of a call must come from the same instance");
       }
       if (!bounded) {
         refuse(bounded.error());
@@ -273,7 +273,7 @@ class Service final : public Coordinator, public ServiceBase {
         failure.set_instance(instance_);
         failure.set_replica(instance_ * service_.setup_.job.replicas_per_instance);
         failure.set_exit_code(static_cast<std::uint32_t>(exit_code_of(ErrorCode::kBug)));
-        failure.set_message(fmt::format("its heartbeat is refused: {}", error.message));
+        failure.set_message(fmt::format("the launcher refused its heartbeat: {}", error.message));
         service_.events_.on_failure(failure);
       }
       Finish(out_of_bounds(tl::unexpected<Error>{error}));
@@ -344,7 +344,7 @@ class Service final : public Coordinator, public ServiceBase {
   Admission admission_;
   int port_ = 0;
 
-  // Number of open calls. Of two from one instance, one may be left over from a link that was cut.
+  // Numbers of open calls. If an instance has two, one of them may be left over from a link that was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
   std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.

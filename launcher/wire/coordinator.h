@@ -23,11 +23,11 @@
 /// checkpoints go to another thread, which waits for the disk.
 ///
 /// A client without a token can use only the resources that bound_clients allows; a connection may have one call per
-/// replica of an instance, and 16 more. A client with the token may send 4 MiB per message and have open at once, per
-/// instance, two heartbeats, two reports and two transfers of weights or models, and, per replica, two parts of
+/// replica of an instance, and 16 more. A client with the token may send 4 MiB per message. At any time, each instance
+/// may have two heartbeats, two reports and two transfers of weights or models open, and each replica two parts of
 /// checkpoints in each direction; four failures per instance are accepted. Calls beyond that get RESOURCE_EXHAUSTED,
 /// and messages that bounds.h refuses get INVALID_ARGUMENT. The next message is read once the loop has handled the
-/// last.
+/// previous one.
 namespace poprun::launcher {
 
 /// Receives the messages from instances. All functions are called on the loop's thread.
@@ -45,7 +45,7 @@ class CoordinatorEvents {
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
   /// Called for each item of a report. An error ends the report stream and is sent to the instance.
   virtual Status on_report(const proto::ReportItem& item) = 0;
-  /// Called when the report is complete, or broke off. An error is sent to the replica.
+  /// Called when the report is complete, or has broken off. An error is sent to the replica.
   virtual Status on_report_end() = 0;
   /// Called for a failed instance, which waits until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
@@ -60,8 +60,8 @@ class Coordinator {
     std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none: plain text.
     JobSize job{};                                       ///< Bounds the messages from instances (bounds.h).
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
-    const std::vector<Tensor>& initial_weights;          ///< Initial weights of replica 0; may be empty.
-    const OnnxFile& onnx_model;                          ///< May be empty. Both outlive the coordinator.
+    const std::vector<Tensor>& initial_weights;          ///< Of replica 0; may be empty; must outlive this.
+    const OnnxFile& onnx_model;                          ///< May be empty; must outlive this.
     CheckpointWriter& checkpoints;                       ///< Used only by the disk's thread from now on; outlives this.
     std::string resumed_state;                           ///< Path of the state to resume from; empty: none.
   };

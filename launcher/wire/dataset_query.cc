@@ -43,7 +43,7 @@ bool resolves(const std::string& address) {
 
 const char* remedy(const DatasetQuery::Question& question) {
   if (!resolves(question.address)) {
-    return "its name does not resolve";
+    return "this host name does not resolve";
   }
   // TLS gives no reason to a client that it rejects.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
@@ -68,7 +68,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   }
   if (code == grpc::StatusCode::UNAUTHENTICATED) {
     return {ErrorCode::kUsage, fmt::format("the data server at {} expects a different token: {}; set "
-                                           "POPRUN_EMU_TOKEN to the one it was started with",
+                                           "POPRUN_EMU_TOKEN to the token that the server was started with",
                                            question.address, message)};
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED && loading) {

@@ -18,7 +18,7 @@ struct Security {
   std::string token;
   std::optional<TlsIdentity> own;
 
-  /// Returns the identity of a service that `leaves_loopback` or not; nothing if the service uses plain text.
+  /// Returns the identity of a service; `leaves_loopback`: it is reached from beyond loopback. Nothing: plain text.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
   /// Returns the same for replicas, as the value of POPRUN_EMU_TLS.

@@ -79,7 +79,7 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
   StateSender(const std::string& path, Seat seat)
       : list_(list_safetensors(path)), file_(path, std::ios::binary), seat_(std::move(seat)) {
     if (!list_ || !file_.seekg(static_cast<std::streamoff>(list_->data_begin))) {
-      Finish({grpc::StatusCode::DATA_LOSS, list_ ? fmt::format("{}: cannot be read", path) : list_.error().message});
+      Finish({grpc::StatusCode::DATA_LOSS, list_ ? fmt::format("{} cannot be read", path) : list_.error().message});
       return;
     }
     send_next();
@@ -98,7 +98,7 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
     std::string& data = *chunk_.mutable_data();
     data.resize(std::min<std::uint64_t>(kPieceBytesMax, size - sent_));
     if (!file_.read(data.data(), static_cast<std::streamsize>(data.size()))) {
-      Finish({grpc::StatusCode::DATA_LOSS, fmt::format("'{}' cannot be read", tensor.name)});
+      Finish({grpc::StatusCode::DATA_LOSS, fmt::format("tensor '{}' cannot be read", tensor.name)});
       return;
     }
     chunk_.set_name(tensor.name);
@@ -132,7 +132,7 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
     case CheckpointWriter::Outcome::kSuperseded:
       break;
   }
-  return {grpc::StatusCode::ABORTED, "a later checkpoint replaced it"};
+  return {grpc::StatusCode::ABORTED, "a later checkpoint replaced this one"};
 }
 
 class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
@@ -158,7 +158,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
     if (finished_) {
       return;
     }
-    if (piece_.has_part() == began_) {  // A part must come first, and only once.
+    if (piece_.has_part() == began_) {  // Exactly the first piece must describe the part.
       break_off();
       return;
     }
@@ -193,7 +193,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
     if (began_) {
       writer_.cancel(replica_);
     } else {
-      finish({grpc::StatusCode::INVALID_ARGUMENT, "a part is needed first"});
+      finish({grpc::StatusCode::INVALID_ARGUMENT, "the first piece must describe the part"});
     }
   }
 

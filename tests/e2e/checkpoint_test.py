@@ -288,7 +288,7 @@ class Taken(CheckpointTest):
         self.assertLessEqual(len(checkpoints(job)), 3)
         other = self.run_in(self.folder / "other", "--checkpoint-dir", job.output_dir / "checkpoints", "--overwrite",
                             "--checkpoint-every", 5, code=64, config=MOMENTUM)
-        self.assert_first_line(other, "another job writes to it")
+        self.assert_first_line(other, "another job is writing to it")
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143, job.stderr)
         self.assertIn(f"the last after step {job.profile()['outcome']['steps']:,}: ", job.stdout)

@@ -274,7 +274,7 @@ class DataServer(JobTest):
         job.wait_for_step(20)
         proxy.stall_one()
         job.wait_until(lambda: f" waiting for the data server {proxy.address} for " in job.stderr, "note", 20)
-        self.assertRegex(job.stderr, r"note: replica \d has been waiting .* giving up after 12 s \(--hostio-timeout\)")
+        self.assertRegex(job.stderr, r"note: replica \d has been waiting .* give up after 12 s \(--hostio-timeout\)")
         proxy.go_on()
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assertIn(f"note: the data server {proxy.address} answers again; it kept replicas waiting for ", job.stderr)
@@ -299,7 +299,7 @@ class DataServer(JobTest):
 
     def test_whose_name_does_not_resolve_ends_the_job_with_it(self):
         job = self.run_job("-n", 2, "--hostio-address", "no.such.host.invalid:50051", "--hostio-timeout", 2, code=69)
-        self.assert_first_line(job, "no.such.host.invalid:50051 did not answer for 2 s; its name does not resolve")
+        self.assert_first_line(job, "host.invalid:50051 did not answer for 2 s; this host name does not resolve")
 
     def test_on_a_taken_port_says_so(self):
         with socket.socket() as taken:
@@ -517,14 +517,14 @@ class Surroundings(JobTest):
                 self.assert_refused("Open MPI did not start", f"`unset {name}`", **{name: value})
 
     def test_of_another_mpirun(self):
-        for words, is_of in (("HYDRA build details:", "of MPICH"), ("mpirun (Open MPI) 5.0.3", "of Open MPI 5.0.3")):
+        for words, name in (("HYDRA build details:", "MPICH"), ("mpirun (Open MPI) 5.0.3", "Open MPI 5.0.3")):
             with self.subTest(words):
                 folder = self.programs()
                 mpirun = folder / "mpirun"
                 mpirun.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo '{words}' || echo 'unrecognized argument tag-output'\n"
                                   "exit 255\n")
                 mpirun.chmod(0o755)
-                self.assert_refused(f"{mpirun} is {is_of}, but Open MPI 4.1 is needed", PATH=f"{folder}:{os.environ['PATH']}")
+                self.assert_refused(f"{mpirun} is from {name}, but Open MPI 4.1 is needed", PATH=f"{folder}:{os.environ['PATH']}")
 
     def test_of_a_loopback_interface_that_is_down(self):
         """Runs in its own network, which ends with the job."""

@@ -163,12 +163,12 @@ class Metrics(JobTest):
             port = taken.getsockname()[1]
             job = self.run_job("-n", 2, "--metrics-port", port, code=69)
         self.assertEqual(job.stderr, f"poprun-emu: cannot serve metrics: port {port} on 127.0.0.1 is in use; choose "
-                                     "another with --metrics-port\n")
+                                     "another port with --metrics-port\n")
         self.assertFalse(job.output_dir.exists())
 
     def test_need_an_address_of_this_machine(self):
         job = self.run_job("-n", 2, "--metrics-port", free_port(), "--metrics-address", "192.0.2.1", code=64)
-        self.assert_first_line(job, "192.0.2.1", "choose others with --metrics-address and --metrics-port")
+        self.assert_first_line(job, "192.0.2.1", "choose a different address or port with --metrics-address")
 
 
 def attack(port, over):

@@ -332,7 +332,7 @@ class Failure(ClusterTest):
         shell = hosts.folder / "remote_shell"
         usual = shell.read_text()
         start = "no replica could be started"
-        for does, told in (("cat >/dev/null;", [f"{start} on host node1: nothing came on standard input"]),
+        for does, told in (("cat >/dev/null;", [f"{start} on host node1: nothing arrived on standard input"]),
                            ("exec true;", [f"{start} on host node1: the remote shell ("]),
                            ("PATH=/nowhere;", [start, "host node1", "sh: command not found"]),
                            ("export OPAL_PREFIX=/nowhere;", [f"{start}: host node1: ", "/nowhere"])):

@@ -95,22 +95,23 @@ class RemoteShell(unittest.TestCase):
     def test_says_that_there_is_none(self):
         done = self.run_script("/nowhere/ssh : /nowhere/rsh")
         self.assertEqual(done.returncode, 127)
-        self.assertEqual(done.stderr, "poprun-emu: none of these remote shells is here: /nowhere/ssh : /nowhere/rsh\n")
+        self.assertEqual(done.stderr, "poprun-emu: none of these remote shells is installed on this host: "
+                                      "/nowhere/ssh : /nowhere/rsh\n")
 
     def test_names_a_shell_that_does_not_hand_its_input_on(self):
         silent = self.program("silent", f'exec "{self.folder}/ssh-like" "$@" < /dev/null\n')
         done = self.run_script(silent)
         self.assertEqual(done.returncode, 127)
         self.assertEqual(done.stdout, "")
-        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing came on standard input, .*\n\Z")
+        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing arrived on standard input, .*\n\Z")
 
     def test_names_the_host_whose_start_file_reads_the_secrets(self):
         done = self.run_script(self.program("reads", f'exec "{self.folder}/ssh-like" "$1" "$2" node1 \'read x;\' "$4"\n'))
         self.assertEqual(done.returncode, 127)
-        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing came on standard input, .*bashrc")
+        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing arrived on standard input, .*bashrc")
 
     def test_names_the_host_whose_shell_ends_before_the_daemon(self):
-        for ends, said in (("exit 0", "it said nothing; a start file there, such as ~/.bashrc, may end or replace"),
+        for ends, said in (("exit 0", "it printed nothing; a startup file there, such as ~/.bashrc, may end or replace"),
                            ("echo 'sh: command not found' >&2; exit 127", "sh: command not found")):
             with self.subTest(ends):
                 done = self.run_script(self.program("ends", ends + "\n"))
@@ -150,7 +151,7 @@ class RemoteShell(unittest.TestCase):
     def test_refuses_the_daemon_of_open_mpi_5(self):
         done = subprocess.run([SCRIPT, "node1", "prted", "--prtemca", "ess", '"env"'], capture_output=True, text=True)
         self.assertEqual(done.returncode, 127)
-        self.assertRegex(done.stderr, r"no start on host node1: mpirun is that of Open MPI 5 .* works with Open MPI 4\.1")
+        self.assertRegex(done.stderr, r"no start on host node1: mpirun is from Open MPI 5 .* needs Open MPI 4\.1")
 
     def test_gives_srun_no_secret_but_on_standard_input(self):
         srun = self.program("srun", 'for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do ! printenv $name >&2; done; echo "$*" >&2\n'

@@ -169,7 +169,7 @@ TEST_F(CheckpointFiles, OfAnotherJobThatCameMeanwhileStay) {
   store(*other, 50);
   store(late, 60);
   EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
-  EXPECT_THAT(news_.back(), HasSubstr("another job writes to it"));
+  EXPECT_THAT(news_.back(), HasSubstr("another job is writing to it"));
   other.reset();
   store(late, 60);
   EXPECT_EQ(outcomes_.back(), Outcome::kRefused);

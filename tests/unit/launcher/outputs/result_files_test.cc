@@ -291,7 +291,7 @@ TEST_F(ResultFiles, WeightsThatDoNotFitTheirShapeAreABug) {
             "weights: 'a' f32 [2] needs 8 B, but 4 B arrived");
   WeightsCollector mixed;
   ASSERT_TRUE(mixed.take(chunk("a", "1234", false)));
-  EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message, "weights: a chunk of 'b' arrived inside 'a'");
+  EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message, "weights: a chunk of 'b' arrived before 'a' ended");
   EXPECT_EQ(mixed.write(path("w")).error().code, ErrorCode::kBug);
 }
 

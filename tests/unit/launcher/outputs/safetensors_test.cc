@@ -77,7 +77,7 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
               HasSubstr("its header should have 18446744073709551615 B, but 8 B follow"));
   EXPECT_EQ(error_of(file_with("[]", "")), "w: its header is not a JSON object");
   EXPECT_EQ(error_of(file_with("{", "")), "w: its header is not a JSON object");
-  EXPECT_EQ(error_of(file_with(R"({"a":1})", "")), "w: tensor 'a' is not described by an object");
+  EXPECT_EQ(error_of(file_with(R"({"a":1})", "")), "w: tensor 'a' is not described by a JSON object");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"F99","shape":[1],"data_offsets":[0,1]}})", "x")),
             "w: tensor 'a' has a missing or unknown dtype");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", "x")),
@@ -123,9 +123,9 @@ TEST(Safetensors, TensorsMayNotOverlapNorLeaveHoles) {
   EXPECT_THAT(error_of(file_with(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                                  R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
                                  "xyz")),
-              HasSubstr("tensor 'b' begins at byte 1 of the data, overlapping the one up to byte 2"));
+              HasSubstr("tensor 'b' begins at byte 1 of the data, overlapping the tensor up to byte 2"));
   EXPECT_THAT(error_of(file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "xy")),
-              HasSubstr("tensor 'a' begins at byte 1 of the data, leaving a hole from byte 0"));
+              HasSubstr("tensor 'a' begins at byte 1 of the data, leaving a gap from byte 0"));
 }
 
 TEST(Safetensors, ANameListedTwiceIsAnError) {
@@ -140,7 +140,7 @@ TEST(Safetensors, SayWhyAFileCannotBeRead) {
   EXPECT_EQ(read_safetensors("/").error().message, "/: cannot be read: Is a directory");
   EXPECT_EQ(read_safetensors("/").error().code, ErrorCode::kData);
   EXPECT_EQ(read_onnx_file("/").error().message, "model.onnx /: cannot be read: Is a directory");
-  EXPECT_EQ(read_onnx_file("/dev/null").error().message, "model.onnx /dev/null: is empty");
+  EXPECT_EQ(read_onnx_file("/dev/null").error().message, "model.onnx /dev/null: it is empty");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(HostList, SaysWhatIsWrong) {
   EXPECT_EQ(error_of("a,,b"),
             "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front if needed");
   EXPECT_EQ(error_of("a,a:2"), "host a is listed twice; use a:N for N instances on it");
-  EXPECT_EQ(error_of("a:0"), "a:0: slots after the colon must be an integer from 1 to 65536");
+  EXPECT_EQ(error_of("a:0"), "a:0: the slots after the colon must be an integer from 1 to 65536");
   EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not an ascending range"));
   EXPECT_THAT(error_of("a[0-99999]"), HasSubstr("not an ascending range of at most 4096"));
   EXPECT_THAT(error_of("a[0-2"), HasSubstr("is not a host name"));
@@ -59,15 +59,15 @@ TEST(Hostfile, AddsTheSlotsOfAHostThatIsListedAgain) {
 
 TEST(Hostfile, ReadsWhatMpichWritesThere) {
   EXPECT_EQ(*parse_hostfile("f", "a:2\nb.x:4 # last\n"), (Hosts{{"a", 2}, {"b.x", 4}}));
-  EXPECT_THAT(parse_hostfile("f", "a:0\n").error().message, HasSubstr("f:1: a:0: slots after"));
+  EXPECT_THAT(parse_hostfile("f", "a:0\n").error().message, HasSubstr("f:1: a:0: the slots after"));
 }
 
 TEST(Hostfile, SaysWhichLineIsWrong) {
   EXPECT_EQ(parse_hostfile("f", "a\nb max=3\n").error().message,
-            "f:2: 'max=3' is not supported; a line is `[user@]HOST [slots=N] [max_slots=N]` or "
+            "f:2: 'max=3' is not supported; a line has the form `[user@]HOST [slots=N] [max_slots=N]` or "
             "`HOST:N`");
   EXPECT_EQ(parse_hostfile("f", "\xEF\xBB\xBFnode0\r\n")->at(0).name, "node0");
-  EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: lists no hosts");
+  EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: the file lists no hosts");
 }
 
 TEST(SameHost, IgnoresADomainThatOnlyOneNameHas) {

@@ -57,8 +57,8 @@ TEST(Placement, SaysHowManySlotsAreMissing) {
   ASSERT_FALSE(placement);
   EXPECT_EQ(placement.error().code, ErrorCode::kUsage);
   EXPECT_EQ(placement.error().message,
-            "8 instances need 8 slots, but the 2 listed hosts have 3; list more hosts or slots, omit "
-            "the slots to spread evenly, or lower --num-instances");
+            "8 instances need 8 slots, but the 2 listed hosts have only 3; list more hosts or slots, "
+            "omit the slots to spread the instances evenly, or lower --num-instances");
 }
 
 TEST(Placement, IsThisMachineWithoutHosts) {
@@ -77,7 +77,7 @@ TEST(Placement, EntersAllOtherHostsAsOneUser) {
   EXPECT_EQ(place(topology(3, 3), alike)->ssh_user, "bob");
   EXPECT_EQ(place(topology(2, 2), different).error().message,
             "bob@a and b without a user: mpirun logs in as one user everywhere; give all hosts the "
-            "same user, or none and set `User` for each in ~/.ssh/config");
+            "same user, or give no user and set `User` per host in ~/.ssh/config");
 }
 
 TEST(Subnet, NeedsAnAddressOfThisMachine) {
@@ -86,7 +86,7 @@ TEST(Subnet, NeedsAnAddressOfThisMachine) {
   const auto none = own_address_in("255.255.255.255/32");
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().message, AllOf(StartsWith("--host-subnet = 255.255.255.255/32: " + machine_name() +
-                                                     " has no address in it; its addresses: "),
+                                                     " has no address in this subnet, only "),
                                           HasSubstr("127.0.0.1")));
 }
 
@@ -196,8 +196,8 @@ TEST_F(UnnamedHosts, AreThoseOfTheSlurmJobWithItsTasksAsSlots) {
       << "spread evenly, since the tasks are not the instances";
   EXPECT_EQ(hosts({"-H", "n2.example.org:4"})->hosts, (std::vector<Host>{{"n2", 4}})) << "by the name that srun knows";
   EXPECT_EQ(hosts({"-H", "n3"}).error().message,
-            "host n3 does not belong to Slurm job 7, which has n1, n2, gpu-07, gpu-08; use its "
-            "hosts, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh");
+            "host n3 does not belong to Slurm job 7, whose hosts are n1, n2, gpu-07, gpu-08; use "
+            "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh");
 }
 
 TEST_F(UnnamedHosts, OfASlurmJobNeedSrunUnlessTheyAreThisMachine) {
@@ -205,9 +205,9 @@ TEST_F(UnnamedHosts, OfASlurmJobNeedSrunUnlessTheyAreThisMachine) {
   const auto none = hosts({});
   EXPECT_EQ(none.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(none.error().message,
-            "SLURM_JOB_ID = 7 says that this is a Slurm job on n1, n2, but srun, which reaches its "
-            "hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` to run on this machine alone, "
-            "or give hosts that ssh reaches with -H");
+            "SLURM_JOB_ID = 7 says that this is a Slurm job on n1, n2, but srun, which is needed to "
+            "reach its hosts, is not in PATH; `unset SLURM_JOB_ID SLURM_JOBID` to run on this machine alone, "
+            "or use -H to name hosts that ssh can reach");
   EXPECT_EQ(hosts({"-H", "n3"})->slurm_job, "");
   const Variables here{{{"SLURM_JOB_NODELIST", "localhost"}}};
   EXPECT_EQ(hosts({})->hosts, std::vector<Host>{{"localhost"}});
@@ -230,11 +230,11 @@ TEST(Mpirun, IsRefusedIfItDoesNotBelongToOpenMpi4) {
   EXPECT_TRUE(check_mpirun_version("/x/mpirun", "mpirun (Open MPI) 4.1.4\n\nReport bugs"));
   const auto error = [](const char* answer) { return check_mpirun_version("/x/mpirun", answer).error().message; };
   EXPECT_EQ(error("mpirun (Open MPI) 5.0.3\n"),
-            "no replica could be started: /x/mpirun is of Open MPI 5.0.3, but Open MPI 4.1 is "
-            "needed; put its folder first in PATH, on Debian: apt install openmpi-bin");
-  EXPECT_THAT(error("HYDRA build details:\n    Version: 4.0.2"), HasSubstr("/x/mpirun is of MPICH,"));
-  EXPECT_THAT(error("Intel(R) MPI Library for Linux* OS"), HasSubstr("is of Intel MPI,"));
-  EXPECT_THAT(error("?"), HasSubstr("is not Open MPI's,"));
+            "no replica could be started: /x/mpirun is from Open MPI 5.0.3, but Open MPI 4.1 is "
+            "needed; put that version's folder first in PATH, on Debian: apt install openmpi-bin");
+  EXPECT_THAT(error("HYDRA build details:\n    Version: 4.0.2"), HasSubstr("/x/mpirun is from MPICH,"));
+  EXPECT_THAT(error("Intel(R) MPI Library for Linux* OS"), HasSubstr("is from Intel MPI,"));
+  EXPECT_THAT(error("?"), HasSubstr("is not from Open MPI,"));
 }
 
 TEST(Placement, NamesAHostThatIsGivenByTwoNames) {

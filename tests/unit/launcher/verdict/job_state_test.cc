@@ -34,7 +34,7 @@ TEST_F(JobStateTest, ALauncherThatSleptBlamesNobody) {
 
 TEST_F(JobStateTest, RefusesInstancesThatDoNotBelongToTheJob) {
   JobState state = joined();
-  EXPECT_THAT(state.join(request(4), 11).error().message, HasSubstr("instance 4 does not exist; the job has 4"));
+  EXPECT_THAT(state.join(request(4), 11).error().message, HasSubstr("does not exist; the job has 4 instances"));
   EXPECT_THAT(state.join(request(1), 11).error().message, HasSubstr("instance 1 has already joined"));
   proto::JoinRequest old = request(2);
   old.set_version("0.0.1");

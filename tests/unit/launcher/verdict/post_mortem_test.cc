@@ -100,8 +100,8 @@ TEST_F(PostMortem, WithoutMpirunsWordTheFirstBrokenHeartbeatIsTheCause) {
   state.leave(0, false);
 
   EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
-            "the heartbeat connections of host node0 (replicas 0, 1) broke, that of replica 1 "
-            "(instance 1, host node0, pid 101) first, at step 5 or later (finishing at its last "
+            "the heartbeat connections of host node0 (replicas 0, 1) broke, first that of replica 1 "
+            "(instance 1, host node0, pid 101), at step 5 or later (finishing at its last "
             "heartbeat, 1.0 s ago)");
   EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 75);
 }
@@ -188,7 +188,7 @@ TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
   EXPECT_EQ(verdict->first_line,
             "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
             "(replicas 0, 1) makes no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
-            "s; they wait in it, too");
+            "s; yet all of these replicas are waiting in it");
 
   // One that is not there is another matter.
   JobState other = joined();
@@ -286,7 +286,7 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(6, 26);
   EXPECT_EQ(waits.news(state),
-            "note: replica 1 has been waiting for the data server node0:4000 for 6 s; giving up after "
+            "note: replica 1 has been waiting for the data server node0:4000 for 6 s; replicas give up after "
             "600 s (--hostio-timeout)");
   wait(30, 50);
   EXPECT_EQ(waits.news(state), std::nullopt);
@@ -394,7 +394,7 @@ TEST_F(PostMortem, ASilentHostIsTheCauseOfBrokenHeartbeatsElsewhere) {
   EXPECT_THAT(name_cause(state, 31, 5)->first_line,
               HasSubstr("host node1 (replicas 2, 3) sent no heartbeat for 11.0 s"));
   EXPECT_THAT(name_cause(state, 31, 15)->first_line,
-              HasSubstr("the heartbeat connections of host node0 (replicas 0, 1) broke, that of"));
+              HasSubstr("the heartbeat connections of host node0 (replicas 0, 1) broke, first that of"));
 }
 
 TEST_F(PostMortem, BlamesTheMissingAndNotWhoWaited) {
@@ -495,7 +495,7 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
             "replica 0 on host node0 failed with code 70: call 17 differs\n"
             "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n\n"
             "replica 2 on host node1 failed with code 69: too little memory\n"
-            "  needed: 7000 B, had: 5000 B\n\n"
+            "  needed: 7000 B, available: 5000 B\n\n"
             "replica 3 on host node1 failed with code 69: nobody answers\n"
             "  missing: replicas 0, 1\n  address: node0:5000\n");
 }

@@ -28,7 +28,7 @@ const std::vector<std::string> kNew = {"sse41", "avx", "avx2", "avx512_core"};
 TEST(SameNumerics, RefusesDifferentInstructionSetsAndNamesACommonOne) {
   EXPECT_EQ(error_of(request("a", kNew), request("b", kNew)), "no error");
   EXPECT_EQ(error_of(request("a", kNew), request("b", kOld)),
-            "host a computes with avx512_core, host b with avx2: results would depend on where a "
+            "host a computes with avx512_core, but host b with avx2: results would depend on where a "
             "replica runs; use --cpu-isa avx2, or hosts with identical processors");
   EXPECT_THAT(error_of(request("a", kNew), request("b", kVnni)), ::testing::HasSubstr("use --cpu-isa avx2, or"));
 }
@@ -45,7 +45,7 @@ TEST(SameNumerics, RefusesAHostWithoutTheChosenInstructionSet) {
 
 TEST(SameNumerics, RefusesDifferentLibraries) {
   EXPECT_EQ(error_of(request("a", kNew), request("b", kNew, "3.1.0")),
-            "host a has oneDNN 2.6.3, host b has 3.1.0; install the same version on all hosts");
+            "host a has oneDNN 2.6.3, but host b has oneDNN 3.1.0; install the same version on all hosts");
   EXPECT_THAT(error_of(request("a", kNew), request("b", kNew, "2.6.3", 8)),
               ::testing::StartsWith("the C libraries of hosts a and b round exp"));
 }

@@ -474,7 +474,7 @@ TEST_F(CoordinatorTest, WantsTheToken) {
 
   const auto joined = client.join(10);
   ASSERT_FALSE(joined);
-  EXPECT_THAT(joined.error().message, HasSubstr("wrong or missing job token"));
+  EXPECT_THAT(joined.error().message, HasSubstr("is wrong or missing"));
   EXPECT_FALSE(client.receive_weights([](const proto::TensorChunk&) { return Status{}; }));
   ASSERT_TRUE(client.report(step(1)));
   EXPECT_FALSE(client.finish());
@@ -579,7 +579,7 @@ TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
   proto::ReportItem output;
   output.mutable_output()->set_data("1234");
   ASSERT_TRUE(known.report(output));
-  EXPECT_THAT(known.finish().error().message, HasSubstr("without a shape"));
+  EXPECT_THAT(known.finish().error().message, HasSubstr("has no shape"));
   EXPECT_TRUE(events_.without_beats().empty());
 }
 
@@ -594,7 +594,7 @@ TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
   const std::vector<proto::Failure> failures = events_.failures();
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].replica(), 3U);
-  EXPECT_THAT(failures[0].message(), HasSubstr("its heartbeat is refused: "));
+  EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused its heartbeat: "));
 }
 
 TEST(Bounds, OfABeatAreThoseOfItsInstance) {
@@ -637,11 +637,11 @@ TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
   EXPECT_TRUE(check_bounds(part, job));
   part.add_slices();
   EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("slices of a part of a checkpoint: at most 65536, had 65537"));
+              HasSubstr("slices of a part of a checkpoint: the limit is 65536, but the message gives 65537"));
   part.mutable_slices()->RemoveLast();
   part.add_variables();
   EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("variables of a checkpoint: at most 65536, had 65537"));
+              HasSubstr("variables of a checkpoint: the limit is 65536, but the message gives 65537"));
   part.mutable_variables()->RemoveLast();
   part.mutable_variables(0)->set_name(std::string(5000, 'x'));
   EXPECT_THAT(check_bounds(part, job).error().message, HasSubstr("bytes of a variable's name"));
