@@ -34,7 +34,7 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
   return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean : AccumulationKind::kMean;
 }
 
-/// Returns the defaults if the job has no pipeline options.
+/// Returns the job's pipeline options, or the defaults if it has none.
 PipelineOptions stage_options(const proto::RunConfig& job) {
   if (!job.has_pipeline()) {
     return {};
@@ -150,8 +150,8 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
                                                is_small ? 2 : kMin, kMax));
   }
   if (count >= device.tiles) {
-    return fail(ErrorCode::kUsage, fmt::format("device.io-tiles = {}: of {} tiles (device.tiles), none is left to "
-                                               "compute; use fewer",
+    return fail(ErrorCode::kUsage, fmt::format("device.io-tiles = {}: none of the {} tiles (device.tiles) is left to "
+                                               "compute; use fewer I/O tiles",
                                                count, device.tiles));
   }
   device.io_tiles = count;
@@ -191,12 +191,12 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
                     std::map<std::string, std::int64_t>& sizes) {
   POPRUN_ASSIGN(const Model model, find_model(config.name()));
   if (config.dropout() > 0 && !model.has_dropout) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.dropout = {}: {} has no dropout; leave it out", config.dropout(), model.name));
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave this option out",
+                                               config.dropout(), model.name));
   }
   if (normalisation_of(config) != "batch" && !model.has_batch_norm) {
     return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
-                                               "leave it out",
+                                               "leave this option out",
                                                config.normalisation(), model.name));
   }
   POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
@@ -221,7 +221,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   }
   if (dataset.no_train_label() && !config.inference()) {
     return fail(ErrorCode::kData, fmt::format("{}: every label is below 0, so none counts and nothing would be "
-                                              "learned; use class numbers from 0 on for labels that count",
+                                              "learned; use class numbers of 0 and above for labels that count",
                                               config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
@@ -344,7 +344,7 @@ void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& con
     facts = {{"needed", shortage->needed}, {"had", shortage->had}};
   }
   add_note({"memory.allowed", allowance_note(out_of_memory), std::move(facts)}, program);
-  if (config.memory().tiles() != "exact") {  // The layout was for the report.
+  if (config.memory().tiles() != "exact") {  // Only the report needed the layout.
     for (proto::IpuMemory& memory : *program.mutable_memory()) {
       memory.clear_layout();
     }

@@ -12,7 +12,7 @@
 /// The length of a job, and the options of its loops. Pure functions.
 namespace poprun {
 
-/// Returns the samples that a replica computes at the same time: in inference, the micro-batch; in training, the
+/// Returns the number of samples that a replica computes at a time: in inference, the micro-batch; in training, the
 /// compute batch or, if that does not divide the micro-batch, their greatest common divisor.
 std::uint32_t compute_batch_size(const proto::RunConfig& config);
 

@@ -136,7 +136,7 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
 
 namespace {
 
-/// Returns means over the `steps` of one call of `function`, which is the host's only call.
+/// Returns means over the `steps` of one call of `function`; the host makes no other call.
 proto::HostTime host_time(const Program& program, const proto::Function& function, const CallTime& call,
                           std::uint64_t steps) {
   const auto mean = [steps](double sum) { return sum / static_cast<double>(steps); };

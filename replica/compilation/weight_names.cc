@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kOption = "model.initial-weights";
 
-/// Names of the tensor that models share between the embedding and the head.
+/// Names of the tensor that the embedding and the head share.
 constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.weight", "embed_tokens.weight",
                                                         "word_embeddings.weight", "predictions.decoder.weight"};
 constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
@@ -152,7 +152,7 @@ class Matcher {
     }
     if (count > 0) {
       note("gamma-beta",
-           fmt::format("gamma and beta read as weight and bias in {}, for example '{}'", counted(count, "name"),
+           fmt::format("gamma and beta are read as weight and bias in {}, for example '{}'", counted(count, "name"),
                        example),
            {{"names", count}});
     }
@@ -179,7 +179,7 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits most weights. Returns false if no rule fits half of the model or of the file, as a
+  /// Applies the rule that fits the most weights. Returns false if no rule fits half of the model or of the file, as a
   /// prefix of the full model would, or if two rules fit the same name equally well.
   bool match_prefix() {
     const auto all = rules();
@@ -192,14 +192,14 @@ class Matcher {
       return other.first != best->first && fitting(other) == fitting(*best) && share_a_name(other.second, best->second);
     });
     if (rival != all.end()) {
-      note("ambiguous-prefix", fmt::format("prefixes '{}' and '{}' fit the names of the file equally well, so neither "
+      note("ambiguous-prefix", fmt::format("prefixes '{}' and '{}' fit the names in the file equally well, so neither "
                                            "is used",
                                            best->first.prefix, rival->first.prefix));
       return false;
     }
     const auto& [rule, matched] = *best;
     note("prefix",
-         fmt::format("prefix '{}' {} {} of the file, for example '{}'", rule.prefix,
+         fmt::format("prefix '{}' {} {} in the file, for example '{}'", rule.prefix,
                      rule.add ? "added to" : "removed from", counted(matched.names.size(), "name"),
                      unused_.at(matched.names.begin()->second)),
          {{"prefix", rule.prefix}, {"names", matched.names.size()}});
@@ -246,7 +246,7 @@ class Matcher {
     }
     const std::string& first = others.front();
     note("other-size",
-         fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which has [{}] in the file",
+         fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which is [{}] in the file",
                      options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
                      fmt::join(file_.at(result_.sources.at(first)).shape, ",")),
          {{"weights", others.size()}});
@@ -260,7 +260,7 @@ class Matcher {
   /// Returns the remedy for a weight of a different size.
   [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
     return options.may_lack ? "; most weights differ in size: does the file belong to another model?"
-                            : "; if it belongs to a new head, model.initial-weights-partial = true keeps "
+                            : "; if the weight belongs to a new head, model.initial-weights-partial = true keeps "
                               "its initialisation";
   }
 
@@ -275,7 +275,7 @@ class Matcher {
                                 fmt::join(shape, ","), called, fmt::join(tensor.shape, ","), size_remedy(options)));
       }
       if (!is_float(tensor)) {
-        return fail(ErrorCode::kData, fmt::format("{}: '{}' has elements of type {}; weights are F32, F16, BF16 or "
+        return fail(ErrorCode::kData, fmt::format("{}: '{}' has elements of type {}; weights must be F32, F16, BF16 or "
                                                   "F64",
                                                   kOption, name, tensor.type));
       }
@@ -294,8 +294,8 @@ class Matcher {
       }
       const std::string& source = result_.sources.at(first->first);
       if (file_.at(source).digest != copy.digest || file_.at(source).type != copy.type) {
-        return fail(ErrorCode::kData, fmt::format("{}: '{}' and '{}' differ, but the model ties them; remove from the "
-                                                  "file the one that should not be used",
+        return fail(ErrorCode::kData, fmt::format("{}: '{}' and '{}' differ, but the model ties them; remove the wrong "
+                                                  "one from the file",
                                                   kOption, name, source));
       }
       note("tied", fmt::format("'{}' equals '{}', to which the model ties it", name, source),
@@ -338,7 +338,7 @@ class Matcher {
     }
     return fail(
         ErrorCode::kData,
-        fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
+        fmt::format("{}: the model needs '{}' [{}], but the file has no tensor of that name ({} of "
                     "{} missing){}{}",
                     kOption, name, fmt::join(shape, ","), grouped(missing_.size()), counted(count_, "weight"),
                     near(name),

@@ -43,8 +43,8 @@ struct MatchOptions {
 ///
 ///   by its own name
 ///   gamma, beta      are weight, bias, unless the model has such a name itself
-///   a prefix         such as "transformer.", which half of the names on one side (model or file) have and those on the
-///                    other side do not have; none if two prefixes fit equally well
+///   a prefix         such as "transformer.", which half of the names on one side (model or file) have and the names
+///                    on the other side lack; none if two prefixes fit equally well
 ///   tied weights     lm_head.weight is the token embedding; a second copy must be identical to the first
 ///
 /// Shapes must be the same. Buffers, and tensors that the model does not have, are left out.

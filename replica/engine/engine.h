@@ -57,8 +57,8 @@ struct WallSeconds {
 };
 
 /// Runs a Program's functions on one replica: for each step, the kernel or machine operation listed, at the planned
-/// addresses, and nothing else. If the Program has a layout of tiles, tensors live there, and are in their images only
-/// during the steps that name them.
+/// addresses, and nothing else. If the Program has a layout of tiles, tensors live on the tiles, and in their images
+/// only during steps that name them.
 ///
 /// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
@@ -76,7 +76,7 @@ class Engine final : private Machine {
                                                 std::function<void(std::string_view)> activity,
                                                 std::span<const std::span<std::byte>> memory = {});
 
-  /// Sets the number of the next training step, from 0; random numbers are a function of it.
+  /// Sets the number of the next training step, counted from 0; random numbers are a function of it.
   void set_step(std::uint64_t step) { moment_.step = step; }
 
   /// Turns the check on or off; it is off while a loss scale handles overflowing gradients.
@@ -106,14 +106,14 @@ class Engine final : private Machine {
   /// Sets the observer of all further steps, or null. It must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
-  /// The value of a variable between two functions: its own bytes, or the bytes of the tensor in which it resides.
+  /// The value of a variable while no function runs: its own bytes, or the bytes of the tensor in which it resides.
   struct Resident {
     std::span<const std::byte> bytes;
     bool is_shard = false;  ///< The bytes are this replica's shard, padded with zeros.
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
-  /// Sets the value of a variable between two functions. Requires: as many bytes as `resident` has.
+  /// Sets the value of a variable while no function runs. Requires: as many bytes as `resident` has.
   void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
 
   /// Returns a tensor's bytes, for inspection. Requires: the Program has the tensor.
@@ -134,14 +134,14 @@ class Engine final : private Machine {
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
     std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
-    std::string activity;                 ///< Describes what it waits for, if it may wait.
+    std::string activity;                 ///< What the step waits for, if it may wait.
     double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time; null: none.
     std::vector<Prepared> repeated;
   };
   struct PreparedFunction {
     std::vector<Prepared> steps;
     Cycles device_time;
-    std::uint32_t last_micro_batch = 0;  ///< Highest index with which it is called.
+    std::uint32_t last_micro_batch = 0;  ///< Highest index with which the function is called.
   };
 
   Engine(const Program& program, Communicator& communicator, HostIo& host, EngineOptions options,

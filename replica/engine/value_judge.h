@@ -34,8 +34,8 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 /// bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
-/// Decides whether a number that is not finite, and that an operator reads or writes, is a fault, and where it began.
-/// Infinities that an operator was given and passes on, such as attention masks, are not faults.
+/// Decides whether a number that is not finite, and that an operator reads or writes, is a fault, and where the fault
+/// began. Infinities that an operator was given and passes on, such as attention masks, are not faults.
 class ValueJudge {
  public:
   /// All must outlive this. `types`: by tensor.

@@ -54,7 +54,7 @@ Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
                                                suggestion(options.schedule, names)));
   }
   if (options.schedule == "step" && options.decay_every == 0) {
-    return fail(ErrorCode::kUsage, "training.schedule = step needs training.schedule-steps > 0, had 0");
+    return fail(ErrorCode::kUsage, "training.schedule-steps = 0: training.schedule = step needs a number above 0");
   }
   LearningRate rate;
   rate.options_ = options;

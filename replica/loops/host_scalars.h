@@ -16,8 +16,8 @@ struct ScheduleOptions {
   double decay = 1;                ///< For "step".
 };
 
-/// The learning rate of each step. During the first W steps it rises linearly to base: step s, from 0, uses base * (s +
-/// 1) / W. In a run of fewer than W steps, it only rises. After warm-up, with t = s - W and T = total_steps - W:
+/// The learning rate of each step. During the first W steps it rises linearly to base: step s, counted from 0, uses
+/// base * (s + 1) / W. In a shorter run, it only rises. After warm-up, with t = s - W and T = total_steps - W:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run

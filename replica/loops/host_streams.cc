@@ -137,7 +137,7 @@ Status BatchWindow::fetch(std::uint64_t count) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
     if (batch.tensors.size() != tensors_) {
       return fail(ErrorCode::kData, fmt::format("batch {} of the data server has {}, but the model takes {}; serve "
-                                                "it the dataset of this job",
+                                                "the dataset of this job",
                                                 batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
     }
     window_.push_back({std::move(batch), readers_ * pieces_});

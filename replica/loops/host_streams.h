@@ -42,8 +42,8 @@ Status refuse_stream(const std::string& stream);
 /// Batches of a host stream, from their arrival until the last step that takes one of their tensors.
 ///
 /// Pipeline stages take their tensors of a batch in different cycles: the first stage is several batches ahead of the
-/// last. If the Program computes a batch in pieces with the same number of rows of each tensor, a piece is a
-/// micro-batch to it.
+/// last. If the Program computes a batch in pieces with the same number of rows of each tensor, the Program treats each
+/// piece as a micro-batch.
 class BatchWindow {
  public:
   /// `source` must outlive this.

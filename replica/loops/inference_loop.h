@@ -20,7 +20,7 @@ namespace poprun {
 /// loop forwards the streams of these functions to this class.
 class EvaluationPass {
  public:
-  /// Evaluates the batches of `test`, from the first one on. `program` must outlive this.
+  /// Evaluates the batches of `test`, starting with the first. `program` must outlive this.
   EvaluationPass(const Program& program, std::unique_ptr<HostStream> test)
       : test_(std::move(test)), window_(program, JobStream::kTest, *test_) {}
 

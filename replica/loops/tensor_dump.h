@@ -14,7 +14,7 @@
 /// Dumps tensors of a training step, for inspection and for recomputing them elsewhere.
 namespace poprun {
 
-/// Requests the tensors whose names contain a match of `pattern` (ECMAScript) in training step `step`, from 1.
+/// Requests the tensors whose names contain a match of `pattern` (ECMAScript) in training step `step`, counted from 1.
 struct DumpRequest {
   std::string pattern;
   std::uint64_t step = 0;
@@ -46,7 +46,7 @@ struct DumpPlan {
 /// Returns the plans by step, for all requests together. A pure function.
 ///
 /// Errors: kUsage if a pattern is invalid or matches nothing in "train" (suggests the nearest names), or if the job
-/// does not reach a step.
+/// does not reach a requested step.
 Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 

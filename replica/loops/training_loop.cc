@@ -257,7 +257,7 @@ Status TrainingLoop::check_labels() const {
   const double counted = outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
   if (options_.weighted_mean_of > 0 && std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
     return fail(ErrorCode::kData, fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
-                                              "but the model's loss counts {:.0f}; use class numbers from 0 on as "
+                                              "but the model's loss counts {:.0f}; use class numbers of 0 and above as "
                                               "labels, and negative numbers for positions that do not count",
                                               labels_of_step_, result_.steps + 1, counted));
   }
@@ -276,7 +276,7 @@ Status TrainingLoop::note_unequal_labels() {
     extremes.push_back(-static_cast<std::int32_t>(range.fewest));
     extremes.push_back(static_cast<std::int32_t>(range.most));
   }
-  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)), "numbers of labels"};
+  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)), "label counts"};
   POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kMax, std::span(&buffer, 1)));
   for (std::size_t t = 0; t + 1 < extremes.size() && result_.notes.empty(); t += 2) {
     if (-extremes[t] == extremes[t + 1]) {
@@ -286,7 +286,7 @@ Status TrainingLoop::note_unequal_labels() {
         {"loss.unequal-labels",
          fmt::format(
              "the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
-             "are averaged, so that a label counts for more in a batch with few labels; training.loss-mean = "
+             "are averaged, so a label counts for more in a batch with few labels; training.loss-mean = "
              "tokens weights all labels of a step equally",
              -extremes[t], extremes[t + 1]),
          {{"fewest", -extremes[t]}, {"most", extremes[t + 1]}}});
@@ -384,7 +384,7 @@ std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
       ports_.streams(stream, 0), [this] { return begin_part(); }, [](const HostBatch& /*batch*/) {});
 }
 
-/// Ends the function under way if the job has to stop; `drained` then tells that this is not a failure.
+/// Ends the function under way if the job has to stop; `drained` then says that this is not a failure.
 Status TrainingLoop::begin_part() {
   if (!ports_.progress.begin_part(ports_.communicator.self())) {
     result_.drained = true;

@@ -29,7 +29,7 @@ class StatisticsBackup {
   /// Discards the copy when the step is complete.
   void forget() { taken_ = false; }
 
-  /// Returns the bytes of a tensor after the last complete step; `bytes` are its present ones.
+  /// Returns the bytes of a tensor after the last complete step; `bytes` are its current bytes.
   [[nodiscard]] std::span<const std::byte> of(std::string_view tensor, std::span<const std::byte> bytes) const;
 
  private:

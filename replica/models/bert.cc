@@ -4,18 +4,18 @@
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
 
-/// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence, and the parameter
-/// names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout is where
-/// Hugging Face has it, with a single rate; every token sees every other.
+/// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence), and the parameter
+/// names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout is applied
+/// where Hugging Face applies it, at a single rate; every token sees every other.
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not
 ///                             count
-///   positions i32[B,M]        positions of the masks; without it M = T, a label for every token,
+///   positions i32[B,M]        positions of the masks; without the input, M = T, a label for every token,
 ///                             and attention_mask is required
-///   segments i32[B,T]         0 or 1; without it all are 0
-///   attention_mask i32[B,T]   tokens where it is 0 are hidden; without it none are
-///   next_sentence i32[B]      0 or 1; -1 does not count; without it the head is left out, as in
+///   segments i32[B,T]         0 or 1; without the input, all are 0
+///   attention_mask i32[B,T]   0 hides a token; without the input, none is hidden
+///   next_sentence i32[B]      0 or 1; -1 does not count; without the input, the head is left out, as in
 ///                             Hugging Face's BertForMaskedLM
 ///
 /// The loss is the sum of both heads' means; correct, count and prediction are those of the masked tokens.
@@ -166,7 +166,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return outputs;
 }
 
-/// BERT with Devlin et al.'s vocabulary, longest sequence and number of masks in it (max_predictions_per_seq).
+/// BERT with Devlin et al.'s vocabulary, longest sequence and number of masks per sequence (max_predictions_per_seq).
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;

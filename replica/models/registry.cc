@@ -52,7 +52,7 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
                               model.name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     if (value < 1) {
-      return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: must be positive", name, value));
+      return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: a size must be positive", name, value));
     }
     size->second = value;
   }

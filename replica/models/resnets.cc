@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's ResNets and ResNeXts, with these parameters for images of three channels and 1000 classes:
+/// torchvision's ResNets and ResNeXts, with these numbers of parameters for images of three channels and 1000 classes:
 ///
 ///   resnet18   11,689,512    resnext50-32x4d    25,028,904
 ///   resnet50   25,557,032    resnext101-32x8d   88,791,336
@@ -30,9 +30,9 @@ constexpr layers::ResNet kResNeXt101{.blocks = {3, 4, 23, 3}, .groups = 32, .wid
 std::vector<Model> models() {
   return {model<kResNet18>("resnet18", "18 layers in basic blocks of two batch-normalised 3x3 convolutions"),
           model<kResNet50>("resnet50",
-                           "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3"),
-          model<kResNet101>("resnet101",
-                            "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3"),
+                           "50 layers in bottleneck blocks of batch-normalised convolutions, striding in the 3x3 one"),
+          model<kResNet101>(
+              "resnet101", "101 layers in bottleneck blocks of batch-normalised convolutions, striding in the 3x3 one"),
           model<kResNeXt50>("resnext50-32x4d", "resnet50 with 32 groups of 4 channels in its 3x3 convolutions"),
           model<kResNeXt101>("resnext101-32x8d", "resnet101 with 32 groups of 8 channels in its 3x3 convolutions")};
 }

@@ -165,7 +165,7 @@ class InitialWeights(JobTest):
         for more in ((), ("--dry-run",)):
             job = self.run_job("-n", 2, "--model.initial-weights", weights, *more, config=TRAIN,
                                code=65)
-            self.assert_first_line(job, "the model needs 'conv1.bias' [32], but the file has none")
+            self.assert_first_line(job, "the model needs 'conv1.bias' [32], but the file has no tensor")
             refusals += [line for line in job.stderr.splitlines() if "needs 'conv1" in line]
         self.assertEqual(refusals[0], refusals[1])
         for file in (weights.with_name("nothing"), weights.with_name("profile.json")):

@@ -101,7 +101,7 @@ class HuggingFace(JobTest):
                 for a, b in zip(floats(after[name][2]), floats(fresh[name][2])):
                     self.assertAlmostEqual(a, b, delta=1e-20, msg=name)
         text = "\n".join(self.notes(job))
-        for part in ("gamma and beta read as weight and bias in", "prefix 'bert.' added to",
+        for part in ("gamma and beta are read as weight and bias in", "prefix 'bert.' added to",
                      "ignored 1 buffer", "initialisation kept for"):
             self.assertIn(part, text)
 

@@ -41,8 +41,8 @@ bool accept(Builder& builder, const std::string& name, TensorId x, std::int64_t 
   }
   const TensorType& type = builder.type(x);
   if (type.shape.size() < 2 || type.elements() == 0 || groups < 1 || type.shape[1] % groups != 0) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("{}: group normalisation needs f32[N,C,...] and groups that "
-                                                   "divide C; it got {} and {} groups",
+    builder.refuse({ErrorCode::kUsage, fmt::format("{}: group normalisation needs f32[N,C,...] and a number of "
+                                                   "groups that divides C; given: {} and {} groups",
                                                    name, to_text(type), groups)});
   }
   return builder.status().has_value();
@@ -105,10 +105,10 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
   if (!scored && classes < 1) {
     builder.refuse({ErrorCode::kUsage,
                     "model.classes: the dataset has no labels to infer the number of classes from; "
-                    "set it to the number the weights were trained with"});
+                    "set it to the number of classes that the weights were trained for"});
   } else if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "
-                                                   "more classes",
+    builder.refuse({ErrorCode::kUsage, fmt::format("model.classes = {}: the dataset has labels up to {}, so at least "
+                                                   "{} classes are needed",
                                                    classes, inputs.classes - 1, inputs.classes)});
   }
   const TensorId logits = linear(builder, name, x, classes);

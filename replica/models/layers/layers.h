@@ -7,16 +7,16 @@
 #include "replica/ops/builder/builder.h"
 
 /// Layers with parameters, for models. Parameters are called NAME.weight and NAME.bias and are initialised as in
-/// PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)). Group normalisation (Wu and He, 2018):
+/// PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)). Group normalisation (Wu and He, 2018)
 /// brings each group of channels of each image to mean 0 and variance 1, then scales and shifts every channel. With one
-/// group per channel it is instance normalisation, with a single group layer normalisation of images.
+/// group per channel, it is instance normalisation; with a single group, it is layer normalisation of images.
 namespace poprun::layers {
 
 /// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
 /// [N,C,H,W] is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
-/// Requirements of a classifier on its images.
+/// What a classifier requires of its images.
 struct ImageNeeds {
   bool planes = true;           ///< [N,C,H,W]; false: features [N,F] suffice.
   std::int64_t least_size = 1;  ///< Smallest height and width.

@@ -12,7 +12,7 @@
 /// Built-in models. Each file in replica/models is one model or family, in all its sizes.
 namespace poprun {
 
-/// The tensors that the host streams deliver, and the dataset's facts about them.
+/// The tensors that the host streams deliver, and facts about them from the dataset.
 struct ModelInputs {
   std::vector<std::string> names;  ///< "images", "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
@@ -25,7 +25,7 @@ struct ModelInputs {
   /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
   std::string normalisation = "batch";
   std::string frozen = {};                    ///< training.frozen, for notes about it.
-  bool training = true;                       ///< False for evaluation, with the variables made for training.
+  bool training = true;                       ///< False for evaluation, which uses the variables of training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
   /// Returns the size called `name`. Requires: the model declares it.
@@ -49,13 +49,13 @@ struct SampleTensor {
   Shape shape;  ///< Without the batch dimension.
 };
 
-/// Shapes of the data that a model was published with, to compute its work.
+/// Shapes of the data that a model was published with; used to compute the model's work.
 struct Sample {
   std::vector<SampleTensor> tensors;
   std::int64_t classes = 0;
 };
 
-/// In Model::sizes: the data determines the size unless it is given.
+/// In Model::sizes: the data determines the size unless the job gives it.
 inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
@@ -67,8 +67,8 @@ struct Model {
 
   Sample sample;  ///< For the default sizes.
 
-  bool has_dropout = false;     ///< Whether it uses ModelInputs::dropout.
-  bool has_batch_norm = false;  ///< Whether it uses ModelInputs::normalisation.
+  bool has_dropout = false;     ///< Whether the model uses ModelInputs::dropout.
+  bool has_batch_norm = false;  ///< Whether the model uses ModelInputs::normalisation.
 
   /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their order: the places
   /// where the model can be cut into stages.
@@ -82,7 +82,7 @@ std::vector<Model> all_models();
 Result<Model> find_model(std::string_view name);
 
 /// Returns the model's sizes with the `given` ones in place of their defaults. Errors: kUsage for a size that is not
-/// positive or that the model does not have; lists those it has.
+/// positive or that the model lacks; lists the model's sizes.
 Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
                                                      const std::map<std::string, std::int64_t>& given);
 

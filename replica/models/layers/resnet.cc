@@ -9,7 +9,7 @@
 namespace poprun::layers {
 namespace {
 
-/// Groups of channels (Wu and He, "Group normalization", 2018).
+/// Number of groups of channels (Wu and He, "Group normalization", 2018).
 constexpr std::int64_t kGroups = 32;
 
 TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Normalisation& normalisation) {
@@ -23,7 +23,7 @@ TensorId normalise(Builder& builder, const std::string& name, TensorId x, const 
                                                     : channels);
 }
 
-/// A convolution without bias, normalised, with torchvision's names.
+/// A convolution without bias and its normalisation, with torchvision's names.
 TensorId normalised(Builder& builder, const std::string& convolution, const std::string& norm, TensorId x,
                     Convolution c, const Normalisation& normalisation) {
   c.bias = false;
@@ -31,7 +31,7 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
   return normalise(builder, norm, conv2d(builder, convolution, x, c), normalisation);
 }
 
-/// The end of a block: y added to x, or to a 1x1 convolution of x if sizes differ.
+/// The end of a block: y added to x, or to a 1x1 convolution of x if their sizes differ.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name, TensorId x, TensorId y,
                   std::int64_t stride, const Normalisation& normalisation) {
   if (!builder.status()) {

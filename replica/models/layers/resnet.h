@@ -18,9 +18,9 @@ struct Normalisation {
 /// The parameters of one network of the family.
 struct ResNet {
   std::array<std::int64_t, 4> blocks;  ///< Blocks in each of the four stages.
-  bool bottlenecks = true;             ///< False: basic blocks, to which the next two do not apply.
+  bool bottlenecks = true;             ///< False: basic blocks, which ignore the next two fields.
   std::int64_t groups = 1;             ///< Groups of the 3x3 convolutions; ResNeXt if more than one.
-  std::int64_t width_per_group = 64;   ///< Their channels per group in the first stage.
+  std::int64_t width_per_group = 64;   ///< Channels of each group in the first stage.
 };
 
 /// Images of 224 x 224 pixels and three channels, 1000 classes.
@@ -39,7 +39,7 @@ TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std:
 
 /// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, and Xie et al., "Aggregated residual
 /// transformations for deep neural networks", CVPR 2017, with torchvision's architecture, parameter names and
-/// initialisation. Images may have any size and number of channels; with 28 x 28 pixels, the last stage sees one.
+/// initialisation. Images may have any size and number of channels; of 28 x 28, the last stage sees one pixel.
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network);
 
 }  // namespace poprun::layers

@@ -20,8 +20,7 @@ TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const 
 }
 
 void refuse(Builder& builder, const std::string& name, const std::string& needed, TensorId x) {
-  builder.refuse(
-      {ErrorCode::kUsage, fmt::format("{}: it needs {}; it got {}", name, needed, to_text(builder.type(x)))});
+  builder.refuse({ErrorCode::kUsage, fmt::format("{}: needs {}; given: {}", name, needed, to_text(builder.type(x)))});
 }
 
 /// One reduction under construction: all steps keep x's rank and layout.
@@ -135,7 +134,7 @@ TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape
   }
   const Shape d = builder.type(x).shape;
   if (repeats.size() != d.size() || std::ranges::any_of(repeats, [](std::int64_t r) { return r < 1; })) {
-    refuse(builder, name, "one number of repeats >= 1 per dimension", x);
+    refuse(builder, name, "a number of repeats >= 1 for each dimension", x);
     return x;
   }
   Shape apart, repeated, shape;
@@ -157,7 +156,7 @@ TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, 
   const Shape before = builder.type(x).shape;
   const auto rank = static_cast<std::int64_t>(before.size());
   if (std::ranges::any_of(axes, [&](std::int64_t axis) { return axis < 0 || axis >= rank; })) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("{}: a reduction needs axes from 0 to {}; it got {} of {}", name,
+    builder.refuse({ErrorCode::kUsage, fmt::format("{}: a reduction needs axes from 0 to {}; given: {} of {}", name,
                                                    rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
     return x;
   }

@@ -9,13 +9,13 @@
 /// reduction and elementwise operators.
 namespace poprun::layers {
 
-/// Position of the pixel within a block in the index of a channel.
+/// Order of the parts of a channel's index: the pixel's position in its block, and the depth.
 enum class DepthOrder : std::uint8_t {
   kBlockFirst,    ///< [block row, block column, depth]: ONNX's DCR, TensorFlow's order.
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.
 };
 
-/// Rearrange f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back with the block first. Keep x's layout.
+/// Rearrange f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back (kBlockFirst). Both keep x's layout.
 TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 

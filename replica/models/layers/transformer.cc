@@ -52,8 +52,8 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
                                 type.shape[1], sizes.sequence_length)});
   }
   if (inputs.classes > sizes.vocabulary) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the dataset has tokens up to {}, but the model's "
-                                                   "vocabulary is {}; set model.vocabulary = {} or more",
+    builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the dataset has token ids up to {}, but the model's "
+                                                   "vocabulary has {} tokens; set model.vocabulary = {} or more",
                                                    inputs.classes - 1, sizes.vocabulary, inputs.classes)});
   }
   return tokens;

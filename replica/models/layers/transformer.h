@@ -30,9 +30,9 @@ TransformerSizes transformer_sizes(const ModelInputs& inputs);
 /// tokens that are not i32[B,T] with T <= sequence_length, and ids outside the vocabulary.
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
-/// The mask to add to attention scores so that tokens are hidden where the dataset's "attention_mask" i32[B,T] is 0,
-/// such as padding after the text, as in Hugging Face's models. Nothing if the dataset has no mask. Makes the builder
-/// refuse (kUsage) a mask that differs in type from the tokens.
+/// The mask to add to attention scores to hide the tokens for which the dataset's "attention_mask" i32[B,T] is 0, such
+/// as padding after the text, as in Hugging Face's models. Nothing if the dataset has no mask. Makes the builder refuse
+/// (kUsage) a mask that differs in type from the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
 /// Parameter NAME [rows, features].
@@ -65,7 +65,7 @@ struct AttentionInputs {
   TensorId value;
   bool causal = false;           ///< No token sees a later one.
   std::optional<TensorId> mask;  ///< The result of attention_mask().
-  double dropout = 0;            ///< Rate for the weights after softmax.
+  double dropout = 0;            ///< Dropout rate of the weights after softmax.
 };
 
 /// softmax(query key^T / sqrt(d)) value, with the heads joined again: [B,T,H].

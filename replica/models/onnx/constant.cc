@@ -128,7 +128,7 @@ Status append_as(const Constant& constant, std::string& bytes) {
   for (std::int64_t i = 0; i < constant.elements(); ++i) {
     const std::int64_t value = constant.integer_at(i);
     if (value < std::numeric_limits<To>::min() || value > std::numeric_limits<To>::max()) {
-      return fail(ErrorCode::kData, fmt::format("{} {} does not fit the device's {} bits",
+      return fail(ErrorCode::kData, fmt::format("{} {} does not fit in the device's {} bits",
                                                 element_name(constant.element), value, sizeof(To) * 8));
     }
     const To narrow = static_cast<To>(value);
@@ -228,7 +228,7 @@ Result<Constant> read_tensor(const Proto& tensor) {
   constant.element = tensor.data_type();
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   if (!constant.real() && !is_integer(constant.element) && constant.element != Proto::BOOL) {
-    return bad(fmt::format("elements of type {}; available: float, double, float16, bfloat16, integers, bool",
+    return bad(fmt::format("its elements are of type {}; available: float, double, float16, bfloat16, integers, bool",
                            element_name(constant.element)));
   }
   const auto elements = checked_elements(constant.shape);
@@ -238,7 +238,7 @@ Result<Constant> read_tensor(const Proto& tensor) {
   const bool read =
       tensor.has_raw_data() ? read_raw(tensor, *elements, constant) : read_field(tensor, *elements, constant);
   if (!read) {
-    return bad(fmt::format("its data are not {} elements of {}", *elements, element_name(constant.element)));
+    return bad(fmt::format("its data do not hold {} elements of type {}", *elements, element_name(constant.element)));
   }
   return constant;
 }

@@ -82,7 +82,7 @@ Constant concatenated(const std::vector<const Constant*>& parts, std::size_t axi
 /// Broadcasts x to `shape`. Requires: x broadcasts to it.
 Constant expanded(const Constant& x, const Shape& shape);
 
-/// Returns the rows of x along an axis that `indices` select, from the end if negative. Requires: all are in range.
+/// Returns the rows of x along an axis that `indices` select; negative ones count from the end. Requires: all in range.
 Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 
 /// Returns x with elements of another type: reals are truncated to integers, bools become 0 or 1.

@@ -100,7 +100,7 @@ std::string_view folders(std::string_view name) {
   return last == std::string_view::npos ? std::string_view{} : name.substr(0, last);
 }
 
-/// Returns the folders that both share: "a/b" for "a/b/c" and "a/b/d/e".
+/// Returns the folders that both names share: "a/b" for "a/b/c" and "a/b/d/e".
 std::string_view shared(std::string_view a, std::string_view b) {
   std::size_t end = 0;
   for (std::size_t i = 0; i <= std::min(a.size(), b.size()); ++i) {

@@ -29,11 +29,11 @@ struct ImportedOperations {
 /// one product (a convolution, a matrix product ...) and the operations that follow it.
 ///
 ///   conv  relu | conv  relu  conv  add  relu | pool  gemm        one tensor crosses at each |
-///               '------------------^                             none at which two do
+///               '------------------^                             no | where two tensors cross
 ///
 /// The width of a place is the number of activations that cross it, not counting those far smaller than the largest,
-/// such as masks. Cuts at the narrowest places, and at wider ones only if these give fewer than four pieces. A residual
-/// block is therefore one piece.
+/// such as masks. The graph is cut at its narrowest places, and at wider places only if the narrowest give fewer than
+/// four pieces. A residual block is therefore one piece.
 ///
 /// A piece is named after the folders that its nodes' names share ("encoder/layer.0"), or else after the output of its
 /// first product. The first piece begins at node 0.

@@ -50,7 +50,7 @@ int opset_of(const Imports& imports) {
   return opset;
 }
 
-/// Returns the opset that introduced the form of the operator in `opset`, or 0.
+/// Returns the opset that introduced the operator's form in `opset`, or 0.
 int since(const NodeProto& node, int opset) {
   const auto* schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), opset, node.domain());
   return schema == nullptr ? 0 : schema->SinceVersion();
@@ -63,11 +63,11 @@ std::string outputs(int count) {
   return counted(static_cast<std::uint64_t>(count), "output");
 }
 
-/// Meaning of the names and attributes in a function's body for one call.
+/// What the names and attributes in a function's body mean in one call.
 struct Call {
   int opset = 0;                                     ///< Opset of the body.
   std::string prefix;                                ///< Empty in the model's own graph.
-  std::map<std::string, std::string> names;          ///< Names of its inputs and outputs in the caller.
+  std::map<std::string, std::string> names;          ///< The caller's names, by those of inputs and outputs.
   std::map<std::string, AttributeProto> attributes;  ///< Attributes that the call gives.
 
   [[nodiscard]] std::string name_of(const std::string& name) const {
@@ -76,7 +76,7 @@ struct Call {
   }
 };
 
-/// Refuses fields that FunctionProto has in later ONNX versions, which ours keeps as unknown fields.
+/// Refuses fields that FunctionProto has in later ONNX versions, which our version keeps as unknown fields.
 Status check_known(const FunctionProto& function) {
   constexpr int kAttributeDefaults = 11;
   constexpr int kValueInfo = 12;
@@ -119,7 +119,7 @@ class Expansion {
       if (call.opset != opset_ && copy.domain().empty() && since(copy, call.opset) != since(copy, opset_)) {
         return fail(ErrorCode::kUsage,
                     fmt::format("{} '{}': not supported: a function of opset {} in a model of "
-                                "opset {}, which has a different {}; export both with the same opset",
+                                "opset {}, which defines {} differently; export both with the same opset",
                                 copy.op_type(), copy.name(), call.opset, opset_, copy.op_type()));
       }
       *to.Add() = std::move(copy);
@@ -157,7 +157,7 @@ class Expansion {
     return copy;
   }
 
-  /// Adds an attribute, unless it refers to one that the call lacks: then its default applies.
+  /// Adds an attribute, unless it refers to an attribute that the call omits: then the default applies.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
       if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {
@@ -196,7 +196,7 @@ class Expansion {
     }
     if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
       return fail(ErrorCode::kData,
-                  fmt::format("function '{}' has {} and {}, but a call has {} and {}", function.name(),
+                  fmt::format("function '{}' has {} and {}, but a call of it has {} and {}", function.name(),
                               inputs(function.input_size()), outputs(function.output_size()), inputs(node.input_size()),
                               outputs(node.output_size())));
     }

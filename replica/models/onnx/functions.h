@@ -9,7 +9,7 @@ namespace poprun::onnx_import {
 /// Largest number of nodes of a model after its functions are expanded, including the calls.
 inline constexpr int kMostNodes = 1 << 18;
 
-/// Replaces every call of one of the model's own functions, in the graph and in the branches of its nodes, by the
+/// Replaces every call of one of the model's own functions, in the graph and in the branches of its nodes, with the
 /// function's nodes, and removes the functions. A function may call others.
 ///
 ///   y = Block<alpha=0.1>(x)            t'1 = Gemm(x, w')           names that a function makes get

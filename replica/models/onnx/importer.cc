@@ -131,7 +131,7 @@ Result<Constant> constant_of(const Node& node) {
   return node.unsupported("a constant that is sparse or text");
 }
 
-/// Returns the values that nodes read and the graph's outputs.
+/// Returns the values that nodes read, and the graph's outputs.
 std::set<std::string> values_read(const GraphProto& graph) {
   std::set<std::string> read;
   for (const NodeProto& node : graph.node()) {
@@ -210,11 +210,12 @@ Status translate(Scope& scope, const NodeProto& proto);
 Status translate_branch(Node& node) {
   POPRUN_ASSIGN(const auto condition, node.constant(0));
   if (condition->real() || condition->elements() != 1) {
-    return node.wrong("needs a condition of one bool");
+    return node.wrong("the condition must be a single bool");
   }
   const GraphProto& branch = node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
   if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
-    return node.wrong(fmt::format("its branch has a different number of outputs: {}", branch.output_size()));
+    return node.wrong(
+        fmt::format("the branch has {} outputs, but the node has {}", branch.output_size(), node.outputs()));
   }
   for (const auto& tensor : branch.initializer()) {
     POPRUN_TRY(add_stored(tensor, node.scope()));
@@ -327,7 +328,7 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
     scope.notes.push_back(
         {"onnx.softmax-kept",
-         fmt::format("the last {} is kept, because {}: the loss takes its output as logits and so applies softmax "
+         fmt::format("the last {} is kept because {}; the loss takes that output as logits, so softmax is applied "
                      "twice; export the model without it",
                      where(proto), *reason)});
     return false;
@@ -343,7 +344,7 @@ Error with_batch_of_file(const Scope& scope, Error error) {
   if (scope.file_batch > 0 && scope.file_batch != scope.batch &&
       error.message.find("not supported") == std::string::npos) {
     error.message += fmt::format(
-        "; the file was written for batches of {}, but these have {}: set data.micro-batch-size = "
+        "; the file was written for batches of {}, but the job has batches of {}: set data.micro-batch-size = "
         "{}, or export the model with a dynamic axis for the batch",
         scope.file_batch, scope.batch, scope.file_batch);
   }

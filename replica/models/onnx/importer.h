@@ -35,16 +35,16 @@ struct GraphInput {
   std::string name;
   Element element = 0;
   Shape dims;                        ///< -1 if left open.
-  std::vector<std::string> symbols;  ///< By dimension, the name of an open one, or "".
+  std::vector<std::string> symbols;  ///< By dimension: its name if it is open, else "".
   bool has_shape = false;
 };
 
 /// A parsed and checked file.
 class OnnxModel {
  public:
-  /// Parses and checks a file. Errors: kData if it is not an ONNX model, has no outputs or a name that is not UTF-8, or
-  /// if libonnx's checker refuses it; kUsage for an opset newer than kNewestOpset or for unsupported operators (lists
-  /// the supported ones); those of expand_functions.
+  /// Parses and checks a file. Errors: kData if it is not an ONNX model, has no outputs, contains a name that is not
+  /// UTF-8, or if libonnx's checker refuses it; kUsage for an opset newer than kNewestOpset or for unsupported
+  /// operators (lists the supported ones); those of expand_functions.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -69,14 +69,14 @@ struct ImportOptions {
   std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
 
   /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, may
-  /// take it from here. Nothing else is computed from them.
+  /// read the value here. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
 
   /// Batch normalisation uses the statistics of the batch, and dropout drops elements.
   bool training = false;
 
-  /// Nodes that the file stores in training mode also run in it outside training, as test cases require. A job ignores
-  /// the mode in which its file was exported.
+  /// Nodes that the file stores in training mode also run in that mode outside training, as test cases require. A job
+  /// ignores the mode in which its file was exported.
   bool as_written = false;
 
   /// Clamps finite constants to float16's range, for a job in half precision.
@@ -85,7 +85,7 @@ struct ImportOptions {
   /// Regular expression (ECMAScript) of the constants to train, see learnt.h; empty for none.
   std::string trained;
 
-  /// The first output is the input of a last Softmax, because a cross-entropy loss includes the softmax.
+  /// The first output becomes the input of the last Softmax, since a cross-entropy loss includes the softmax.
   bool logits = false;
   std::optional<Shape> labels;  ///< Shape of the labels, if any; determines the axis of the classes.
 };

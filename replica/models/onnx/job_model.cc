@@ -47,7 +47,7 @@ bool names_batch(std::string symbol) {
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// Returns the file's batch dimension if that is not the first one: either it has such a name, or it is open like the
+/// Returns the file's batch dimension if that is not the first one: either it has such a symbol, or it is open like the
 /// first dimension of the output and the input's first dimension is not.
 std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {
@@ -86,7 +86,7 @@ Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& o
                                              input.name, fmt::join(dims, ","), *axis));
 }
 
-/// Returns the name by which datasets call an input.
+/// Returns the name that datasets use for an input.
 std::string dataset_name(const std::string& input) {
   return input == "input_ids" ? "tokens" : input == "token_type_ids" ? "segments" : input;
 }
@@ -186,14 +186,14 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
                                  /*keep_dims=*/false)};
 }
 
-/// Marks the tensors from `first` on, which are labels, loss and counts, as metrics: float32 in any precision.
+/// Marks the tensors starting at `first`, which are labels, loss and counts, as metrics: float32 in any precision.
 void keep_as_metrics(Graph& graph, std::size_t first) {
   for (std::size_t t = first; t < graph.tensors().size(); ++t) {
     graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
   }
 }
 
-/// Adds the mean of mean((y - target)^2) over the rows that count. Selects these instead of multiplying by a mask,
+/// Adds the mean of mean((y - target)^2) over the rows that count. Selects those rows instead of multiplying by a mask,
 /// since no factor turns a NaN or an infinity into 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
   const Shape shape = builder.type(output).shape;

@@ -25,8 +25,8 @@ class JobModel {
 
   /// Appends the model and, if it is scored, its loss.
   ///
-  /// An input takes the dataset's tensor of the same name or, if it is the only input, the first one but the labels:
-  /// images as normalised floats, tokens as integers. Its batch dimension comes from the data, whatever the file says.
+  /// An input takes the dataset's tensor of the same name or, if it is the only input, the first without labels: images
+  /// as normalised floats, tokens as integers. Its batch dimension comes from the data, whatever the file says.
   ///
   /// Inputs "input_ids" and "token_type_ids" take the dataset's "tokens" and "segments". Floats [N,1,C,L] are a
   /// sequence if the input is [N,C,L].
@@ -53,7 +53,7 @@ class JobModel {
   JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
       : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)), trained_(std::move(trained)) {}
 
-  /// Assigns layers to the operations from `first` on; those of the file's nodes begin at `first_imported`.
+  /// Assigns layers to the operations starting at `first`; those of the file's nodes begin at `first_imported`.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
   [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
                                           const ModelInputs& inputs) const;

@@ -22,7 +22,7 @@ struct LastSoftmax {
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
 /// Returns why the Softmax must be kept, such as that it is not over the classes; nothing if the loss can take its
-/// input `x` instead. `joined`: the Softmax takes all dimensions from its axis on as one. `labels`: shape of the
+/// input `x` instead. `joined`: the Softmax takes its axis and all dimensions after it as one. `labels`: shape of the
 /// labels, if any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);

@@ -22,7 +22,7 @@
 /// except these initialisers, which are constants:
 ///
 ///   a scalar [], unless its name is one that the exporter gives to variables:
-///     PyTorch's are paths of attributes ("clip.logit_scale"), tf2onnx's say ReadVariableOp.
+///     PyTorch's are paths of attributes ("clip.logit_scale"), tf2onnx's contain ReadVariableOp.
 ///     Simplifiers store the numbers of a program as initialisers, with the exporter's own names.
 ///   fixed tables: masks, sines and cosines, a filter repeated for every channel
 ///
@@ -63,7 +63,7 @@ struct Verdict {
   std::string reason = {};  ///< Why it is not learnt, if it could be taken for a weight.
 };
 
-/// Names of the tensors that are trained, or not trained, although they look otherwise.
+/// Names of the tensors that are trained although they look like constants, and the reverse.
 struct Surprises {
   std::set<std::string> numbers;                 ///< Single numbers that are trained.
   std::map<std::string, std::string> constants;  ///< Tensors that are not trained, with the reason.

@@ -47,7 +47,8 @@ Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
   const auto n = static_cast<std::int64_t>(rank);
   if (axis < -n || axis >= n) {
     return fail(ErrorCode::kData,
-                fmt::format("axis {} is out of range for a tensor of rank {}; needed {} to {}", axis, rank, -n, n - 1));
+                fmt::format("axis {} is out of range for a tensor of rank {}, which takes axes {} to {}", axis, rank,
+                            -n, n - 1));
   }
   return static_cast<std::size_t>(axis < 0 ? axis + n : axis);
 }
@@ -146,7 +147,7 @@ Result<TensorId> Node::row_major_of(TensorId x) {
 Result<TensorId> Node::image(std::size_t i) {
   POPRUN_ASSIGN(const TensorId x, tensor(i));
   if (type(x).shape.size() != 4) {
-    return unsupported(fmt::format("{}; images have rank 4", to_text(type(x))));
+    return unsupported(fmt::format("{} as an image, which must have rank 4", to_text(type(x))));
   }
   return reshape(x, type(x).shape, Layout::kChannelsLast);
 }
@@ -188,16 +189,16 @@ Result<TensorId> Node::device_constant(Constant constant, const std::string& suf
 Result<TensorId> Node::variable(const std::string& name, const Value& value, Role role) {
   const TensorType type{device_type(value.element), value.constant->shape, Layout::kRowMajor};
   if (value.constant->elements() == 0) {
-    return unsupported(fmt::format("'{}' has no elements", value.name));
+    return unsupported(fmt::format("tensor '{}' without elements", value.name));
   }
   Graph& graph = builder().graph();
   if (graph.has(name)) {
-    // The function for evaluation uses the variables of the one for training.
+    // The function for evaluation uses the variables of the training function.
     const TensorId id = graph.find(name);
     const Role had = graph.tensor(id).role;
     const bool variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
     if (!variable || graph.tensor(id).type != type) {
-      return wrong(fmt::format("'{}' is the name of something else in the job; rename it", name));
+      return wrong(fmt::format("something else in the job is called '{}'; rename the tensor in the file", name));
     }
     scope_.weights[name] = value.constant;
     return id;
@@ -320,7 +321,7 @@ Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size
   }
   auto values = integers(name);
   if (values.size() != count || std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
-    return wrong(fmt::format("{} must be {} numbers of {} or more", name, count, least));
+    return wrong(fmt::format("{} must consist of {} numbers, each {} or more", name, count, least));
   }
   return values;
 }

@@ -110,7 +110,7 @@ class Node {
   [[nodiscard]] const ::onnx::TensorProto* tensor_attribute(const std::string& name) const;
   [[nodiscard]] const ::onnx::GraphProto& graph_attribute(const std::string& name) const;
 
-  /// Returns an attribute of `count` sizes, each in [least, 2^31); all are `otherwise` if it is left out.
+  /// Returns an attribute of `count` sizes, each in [least, 2^31); all are `otherwise` if the attribute is left out.
   [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
@@ -151,7 +151,7 @@ class Node {
   /// Sets output k.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
-  /// Sets output 0, or returns the error of what was to become it.
+  /// Sets output 0, or returns the error that `tensor` holds instead.
   Status set_result(const Result<TensorId>& tensor, Element element = ::onnx::TensorProto::FLOAT) {
     return tensor.map([&](TensorId y) { set(0, y, element); });
   }

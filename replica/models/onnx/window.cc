@@ -18,10 +18,8 @@ Status check_known(const Node& node, const Shape& sizes) {
     const std::int64_t index = indices.integer_at(n);
     const std::int64_t size = sizes[static_cast<std::size_t>(n) % sizes.size()];
     if (index < -size || index >= size) {
-      return node.wrong(
-          fmt::format("index {} in element {} of '{}' is out of range; needed {} to "
-                      "{}",
-                      index, n, given.name, -size, size - 1));
+      return node.wrong(fmt::format("index {} in element {} of '{}' is outside the range {} to {}", index, n,
+                                    given.name, -size, size - 1));
     }
   }
   return {};
@@ -43,9 +41,7 @@ Status check_coordinates(const Node& node, std::int64_t batch_dims) {
   const std::int64_t q = indices.empty() ? 0 : indices.back();
   if (batch_dims < 0 || q < 1 || batch_dims + q > rank) {
     return node.wrong(
-        fmt::format("coordinates of {} numbers after {} shared dimensions for a "
-                    "tensor of rank {}",
-                    q, batch_dims, rank));
+        fmt::format("{} coordinates after {} shared dimensions do not fit a tensor of rank {}", q, batch_dims, rank));
   }
   return check_known(node, {x.begin() + batch_dims, x.begin() + batch_dims + q});
 }
@@ -54,9 +50,7 @@ Result<TensorId> image_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() != 3 && s.size() != 4) {
     return node.unsupported(
-        fmt::format("an input of rank {}; available: sequences [N,C,L] and "
-                    "images [N,C,H,W]",
-                    s.size()));
+        fmt::format("an input of rank {}; available: sequences [N,C,L] and images [N,C,H,W]", s.size()));
   }
   if (s.size() == 3) {
     POPRUN_ASSIGN(const TensorId x, node.row_major(0));

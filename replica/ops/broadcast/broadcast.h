@@ -12,7 +12,7 @@
 /// (numpy.org/doc/stable/user/basics.broadcasting.html).
 namespace poprun {
 
-/// Returns the shape that both broadcast to; nothing if they are incompatible.
+/// Returns the shape that a and b broadcast to; nothing if they are incompatible.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
 /// Returns the result type of an elementwise operator: the shape that all operands broadcast to, channels-last if any

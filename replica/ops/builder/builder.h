@@ -33,10 +33,10 @@ class Builder {
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
   /// Assigns operations added from now on to the model's layer with that name (no prefix): the existing one, or a new
-  /// one after the others. Layers are therefore in the order of the forward pass, and evaluation has the same ones.
+  /// one after the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
   void layer(const std::string& name, bool counted = true);
 
-  /// As `layer`, also for the operations of this region from index `first` of `operations()` on.
+  /// As `layer`, also for the operations of this region starting at index `first` of `operations()`.
   void layer_from(std::size_t first, const std::string& name);
 
   /// Sets the origin of operations added from now on.

@@ -15,11 +15,11 @@ const dnnl::engine& dnnl_cpu();
 /// Returns the memory descriptor of a tensor as stored in device memory.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
 
-/// Returns the same, but lets oneDNN choose the layout.
+/// Returns a memory descriptor whose layout oneDNN may choose.
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
 /// Runs one oneDNN primitive on device tensors. Reorders arguments that the primitive needs in another layout through
-/// scratch, inputs before it and outputs after it.
+/// scratch: inputs before the primitive runs, outputs after it.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {

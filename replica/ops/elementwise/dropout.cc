@@ -10,9 +10,9 @@
 /// rate, otherwise x divided by the probability of being kept.
 ///
 /// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
-/// the element). It does not depend on execution order. The gradient, the same operator with the same key applied to
-/// dy, recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability of
-/// being kept to 1 part in 10,000 (all rates up to 0.92), else 32, so the mean over the draws is x at any rate.
+/// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
+/// which recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
+/// of being kept to 1 part in 10,000 (all rates up to 0.92), else 32, so the mean over the draws is x at any rate.
 namespace poprun::ops::dropout {
 namespace {
 

@@ -16,8 +16,8 @@
 /// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand is, else
 /// row-major. Gradients are summed over repeated dimensions; if a = b, max and min pass the gradient to a. KIND_by_0
 /// and KIND_by_1 are the derivatives of max, min, pow and prelu with respect to a and b. The derivative of a^b with
-/// respect to a is 0 if b = 0, and with respect to b it is 0 if a = 0 and b >= 0. The derivative of a remainder a - n
-/// b, with an integer n, with respect to b is -n.
+/// respect to a is 0 if b = 0, and with respect to b it is 0 if a = 0 and b >= 0. A remainder is a - n b with an
+/// integer n; its derivative with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {
 

@@ -13,7 +13,7 @@
 ///   const char* kind;
 ///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
 ///
-/// and the family says how they are computed, and which inputs' buffers the gradient may reuse:
+/// and the family says how its functions are computed, and which inputs' buffers the gradient may reuse:
 ///
 ///   struct Numerics {
 ///     static std::vector<std::size_t> backward_in_place();  ///< 0: x, 1: dy

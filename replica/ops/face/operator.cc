@@ -46,7 +46,7 @@ tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signat
     had += (had.empty() ? "" : ", ") + to_text(input);
   }
   const std::string attributes = to_text(signature.attributes);
-  return fail(ErrorCode::kUsage, fmt::format("{} needs {}; it got ({}){}{}", kind, needed, had,
+  return fail(ErrorCode::kUsage, fmt::format("{} needs {}; given: ({}){}{}", kind, needed, had,
                                              attributes.empty() ? "" : " ", attributes));
 }
 

@@ -67,7 +67,7 @@ bool is_half(const TensorType& type) {
 }
 
 /// A range of one dimension of a tensor in storage order: for each of `outer` blocks of `size` rows of `inner`
-/// elements, `length` rows from `begin` on. The whole tensor is 1, 1, 0, 1, elements.
+/// elements, `length` rows starting at `begin`. The whole tensor is {1, 1, 0, 1, elements}.
 struct Slice {
   std::int64_t outer = 1;
   std::int64_t size = 1;

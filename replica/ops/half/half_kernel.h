@@ -17,7 +17,7 @@ namespace poprun {
 ///                       `element` is the index in the full tensor
 ///   partials="half"     a sum of products (Operator::contraction) is split into at most kPartials
 ///                       equal pieces of at least kLeastPartial terms; the sum of each is rounded
-///                       to float16, and these are added in float32
+///                       to float16, and these sums are added in float32
 ///
 /// Operators that update in place also do so in float16.
 ///
@@ -25,7 +25,7 @@ namespace poprun {
 /// Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature);
 
-/// Checks whether the results of a use depend on Moment: those of the operator do, or it rounds at random.
+/// Checks whether the results of a use depend on Moment: the operator's own results do, or they are rounded at random.
 bool reads_moment(const Operator& op, const Attributes& attributes);
 
 constexpr std::int64_t kPartials = 4;

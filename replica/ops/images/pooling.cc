@@ -234,7 +234,7 @@ void max_gradient(Differentiator& d) {
 }
 
 Result<std::vector<TensorType>> average_shape(const Signature& s) {
-  const std::string needed = std::string{kNeeded} + ", count_pad=0|1, no dilation";
+  const std::string needed = std::string{kNeeded} + ", count_pad=0|1 and no dilation";
   if (!s.attributes.has("count_pad") || s.attributes.has("dilation")) {
     return shape_error("avgpool2d", s, needed);
   }
@@ -311,7 +311,7 @@ std::unique_ptr<Kernel> average_numerics(const Signature& s) {
 Result<std::vector<TensorType>> average_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !is_image(s.inputs[0]) || !has_geometry(s.attributes) || !s.attributes.has("count_pad") ||
       !are_integers(s.attributes, "input_shape", 4, 1)) {
-    return shape_error("avgpool2d_gradient", s, "dy, input_shape=[N,C,H,W], avgpool2d's attributes");
+    return shape_error("avgpool2d_gradient", s, "dy, input_shape=[N,C,H,W] and avgpool2d's attributes");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast}};
 }

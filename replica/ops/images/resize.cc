@@ -17,10 +17,10 @@
 /// y[i] is read from position p of x, chosen by `coordinates`:
 ///
 ///   "half_pixel"            (i + 0.5) / scale - 0.5
-///   "pytorch_half_pixel"    the same, and 0 if size = 1
+///   "pytorch_half_pixel"    the same, but 0 if size = 1
 ///   "tf_half_pixel_for_nn"  (i + 0.5) / scale
 ///   "asymmetric"            i / scale
-///   "align_corners"         i (A - 1) / (scale A - 1), and 0 if size = 1
+///   "align_corners"         i (A - 1) / (scale A - 1), but 0 if size = 1
 ///
 /// and by `mode`, with x extended by its first and last element:
 ///

@@ -70,7 +70,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 || s.inputs[0].layout != Layout::kRowMajor ||
       !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
     return shape_error("gather", s,
-                       "x f32, indices i32, axis within x's rank, and batch_dims <= axis "
+                       "x f32, indices i32, axis within x's rank, and batch_dims <= axis, the number of "
                        "leading dimensions that x and indices share");
   }
   return std::vector{TensorType{DataType::kF32, y, {}}};

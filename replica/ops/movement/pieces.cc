@@ -58,7 +58,7 @@ bool has_steps(const Attributes& attributes) {
 Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
-    return shape_error("slice", s, "one tensor, axis, and begin, count and step within the axis");
+    return shape_error("slice", s, "one tensor, an axis, and begin, count and step that stay within it");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
@@ -132,7 +132,7 @@ void slice_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> insert_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("insert", s, "axis, begin, x, and a piece that fits into x at begin of the axis");
+    return shape_error("insert", s, "inputs x and piece, where piece fits into x at offset begin along axis");
   };
   if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) || !has_axis(s.inputs[1], s.attributes) ||
       !s.attributes.has("begin")) {
@@ -170,7 +170,7 @@ Work insert_work(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> split_shape(const Signature& s) {
-  const auto bad = [&] { return shape_error("split", s, "one tensor, axis, and sizes >= 1 that fill the axis"); };
+  const auto bad = [&] { return shape_error("split", s, "one tensor, an axis, and sizes >= 1 that fill it"); };
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("sizes")) {
     return bad();
   }

@@ -103,8 +103,8 @@ struct Coordinates {
   static constexpr const char* kGather = "gather_nd";
   static constexpr const char* kScatter = "scatter_nd";
   static constexpr const char* kNeeded =
-      "x f32, indices i32[...,q] with q >= 1, and batch_dims leading dimensions that both share, "
-      "before the q dimensions of x";
+      "x f32, indices i32[...,q] with q >= 1, and batch_dims leading dimensions shared by both, "
+      "before the q indexed dimensions of x";
 
   static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!attributes.has("batch_dims") || indices.shape.empty() || indices.shape.back() < 1) {
@@ -192,9 +192,9 @@ Result<std::vector<TensorType>> scatter_shape(const Signature& s) {
   const auto updates = gathered<Way>(s);
   if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates || !s.attributes.has("reduction") ||
       (s.attributes.text("reduction") != "none" && !adds(s.attributes))) {
-    return shape_error(
-        Way::kScatter, s,
-        std::string{Way::kNeeded} + "; updates f32, of the shape that the indices select; reduction=\"none\" or \"add\"");
+    return shape_error(Way::kScatter, s,
+                       std::string{Way::kNeeded} +
+                           "; updates f32, of the shape that the indices select; reduction=\"none\" or \"add\"");
   }
   return std::vector{s.inputs[0]};
 }

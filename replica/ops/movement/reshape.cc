@@ -14,8 +14,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || y->elements() != s.inputs[0].elements()) {
     return shape_error("reshape", s,
-                       "one tensor, shape=[..] with the same number of elements, layout=\"row-major\" or "
-                       "\"nhwc\", and rank 4 for nhwc");
+                       "one tensor, a shape=[..] with the same number of elements, and layout=\"row-major\" or "
+                       "\"nhwc\" (of rank 4)");
   }
   return std::vector{*y};
 }

@@ -19,7 +19,7 @@
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
 /// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and records the unbiased
-/// one. Channel sums are taken row by row, in double. The gradient of the training form passes through mean and
+/// variance. Channel sums are taken row by row, in double. The gradient of the training form passes through mean and
 /// variance; that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
@@ -175,7 +175,7 @@ Result<std::vector<TensorType>> update_shape(const Signature& s) {
   if (!equal || !s.attributes.has("momentum") || !s.attributes.has("elements") ||
       s.attributes.integer("elements") < 2) {
     return shape_error("batch_norm_update", s,
-                       "running mean and variance, mean and variance f32[C], momentum, "
+                       "running mean, running variance, mean and variance f32[C], momentum and "
                        "elements >= 2");
   }
   return std::vector{s.inputs[0], s.inputs[0]};

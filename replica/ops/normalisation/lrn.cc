@@ -18,7 +18,7 @@
 ///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, limited to existing channels
 ///
 /// This is ONNX's definition, and PyTorch's for odd sizes. We do not use oneDNN because it treats an even size as the
-/// next smaller one. Window sums are taken in channel order.
+/// next smaller odd size. Window sums are taken in channel order.
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
 ///           the i whose windows contain c

@@ -25,7 +25,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 2, 2, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kind, s,
                        "w, g, m and v of the same f32 type, rate and step f32[], scale, weight_decay, "
-                       "beta1, beta2, epsilon");
+                       "beta1, beta2 and epsilon");
   }
   return std::vector<TensorType>(3, s.inputs[0]);
 }
@@ -43,7 +43,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator with `own` inputs besides the factor. Nothing: leave all unchanged.
+  /// Returns the rule for one run of an operator with `own` inputs besides the factor; nothing if the factor is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {

@@ -37,7 +37,7 @@ Result<std::vector<TensorType>> moments_shape(const Signature& s) {
   if (!update_rule::fits(s, 2, 1, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kMoments, s,
                        "w, g, m and v of the same f32 type, step f32[], scale, weight_decay, beta1, "
-                       "beta2, epsilon");
+                       "beta2 and epsilon");
   }
   return std::vector{s.inputs[0], s.inputs[0], kSquares};
 }
@@ -47,7 +47,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::takes(s, {w, w, w, kSquares}, 2) || !update_rule::has(s, {"beta1", "beta2", "epsilon"})) {
     return shape_error(kKind, s,
                        "w, m and v of the same f32 type, squares i32[2, 42], rate and step f32[], scale, "
-                       "weight_decay, beta1, beta2, epsilon");
+                       "weight_decay, beta1, beta2 and epsilon");
   }
   return std::vector{w};
 }

@@ -17,8 +17,8 @@ namespace {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 1, 1, {"momentum", "nesterov"})) {
     return shape_error("momentum", s,
-                       "w, g and v of the same f32 type, rate f32[], scale, weight_decay, momentum, "
-                       "nesterov");
+                       "w, g and v of the same f32 type, rate f32[], scale, weight_decay, momentum "
+                       "and nesterov");
   }
   return std::vector{s.inputs[0], s.inputs[0]};
 }
@@ -29,7 +29,7 @@ struct Rule {
   float weight_decay;
   float momentum;
 
-  /// Returns the rule for one run. Nothing: leave everything unchanged.
+  /// Returns the rule for one run; nothing if the factor is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
     const auto now = update_rule::scale_of(scale, t, 4);
     if (!now) {
@@ -86,7 +86,7 @@ Optimizer optimizer() {
                             {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
           .states = {"momentum"},
           .hyper_parameters = {
-              {"momentum", "0.9", "Fraction of the previous update that the next one keeps", {{0, 1, true, false}}},
+              {"momentum", "0.9", "Fraction of the previous update that the next update keeps", {{0, 1, true, false}}},
               {"nesterov", "false", "Use Nesterov momentum"}}};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 0, 1, {})) {
-    return shape_error("sgd", s, "w and g of the same f32 type, rate f32[], scale, weight_decay");
+    return shape_error("sgd", s, "w and g of the same f32 type, rate f32[], scale and weight_decay");
   }
   return std::vector{s.inputs[0]};
 }

@@ -212,7 +212,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // The 64 bits from the highest set bit: four digits, filled up from the fifth.
+  // The 64 bits starting at the highest set bit: four digits, filled up from the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {

@@ -8,15 +8,15 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Helpers of the operators of optimisers. Each takes the following inputs and updates those marked * in place:
+/// Helpers for the operators of optimisers. Each operator takes these inputs and updates those marked * in place:
 ///
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
 /// where w, g and every state tensor have the same f32 type. The outputs are w and the states. A rule that works
 /// element by element is marked with on_shards, and then accepts shards of w, g and the states; the state of an
-/// unmarked rule is never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if it is
-/// kSkip, nothing changes.
+/// unmarked rule is never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if the
+/// factor is kSkip, nothing changes.
 ///
 /// A rule that needs sums over the full tensor consists of two operators, so that the sums of a tensor's pieces can be
 /// added between them: see Optimizer::moments.
@@ -43,15 +43,15 @@ inline bool has(const Signature& s, std::initializer_list<const char*> attribute
          s.attributes.has("scale") && s.attributes.has("weight_decay");
 }
 
-/// True if the inputs are w, g, `states` more of their type and `scalars` scalars, and all attributes are given.
+/// True if the inputs are w, g, `states` tensors of their type and `scalars` scalars, and all attributes are given.
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// Returns the factor of the gradients in this run: `scale`, times `factor` if it follows the rule's `own` inputs.
-/// Nothing: leave everything unchanged.
+/// Returns the factor of the gradients in this run: `scale`, times `factor` if it follows the rule's `own` inputs;
+/// nothing if `factor` is kSkip.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {
     return scale;

@@ -101,7 +101,7 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// Returns oneDNN's plan of the forward pass, also a hint for the two backward passes. `w` is a result of weights_of.
+/// Returns oneDNN's plan of the forward pass, also the hint for both backward passes. `w` is a result of weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w, const TensorType& y,
                                                        const Geometry& g, bool with_bias) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(w),
@@ -248,8 +248,8 @@ Work input_gradient_work(const Signature& s) {
   return product_work(s, macs(s.inputs[0], s.inputs[1]));
 }
 
-/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, with its elements
-/// `stride` apart, with the flipped kernel.
+/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, whose elements are
+/// spread `stride` apart, with the flipped kernel.
 Product input_gradient_product(const Signature& s) {
   return input_gradient(product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]));
 }
@@ -320,8 +320,8 @@ Work weight_gradient_work(const Signature& s) {
   return product_work(s, macs(s.inputs[1], s.outputs[0]), s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
-/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, with its elements `stride`
-/// apart, summed over the images.
+/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, whose elements are spread
+/// `stride` apart, summed over the images.
 Product weight_gradient_product(const Signature& s) {
   return weight_gradient(product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]));
 }

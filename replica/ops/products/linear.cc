@@ -104,7 +104,7 @@ OperandAxes operand_axes(const Signature& s) {
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) || s.inputs[1].shape.size() != 2 ||
       s.inputs[0].shape.back() != sizes_of(s.inputs[1], s.attributes).O) {
-    return shape_error("linear_input_gradient", s, "dy f32[...,O], w f32[O,I]");
+    return shape_error("linear_input_gradient", s, "dy f32[...,O] and w f32[O,I]");
   }
   return std::vector{with_features(s.inputs[0], sizes_of(s.inputs[1], s.attributes).I)};
 }
@@ -139,7 +139,7 @@ bool with_bias(const Attributes& attributes) {
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
       rows_of(s.inputs[0]) != rows_of(s.inputs[1]) || !s.attributes.has("bias")) {
-    return shape_error("linear_weight_gradient", s, "x f32[...,I], dy f32[...,O], bias=0 or 1");
+    return shape_error("linear_weight_gradient", s, "x f32[...,I], dy f32[...,O] and bias=0|1");
   }
   const std::int64_t I = s.inputs[0].shape.back();
   const std::int64_t O = s.inputs[1].shape.back();

@@ -73,7 +73,7 @@ DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
   return transposed ? plain.transposed() : plain;
 }
 
-/// Returns the leading dimensions of an operand, padded with ones to the result's number of them.
+/// Returns the leading dimensions of an operand, padded with ones to as many as the result has.
 Shape padded(const Shape& shape, std::size_t rank) {
   Shape batch = leading(shape);
   batch.insert(batch.begin(), rank - batch.size(), 1);

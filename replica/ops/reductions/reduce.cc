@@ -12,8 +12,8 @@
 ///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]
 ///       ->  y, with x's rank and layout; size 1 along the axes
 ///   arg_max(x), arg_min(x)  axis=. last=0|1
-///       ->  i32, with x's layout: the position of the maximum or minimum along the axis, of equal
-///           elements the first one, or with last=1 the last one; size 1 along the axis
+///       ->  i32, with x's layout: the position of the maximum or minimum along the axis; of equal
+///           elements, the first or, with last=1, the last; size 1 along the axis
 ///
 /// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`.
 ///
@@ -89,7 +89,7 @@ Work work(const Signature& s) {
 Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Signature& s, std::size_t inputs) {
   if (s.inputs.size() != inputs || s.inputs[1] != s.inputs.back() ||
       broadcast_shape(s.inputs[0].shape, s.inputs[1].shape) != s.inputs[0].shape) {
-    return shape_error(kind, s, "x, and y or dy of the shape that the reduction of x has");
+    return shape_error(kind, s, "x, and y or dy of the shape to which x is reduced");
   }
   return std::vector{s.inputs[0]};
 }

@@ -21,7 +21,7 @@ bool has_flag(const Attributes& attributes, const std::string& name) {
 Result<std::vector<TensorType>> cum_sum_shape(const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !has_axis(s.inputs[0], s.attributes) ||
       !has_flag(s.attributes, "exclusive") || !has_flag(s.attributes, "reverse")) {
-    return shape_error("cum_sum", s, "one f32 tensor, axis within its rank, exclusive=0|1, reverse=0|1");
+    return shape_error("cum_sum", s, "one f32 tensor, axis within its rank, exclusive=0|1 and reverse=0|1");
   }
   return std::vector{s.inputs[0]};
 }

@@ -24,8 +24,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!y || s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
       broadcast_shape(s.inputs[0].shape, y->shape) != s.inputs[0].shape) {
     return shape_error("sum_to", s,
-                       "one f32 tensor, shape=[..] that broadcasts to x's shape, layout, and rank 4 for "
-                       "nhwc");
+                       "one f32 tensor, a shape=[..] that broadcasts to its shape, and layout (nhwc: of "
+                       "rank 4)");
   }
   return std::vector{*y};
 }

@@ -22,9 +22,9 @@
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
 /// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do not
-/// count. `loss` is the mean over the `count` rows that do, and `correct` is the number of them whose largest logit
-/// (the first of equal ones) is at the label. If no row counts, all three are 0. Rows are summed in order, in double,
-/// and rounded once.
+/// count. `loss` is the mean over the `count` rows that do, and `correct` is the number of those rows whose largest
+/// logit (the first of equal ones) is at the label. If no row counts, all three are 0. Rows are summed in order, in
+/// double, and rounded once.
 namespace poprun::ops::softmax {
 namespace {
 
@@ -204,7 +204,7 @@ bool loss_fits(const Signature& s) {
 
 Result<std::vector<TensorType>> loss_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !loss_fits(s)) {
-    return shape_error("softmax_cross_entropy", s, "logits f32[...,K], labels i32[...]");
+    return shape_error("softmax_cross_entropy", s, "logits f32[...,K] and labels i32[...]");
   }
   return std::vector<TensorType>(3, TensorType{DataType::kF32, {}, {}});
 }
@@ -255,7 +255,7 @@ Work loss_work(const Signature& s) {
 /// softmax_cross_entropy_gradient(logits, labels, dloss f32[])  ->  dlogits
 Result<std::vector<TensorType>> loss_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 3 || !loss_fits(s)) {
-    return shape_error("softmax_cross_entropy_gradient", s, "logits, labels, dloss");
+    return shape_error("softmax_cross_entropy_gradient", s, "logits, labels and dloss");
   }
   return std::vector{s.inputs[0]};
 }

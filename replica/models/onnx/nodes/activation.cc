@@ -165,7 +165,7 @@ Status convert(Node& node, Element to) {
   const bool narrow = to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(
-        fmt::format("to = {} for {}; available: float, float16, double, bool, int32, int64, uint32, "
+        fmt::format("to = {} for an input of type {}; available: float, float16, double, bool, int32, int64, uint32, "
                     "uint64, and narrower integers from reals and bools",
                     element_name(to), element_name(from)));
   }

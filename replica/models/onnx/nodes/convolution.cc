@@ -28,7 +28,7 @@ Result<Window> weight_window(Node& node) {
 Status check_kernel(Node& node) {
   const Shape& w = node.shape(1);
   if (w.size() != node.shape(0).size() || std::ranges::min(w) < 1) {
-    return node.wrong(fmt::format("a weight of rank {} for an input of rank {}", w.size(), node.shape(0).size()));
+    return node.wrong(fmt::format("the weight has rank {}, but the input has rank {}", w.size(), node.shape(0).size()));
   }
   const auto stated = node.integers("kernel_shape");
   if (!stated.empty() && !std::equal(stated.begin(), stated.end(), w.begin() + 2, w.end())) {
@@ -103,7 +103,7 @@ Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const Transposed t, transposed_window(node, node.type(x).shape, kernel));
   const std::int64_t groups = node.integer("group", 1);
   if (groups < 1 || groups > kernel[0]) {
-    return node.wrong("needs groups that divide the channels");
+    return node.wrong("needs a number of groups that divides the channels");
   }
   const Shape shape = {node.type(x).shape[0], kernel[1] * groups, t.size[0], t.size[1]};
   POPRUN_ASSIGN(TensorId y, node.add("conv2d_input_gradient", {x, w},

@@ -80,7 +80,8 @@ Result<Equation> parse(Node& node) {
     const std::string term = text.substr(begin, end - begin);
     equation.terms.push_back(without_ellipsis(term, node.shape(i).size()));
     if (equation.terms.back().size() != node.shape(i).size()) {
-      return node.wrong(fmt::format("equation '{}': '{}' for {} dimensions", text, term, node.shape(i).size()));
+      return node.wrong(fmt::format("equation '{}': '{}' does not fit an operand of {} dimensions", text, term,
+                                    node.shape(i).size()));
     }
     dots = std::max<std::size_t>(
         dots, static_cast<std::size_t>(std::ranges::count_if(equation.terms.back(), [](char c) { return c < 'A'; })));
@@ -106,12 +107,12 @@ Status check(Node& node, const Equation& equation) {
         return node.unsupported(fmt::format("equation with '{}' twice in one operand, a diagonal", term[d]));
       }
       if (sizes.emplace(term[d], size).first->second != size) {
-        return node.unsupported(fmt::format("sizes {} and {} of '{}'", sizes.at(term[d]), size, term[d]));
+        return node.unsupported(fmt::format("sizes {} and {} for the letter '{}'", sizes.at(term[d]), size, term[d]));
       }
     }
   }
   if (std::ranges::any_of(equation.result, [&](char name) { return !sizes.contains(name); })) {
-    return node.wrong("a name in the result that no operand has");
+    return node.wrong("the result has a name that no operand has");
   }
   return {};
 }

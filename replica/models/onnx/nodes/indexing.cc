@@ -44,7 +44,7 @@ Status one_hot(Node& node) {
 Status cum_sum(Node& node) {
   POPRUN_ASSIGN(const auto given, node.integers_of(1));
   if (given.size() != 1) {
-    return node.wrong("needs one axis");
+    return node.wrong("needs a single axis");
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
@@ -60,7 +60,7 @@ Status trilu(Node& node) {
   if (node.has(1)) {
     POPRUN_ASSIGN(const auto given, node.integers_of(1));
     if (given.size() != 1) {
-      return node.wrong("needs one k");
+      return node.wrong("needs a single number k");
     }
     k = given[0];
   }
@@ -75,7 +75,7 @@ Status trilu(Node& node) {
 /// Lists the positions at which a constant is not zero, one per column; older exporters use it to count.
 Status non_zero(Node& node) {
   if (!node.folds()) {
-    return node.unsupported("positions known only from the data");
+    return node.unsupported("positions that depend on the data");
   }
   const Constant& x = *node.value(0).constant;
   std::vector<std::int64_t> found;

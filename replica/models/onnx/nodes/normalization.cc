@@ -47,7 +47,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
                           {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
                           {inputs[3], inputs[4]});
     if (node.wants_output(1) || node.wants_output(2)) {
-      return node.unsupported("outputs 1 and 2, which the model reads: running statistics are saved with the weights");
+      return node.unsupported("reading outputs 1 and 2: running statistics are saved with the weights");
     }
   } else if (node.wants_output(1)) {
     POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));
@@ -60,7 +60,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
 
 Status batch_normalization(Node& node) {
   if (node.integer("spatial", 1) == 0) {
-    return node.unsupported("spatial = 0; only 1, statistics of each channel, is supported");
+    return node.unsupported("spatial = 0; available: 1 (statistics of each channel)");
   }
   std::vector<TensorId> inputs;
   POPRUN_ASSIGN(const TensorId x, channels_of(node));
@@ -86,7 +86,7 @@ Status batch_normalization(Node& node) {
   return {};
 }
 
-/// Normalises over all dimensions from the axis on, taken as one.
+/// Normalises over the axis and all dimensions after it, taken as one.
 Status layer_normalization(Node& node) {
   const Shape shape = node.shape(0);
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));
@@ -103,7 +103,7 @@ Status layer_normalization(Node& node) {
       continue;
     }
     if (node.shape(i) != normalised) {
-      return node.unsupported("a scale or bias whose shape differs from what is normalised");
+      return node.unsupported("a scale or bias whose shape differs from that of the normalised dimensions");
     }
     POPRUN_ASSIGN(const TensorId w, node.weight(i));
     POPRUN_ASSIGN(const TensorId flat, node.reshape(w, {C}));
@@ -136,7 +136,7 @@ Status instance_normalization(Node& node) {
   POPRUN_ASSIGN(const TensorId b, node.weight(2));
   const Shape& shape = node.shape(0);
   if (shape.size() < 3) {
-    return node.wrong("needs [N,C,...]");
+    return node.wrong("needs an input [N,C,...]");
   }
   const TensorId y =
       layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1], node.real("epsilon", 1e-5));

@@ -42,7 +42,7 @@ Status concat(Node& node) {
       wanted[0] = lacks_batch(node, 0, axis) ? node.scope().batch : wanted[0];
     }
     if (shape != wanted || is_real(node.element(i)) != is_real(node.element(0))) {
-      return node.wrong("needs inputs that differ along the axis only");
+      return node.wrong("needs inputs that differ only along the axis");
     }
   }
   if (node.folds()) {
@@ -102,7 +102,7 @@ Status split(Node& node) {
   std::int64_t sum = 0;
   for (const std::int64_t size : sizes) {
     if (size < 0 || size > node.shape(0)[axis]) {
-      return node.wrong("needs parts that are not negative and not larger than the axis");
+      return node.wrong("needs part sizes from 0 to the size of the axis");
     }
     sum += size;
   }
@@ -188,7 +188,7 @@ Status slice(Node& node) {
     POPRUN_ASSIGN(const std::size_t axis, normal_axis(bounds.axes[i], x.size()));
     const std::int64_t step = bounds.steps[i];
     if (step == 0 || step < -kMostElements) {
-      return node.wrong(fmt::format("a step of {}", step));
+      return node.wrong(fmt::format("a step cannot be {}", step));
     }
     cuts.push_back(cut_of(x[axis], axis, bounds.starts[i], bounds.ends[i], step));
   }

@@ -9,7 +9,7 @@
 namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
-/// Cuts the padding after the last window, which is never read, so that no window consists only of padding.
+/// Cuts the padding after the last window, since no window reads it, so that none consists only of padding.
 void cut_padding(const Shape& x, Window& w) {
   const std::size_t dims = w.kernel.size();
   for (std::size_t d = 0; d < dims; ++d) {
@@ -88,7 +88,7 @@ Status pool(Node& node, const std::string& kind) {
 
 Status max_pool(Node& node) {
   if (node.wants_output(1)) {
-    return node.unsupported("the second output, indices");
+    return node.unsupported("the second output (indices)");
   }
   return pool(node, "maxpool2d");
 }
@@ -101,7 +101,7 @@ Status average_pool(Node& node) {
 Status global(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   if (shape.size() < 3) {
-    return node.wrong("needs [N,C,...]");
+    return node.wrong("needs an input [N,C,...]");
   }
   TensorId x{};
   if (shape.size() == 4) {

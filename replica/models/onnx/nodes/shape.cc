@@ -22,7 +22,7 @@ Status set_reshaped(Node& node, Shape shape) {
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(shape));
   if (node.folds()) {
     if (elements != node.value(0).constant->elements()) {
-      return node.wrong("a shape with a different number of elements");
+      return node.wrong("the shape has a different number of elements");
     }
     node.set(0, reshaped(*node.value(0).constant, std::move(shape)));
     return {};
@@ -33,8 +33,8 @@ Status set_reshaped(Node& node, Shape shape) {
 
 /// Returns the target with 0 (the input's size) and -1 (the remaining elements) filled in.
 ///
-/// A file made for one batch size may contain that number in its targets. If x has the batch size of the import in
-/// front and the target has that of the file, it is replaced by that of the import.
+/// A file made for one batch size may contain that number in its targets. If x begins with the import's batch size and
+/// the target with the file's, the import's replaces the file's.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -47,16 +47,16 @@ Result<Shape> reshape_target(Node& node, Shape target) {
   for (std::size_t d = 0; d < target.size(); ++d) {
     if (target[d] == 0 && !allow_zero) {
       if (d >= x.size()) {
-        return node.wrong("a 0 in the shape where the input has no dimension");
+        return node.wrong("the shape has a 0 where the input has no dimension");
       }
       target[d] = x[d];
     }
     if (target[d] < -1 || target[d] > kMostElements) {
-      return node.wrong(fmt::format("a dimension of {}", target[d]));
+      return node.wrong(fmt::format("a dimension cannot be {}", target[d]));
     }
     known = target[d] == -1 ? known : known * std::max<std::int64_t>(target[d], 1);
     if (known > kMostElements) {
-      return node.wrong("more elements than the input has");
+      return node.wrong("the shape has more elements than the input");
     }
   }
   const auto open = std::ranges::find(target, -1);
@@ -67,7 +67,7 @@ Result<Shape> reshape_target(Node& node, Shape target) {
     }
     *open = *elements / known;
     if (std::ranges::count(target, -1) != 0) {
-      return node.wrong("more than one -1 in the shape");
+      return node.wrong("the shape has more than one -1");
     }
   }
   return target;
@@ -263,7 +263,7 @@ Status constant_of_shape(Node& node) {
   if (const auto* value = node.tensor_attribute("value"); value != nullptr) {
     POPRUN_ASSIGN(constant, read_tensor(*value));
     if (constant.elements() != 1) {
-      return node.wrong("needs a value of one element");
+      return node.wrong("the value must have one element");
     }
   }
   constant.shape = shape;
@@ -286,14 +286,14 @@ Status range(Node& node) {
   POPRUN_ASSIGN(const auto limit, node.constant(1));
   POPRUN_ASSIGN(const auto delta, node.constant(2));
   if (start->elements() != 1 || limit->elements() != 1 || delta->elements() != 1) {
-    return node.wrong("needs scalars");
+    return node.wrong("start, limit and delta must be scalars");
   }
   const auto value = [](const Constant& c) {
     return c.real() ? static_cast<double>(c.real_at(0)) : static_cast<double>(c.integer_at(0));
   };
   const double count = std::ceil((value(*limit) - value(*start)) / value(*delta));
   if (!(count <= static_cast<double>(kMostFolded))) {
-    return node.unsupported("a range with more elements than are computed on import");
+    return node.unsupported("a range with more elements than are computed at import");
   }
   const auto n = static_cast<std::int64_t>(std::max(count, 0.0));
   Constant y = start->real() ? Constant::of_reals(steps(start->real_at(0), delta->real_at(0), n), {n})
@@ -310,7 +310,7 @@ Status eye_like(Node& node) {
   }
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(x));
   if (elements > kMostFolded) {
-    return node.unsupported("a matrix this large");
+    return node.unsupported("a matrix with more elements than are computed at import");
   }
   std::vector<float> values(static_cast<std::size_t>(elements), 0);
   const std::int64_t k = node.integer("k", 0);

@@ -3,7 +3,7 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Softmax, LogSoftmax and Hardmax along an axis; before opset 13, over all dimensions from the axis on, taken as one.
+/// Softmax, LogSoftmax and Hardmax along an axis; before opset 13, over it and all later dimensions, taken as one.
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 

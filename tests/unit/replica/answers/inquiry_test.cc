@@ -297,12 +297,12 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   };
   EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
   EXPECT_EQ(refusal([](auto& tensors) { tensors.RemoveLast(); }),
-            "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
+            "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has no tensor of that "
             "name (1 of 8 weights missing); available: a name that the model lacks; "
             "model.initial-weights-partial = true keeps the initialisation of missing weights");
   EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
             "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
-            "it belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
+            "the weight belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
 }

@@ -71,7 +71,7 @@ TEST(WeightNames, Gpt2sOwnFileHasNoPrefixAndHasBuffers) {
   const WeightMatch match = matched(kGpt2, file);
   EXPECT_EQ(match.sources.at("transformer.h.0.attn.c_attn.bias"), "h.0.attn.c_attn.bias");
   EXPECT_THAT(testing::texts(match.notes),
-              ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
+              ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names in the file, for "
                           "example 'h.0.attn.c_attn.bias'",
                           "model.initial-weights: ignored 2 buffers that the model computes itself, for "
                           "example 'h.0.attn.bias'"));
@@ -122,7 +122,7 @@ TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
   const WeightMatch match = matched(kBert, file);
   EXPECT_EQ(match.sources.at("bert.embeddings.LayerNorm.bias"), "bert.embeddings.LayerNorm.beta");
   EXPECT_THAT(testing::texts(match.notes),
-              ElementsAre("model.initial-weights: gamma and beta read as weight and bias in 3 names, for example "
+              ElementsAre("model.initial-weights: gamma and beta are read as weight and bias in 3 names, for example "
                           "'bert.embeddings.LayerNorm.beta'",
                           "model.initial-weights: 'cls.predictions.decoder.weight' equals "
                           "'bert.embeddings.word_embeddings.weight', to which the model ties it",
@@ -138,13 +138,13 @@ TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
                                     {"embeddings.LayerNorm.bias", {8}},
                                     {"encoder.layer.0.attention.self.query.weight", {8, 8}}});
   EXPECT_THAT(refusal(kBert, file),
-              AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], but the file has none of "
+              AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], but the file has no tensor of "
                               "that name (2 of 6 weights missing)"),
                     HasSubstr("model.initial-weights-partial = true")));
   const WeightMatch match = matched(kBert, file, kPartial);
   EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias", "cls.predictions.transform.LayerNorm.weight"));
   EXPECT_THAT(testing::texts(match.notes),
-              ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
+              ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names in the file, for "
                           "example 'embeddings.LayerNorm.bias'",
                           "model.initial-weights: initialisation kept for 2 weights that the file "
                           "lacks, for example 'cls.predictions.bias'"));
@@ -155,14 +155,14 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
   const FileTensors file = file_of({{"conv.bias", {8}}, {"conv.weight", {8, 3, 3, 3}}, {"fc.weight", {1000, 8}}});
   EXPECT_EQ(refusal(model, file),
             "model.initial-weights: the model needs 'fc.weight' [10,8], but the file has [1000,8]; "
-            "if it belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
+            "if the weight belongs to a new head, model.initial-weights-partial = true keeps its initialisation");
   const WeightMatch match = matched(model, file, kPartial);
   EXPECT_THAT(match.absent, ElementsAre("fc.weight"));
   EXPECT_EQ(match.sources.size(), 2U);
   EXPECT_THAT(testing::texts(match.notes),
               ElementsAre("model.initial-weights: initialisation kept for 1 weight whose size differs in "
                           "the file, for example 'fc.weight' [10,8], "
-                          "which has [1000,8] in the file"));
+                          "which is [1000,8] in the file"));
 }
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {
@@ -211,7 +211,7 @@ TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
       matched({{"decoder.layer.0.weight", {2, 3}}, {"encoder.layer.0.weight", {2, 3}}, {"head.weight", {2}}},
               file_of({{"layer.0.weight", {2, 3}}, {"head.weight", {2}}}), kPartial);
   EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("head.weight", "head.weight")));
-  EXPECT_THAT(match.notes[0].text, HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names of the "
+  EXPECT_THAT(match.notes[0].text, HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names in the "
                                              "file equally well, so neither is used"));
 }
 

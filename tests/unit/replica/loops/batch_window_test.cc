@@ -130,7 +130,7 @@ TEST_F(BatchWindowTest, RefusesABatchWithMoreOrFewerTensors) {
     return taken.error().message;
   };
   EXPECT_EQ(refusal(program_of_batches(3), {}, 3),
-            "batch 0 of the data server has 2 tensors, but the model takes 3; serve it the dataset "
+            "batch 0 of the data server has 2 tensors, but the model takes 3; serve the dataset "
             "of this job");
   EXPECT_THAT(refusal(program_of_batches(1), {}, 1), HasSubstr("2 tensors, but the model takes 1"));
   EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1), HasSubstr("2 tensors, but the model takes 1"));

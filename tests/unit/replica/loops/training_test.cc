@@ -398,7 +398,8 @@ TEST(LearningRate, FallsByStepsAfterTheWarmUp) {
 }
 
 TEST(LearningRate, RefusesAStepWithoutItsLength) {
-  EXPECT_THAT(LearningRate::make(schedule("step")).error().message, HasSubstr("needs training.schedule-steps > 0"));
+  EXPECT_THAT(LearningRate::make(schedule("step")).error().message,
+              HasSubstr("training.schedule = step needs a number above 0"));
 }
 
 TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {

@@ -80,7 +80,7 @@ TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
 
 TEST(DataFit, LanguageModelsSayThatTheirVocabularyIsTooSmall) {
   const Data data = {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,6]"}}, 51, kTiny};
-  EXPECT_THAT(complaint("gpt2", data), AllOf(HasSubstr("tokens up to 50"), HasSubstr("set model.vocabulary = 51")));
+  EXPECT_THAT(complaint("gpt2", data), AllOf(HasSubstr("token ids up to 50"), HasSubstr("set model.vocabulary = 51")));
 }
 
 TEST(DataFit, BertTakesLabelsOfEveryTokenWithAnAttentionMaskOnly) {

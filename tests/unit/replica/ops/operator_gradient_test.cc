@@ -156,7 +156,7 @@ TEST(Operators, RefuseShapesThatDoNotFitByName) {
   ASSERT_FALSE(builder.status());
   EXPECT_EQ(builder.status().error().code, ErrorCode::kUsage);
   EXPECT_EQ(builder.status().error().message,
-            "fc: linear needs x f32[...,I], w f32[O,I] and optionally b f32[O]; it got (f32[3,7], "
+            "fc: linear needs x f32[...,I], w f32[O,I] and optionally b f32[O]; given: (f32[3,7], "
             "f32[5,8], f32[5])");
 }
 

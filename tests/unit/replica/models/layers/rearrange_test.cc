@@ -181,7 +181,7 @@ TEST(Rearrange, RefusesWhatDoesNotDivideByName) {
 
   ASSERT_FALSE(builder.status());
   EXPECT_EQ(builder.status().error().message,
-            "pixels: it needs f32[N,C,H,W] with C a multiple of 2 * 2; it got "
+            "pixels: needs f32[N,C,H,W] with C a multiple of 2 * 2; given: "
             "f32[1,6,2,2]{nhwc}");
 }
 

@@ -219,7 +219,7 @@ TEST(OnnxFunctions, TooManyInputsAreRefusedByTheFunctionsName) {
   OnnxBuilder b = model();
   node(function(b, "One", {"a"}, {"b"}), "Neg", {"a"}, {"b"});
   call(b, "One", {"x", "x"}, {"y"});
-  EXPECT_EQ(refusal(b), "function 'One' has 1 input and 1 output, but a call has 2 inputs and 1 output");
+  EXPECT_EQ(refusal(b), "function 'One' has 1 input and 1 output, but a call of it has 2 inputs and 1 output");
 }
 
 TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {
@@ -229,8 +229,8 @@ TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {
   node(old, "Neg", {"a"}, {"t"});
   node(old, "Dropout", {"t"}, {"b"});
   call(b, "Old", {"x"}, {"y"});
-  EXPECT_THAT(refusal(b), HasSubstr("a function of opset 6 in a model of opset 13, which has "
-                                    "a different Neg"));
+  EXPECT_THAT(refusal(b), HasSubstr("a function of opset 6 in a model of opset 13, which "
+                                    "defines Neg differently"));
 }
 
 }  // namespace

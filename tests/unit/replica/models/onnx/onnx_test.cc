@@ -225,17 +225,17 @@ OnnxBuilder indexed(const std::string& op, const std::vector<std::int64_t>& shap
 TEST(Onnx, KnownIndicesOutOfRangeAreRefusedWithNodeIndexAndRange) {
   const std::vector<Constant> x = {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})};
   EXPECT_EQ(refusal(indexed("Gather", {2}, {0, 4}), x),
-            "Gather 'node': index 4 in element 1 of 'i' is out of range; needed -4 to 3");
+            "Gather 'node': index 4 in element 1 of 'i' is outside the range -4 to 3");
   EXPECT_EQ(refusal(indexed("Gather", {1}, {-5}), x),
-            "Gather 'node': index -5 in element 0 of 'i' is out of range; needed -4 to 3");
+            "Gather 'node': index -5 in element 0 of 'i' is outside the range -4 to 3");
   EXPECT_EQ(refusal(indexed("GatherElements", {1, 2}, {3, -6}), x),
-            "GatherElements 'node': index -6 in element 1 of 'i' is out of range; needed -4 to 3");
+            "GatherElements 'node': index -6 in element 1 of 'i' is outside the range -4 to 3");
   EXPECT_EQ(refusal(indexed("GatherND", {1, 2}, {3, 5}), x),
-            "GatherND 'node': index 5 in element 1 of 'i' is out of range; needed -5 to 4");
+            "GatherND 'node': index 5 in element 1 of 'i' is outside the range -5 to 4");
   EXPECT_EQ(refusal(indexed("ScatterElements", {1, 2}, {0, 9}), x),
-            "ScatterElements 'node': index 9 in element 1 of 'i' is out of range; needed -4 to 3");
+            "ScatterElements 'node': index 9 in element 1 of 'i' is outside the range -4 to 3");
   EXPECT_EQ(refusal(indexed("ScatterND", {1, 1}, {4}), x),
-            "ScatterND 'node': index 4 in element 0 of 'i' is out of range; needed -4 to 3");
+            "ScatterND 'node': index 4 in element 0 of 'i' is outside the range -4 to 3");
   for (const char* op : {"Gather", "GatherND", "ScatterND"}) {
     EXPECT_EQ(refusal(indexed(op, {1, 1}, {-4}), x), "accepted") << op;
   }
@@ -246,7 +246,7 @@ TEST(Onnx, AnAxisOutOfRangeIsRefusedWithTheRange) {
   b.input("x", {4, 5}).output("y", {}).integers("i", {1}, {0});
   OnnxBuilder::set_integer(b.node("Gather", {"x", "i"}, {"y"}), "axis", 2);
   EXPECT_EQ(refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})}),
-            "Gather 'y': axis 2 is out of range for a tensor of rank 2; needed -2 to 1");
+            "Gather 'y': axis 2 is out of range for a tensor of rank 2, which takes axes -2 to 1");
 }
 
 TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
@@ -256,7 +256,7 @@ TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
   const std::string why =
       refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}), Constant::of_integers({0, 3, 7}, {3})});
   EXPECT_THAT(why, HasSubstr("index 7 in element 2 of 'i' i32[3] is out of range for gather 'y', "
-                             "which takes -4 to 3 of 'x' f32[4,5]"));
+                             "which takes indices -4 to 3 of 'x' f32[4,5]"));
 }
 
 TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
@@ -655,10 +655,10 @@ TEST(OnnxJob, ALastSoftmaxIsLeftOutWhereItIsThatOfTheLoss) {
     EXPECT_THAT(said_of_softmax(1, behind, {3, 2}, 11), HasSubstr(left_out)) << behind;
   }
   EXPECT_EQ(said_of_softmax(0, "", {3, 2}),
-            "the last Softmax 'y' is kept, because it is over axis 0, not over the classes: the loss takes its output "
-            "as logits and so applies softmax twice; export the model without it");
-  EXPECT_THAT(said_of_softmax(0, "Identity", {3, 2}), HasSubstr("'p' is kept, because it is over"));
-  EXPECT_THAT(said_of_softmax(0, "Reshape", {3, 2}), HasSubstr("'p' is kept, because it is over"));
+            "the last Softmax 'y' is kept because it is over axis 0, not over the classes; the loss takes that output "
+            "as logits, so softmax is applied twice; export the model without it");
+  EXPECT_THAT(said_of_softmax(0, "Identity", {3, 2}), HasSubstr("'p' is kept because it is over"));
+  EXPECT_THAT(said_of_softmax(0, "Reshape", {3, 2}), HasSubstr("'p' is kept because it is over"));
   EXPECT_THAT(said_of_softmax(0, "", {3, 2}, 11), HasSubstr("axis 0 and those after it, not"));
 }
 
@@ -685,11 +685,11 @@ TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
   b.node("Reshape", {"h", "back"}, {"c"});
   OnnxBuilder::set_integers(b.node("ReduceMean", {"c"}, {"y"}), "axes", {1});
   OnnxBuilder::set_integer(*b.graph().mutable_node(3), "keepdims", 0);
-  EXPECT_THAT(
-      refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
-      AllOf(HasSubstr("Reshape 'a': "), HasSubstr("; the file was written for batches of 2, but these have 4: set "
-                                                  "data.micro-batch-size = 2, or export the model with a dynamic axis "
-                                                  "for the batch")));
+  EXPECT_THAT(refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
+              AllOf(HasSubstr("Reshape 'a': "),
+                    HasSubstr("; the file was written for batches of 2, but the job has batches of 4: set "
+                              "data.micro-batch-size = 2, or export the model with a dynamic axis "
+                              "for the batch")));
   EXPECT_EQ(refused(b, "cross-entropy", {DataType::kF32, {2, 4, 6}, {}}), "accepted");
 }
 

@@ -86,8 +86,8 @@ TEST_F(Model, WithAConstantOfTooFewValuesIsTold) {
 
   ASSERT_FALSE(builder_.status());
   EXPECT_EQ(builder_.status().error().message,
-            "table: constant needs no input, shape=[..] and values=[..], one per element; it "
-            "got () shape=[2,2] values=[1.0,2.0,3.0]");
+            "table: constant needs no input, shape=[..] and values=[..], one per element; "
+            "given: () shape=[2,2] values=[1.0,2.0,3.0]");
 }
 
 TEST_F(Model, GetsOnlyItsFirstErrorAndNoOperationBehindIt) {

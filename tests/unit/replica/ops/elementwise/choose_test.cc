@@ -57,7 +57,7 @@ TEST(Comparisons, RefuseToMixTypes) {
   const auto shape = find_operator("equal")->shape({{f32({2}), {DataType::kI32, {2}, {}}}, {}, {}});
   ASSERT_FALSE(shape);
   EXPECT_EQ(shape.error().message,
-            "equal needs two f32 or two i32 tensors whose shapes broadcast; it got (f32[2], "
+            "equal needs two f32 or two i32 tensors whose shapes broadcast; given: (f32[2], "
             "i32[2])");
 }
 

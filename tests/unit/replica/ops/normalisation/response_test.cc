@@ -153,7 +153,7 @@ TEST(GroupNormLayer, RefusesGroupsThatDoNotDivideByName) {
 
   ASSERT_FALSE(builder.status());
   EXPECT_EQ(builder.status().error().message,
-            "norm: group normalisation needs f32[N,C,...] and groups that divide C; it got "
+            "norm: group normalisation needs f32[N,C,...] and a number of groups that divides C; given: "
             "f32[1,6,2,2]{nhwc} and 4 groups");
 }
 

@@ -106,7 +106,7 @@ TEST(Matmul, RefusesLeadingDimensionsThatDoNotBroadcast) {
   builder.add_one("matmul", {a, b}, {}, "c");
 
   ASSERT_FALSE(builder.status());
-  EXPECT_THAT(builder.status().error().message, ::testing::HasSubstr("it got (f32[2,3,4], f32[3,4,5])"));
+  EXPECT_THAT(builder.status().error().message, ::testing::HasSubstr("given: (f32[2,3,4], f32[3,4,5])"));
 }
 
 struct LinearCase {
