@@ -28,13 +28,16 @@ constexpr layers::ResNet kResNeXt101{.blocks = {3, 4, 23, 3}, .groups = 32, .wid
 }  // namespace
 
 std::vector<Model> models() {
-  return {model<kResNet18>("resnet18", "18 layers in basic blocks of two batch-normalised 3x3 convolutions"),
-          model<kResNet50>("resnet50",
-                           "50 layers in bottleneck blocks of batch-normalised convolutions, striding in the 3x3 one"),
-          model<kResNet101>(
-              "resnet101", "101 layers in bottleneck blocks of batch-normalised convolutions, striding in the 3x3 one"),
-          model<kResNeXt50>("resnext50-32x4d", "resnet50 with 32 groups of 4 channels in its 3x3 convolutions"),
-          model<kResNeXt101>("resnext101-32x8d", "resnet101 with 32 groups of 8 channels in its 3x3 convolutions")};
+  return {
+      model<kResNet18>("resnet18", "18 layers in basic blocks of two batch-normalised 3x3 convolutions"),
+      model<kResNet50>(
+          "resnet50",
+          "50 layers in bottleneck blocks of batch-normalised convolutions, with the stride in the 3x3 convolution"),
+      model<kResNet101>(
+          "resnet101",
+          "101 layers in bottleneck blocks of batch-normalised convolutions, with the stride in the 3x3 convolution"),
+      model<kResNeXt50>("resnext50-32x4d", "resnet50 with 32 groups of 4 channels in its 3x3 convolutions"),
+      model<kResNeXt101>("resnext101-32x8d", "resnet101 with 32 groups of 8 channels in its 3x3 convolutions")};
 }
 
 }  // namespace poprun::models::resnets

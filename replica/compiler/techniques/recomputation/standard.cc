@@ -333,8 +333,8 @@ Note note_of(const StandardChoice& choice, const StandardGoal& goal) {
   std::vector<Fact> facts = {{"needed", choice.fullest}, {"goal", goal.memory()}};
   if (choice.fullest > goal.memory()) {
     return {"recomputation.standard",
-            fmt::format("pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {}, "
-                        "even with {:.0f} % of the forward pass recomputed",
+            fmt::format("pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs at least "
+                        "about {}, even with {:.0f} % of the forward pass recomputed",
                         had, needs, 100 * choice.recomputed),
             std::move(facts)};
   }
