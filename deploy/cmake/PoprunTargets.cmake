@@ -211,9 +211,15 @@ add_library(poprun_test_flags INTERFACE)
 target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
 target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
-# poprun_test(<name> SOURCES ... DEPS ... [LABELS unit] [TIMEOUT seconds])
+# deploy/test shares 2 * cores + 1 places among the tests that run at the same time (property PROCESSORS): a unit test
+# takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many.
+# The last place is for one of the tests that only compute (BACKGROUND): it uses what the others leave of the processors.
+cmake_host_system_information(RESULT POPRUN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR POPRUN_PLACES_ALONE "2 * ${POPRUN_CORES}")
+
+# poprun_test(<name> SOURCES ... DEPS ... [BACKGROUND] [LABELS unit] [TIMEOUT seconds])
 function(poprun_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "TIMEOUT" "SOURCES;DEPS;LABELS")
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -223,21 +229,32 @@ function(poprun_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_precompile_headers(${name} REUSE_FROM poprun_test_headers)
   target_link_libraries(${name} PRIVATE poprun_test_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+  if(ARG_BACKGROUND)
+    add_test(NAME ${name} COMMAND nice -n 19 $<TARGET_FILE:${name}>)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 1800 PROCESSORS 1 RESOURCE_LOCK background COST 1000)
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
     SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1;POPRUN_EMU_STRICT=1")
 endfunction()
 
-# poprun_unit_tests(<folder> [EXCLUDE <file or sub-folder>...] DEPS ... [LABELS unit])
+# poprun_unit_tests(<folder> [BACKGROUND] [EXCLUDE <file or sub-folder>...] DEPS ... [LABELS unit])
 #
 # One test of all *.cc in and below tests/unit/<folder>, which mirrors the folder of that name: `replica/ops` becomes
 # replica_ops_test.
 function(poprun_unit_tests folder)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "" "EXCLUDE;DEPS;LABELS")
+  set(background)
+  if(ARG_BACKGROUND)
+    set(background BACKGROUND)
+  endif()
   string(REPLACE "/" "_" name "${folder}_test")
   poprun_sources(sources "tests/unit/${folder}" ${ARG_EXCLUDE})
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/tests/unit/${folder}/")
-  poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS} TIMEOUT 600)
+  poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS} TIMEOUT 600
+    ${background})
   set_target_properties(${name} PROPERTIES
     UNITY_BUILD ${POPRUN_UNITY} UNITY_BUILD_BATCH_SIZE ${POPRUN_UNITY_SOURCES})
 endfunction()
@@ -247,7 +264,7 @@ function(poprun_script_test path interpreter)
   cmake_path(GET path FILENAME name)
   add_test(NAME ${name}
     COMMAND "${interpreter}" -B "${PROJECT_SOURCE_DIR}/tests/unit/${path}.py" ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120 PROCESSORS 2 SKIP_RETURN_CODE 77)
 endfunction()
 
 # poprun_mpi_test(<name> RANKS 1 2 3 SOURCES ... DEPS ...): the same test under mpirun at each size.
@@ -261,7 +278,7 @@ function(poprun_mpi_test name)
       COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks}
               $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS mpi TIMEOUT 600 SKIP_RETURN_CODE 77
-      RUN_SERIAL TRUE
+      PROCESSORS ${POPRUN_PLACES_ALONE}
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;OMPI_MCA_btl=self,vader,tcp;OMPI_MCA_btl_vader_single_copy_mechanism=none;ASAN_OPTIONS=detect_leaks=0")
   endforeach()
 endfunction()
