@@ -13,6 +13,7 @@
 #include "replica/answers/job_answers.h"
 #include "replica/base/text.h"
 #include "replica/compilation/job_inputs.h"
+#include "replica/compilation/pass_states.h"
 #include "replica/compilation/profile.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/picture.h"
@@ -210,8 +211,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(config, dataset, onnx));
   CompileObserver observer;
   if (job.show_graphs()) {
-    observer.after_pass = [&text](std::string_view pass, const Graph& graph) {
-      text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
+    text += options_text(config, dataset);
+    observer.after_pass = [&text](std::string_view pass, const Job& after) {
+      text += state_text(pass, after);
       return Status{};
     };
   }

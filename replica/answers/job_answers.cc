@@ -165,7 +165,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   POPRUN_TRY(check_tiles(question, options));
   POPRUN_ASSIGN(const JobLength length, job_length(config, question.job().dataset()));
   times.end("model");
-  const auto end_pass = [&times](std::string_view pass, const Graph&) {
+  const auto end_pass = [&times](std::string_view pass, const Job&) {
     times.end(fmt::format("pass {}", pass));
     return Status{};
   };

@@ -63,9 +63,9 @@ Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
   std::optional<Stages> stages;
-  const auto keep_stages = [&](std::string_view pass, const Graph& graph) {
+  const auto keep_stages = [&](std::string_view pass, const Job& job) {
     if (pass == "stages") {
-      stages = stages_of(graph);
+      stages = stages_of(job.graph);
     }
     return Status{};
   };

@@ -68,8 +68,6 @@ Pass pass();
 
 namespace {
 
-constexpr std::string_view kLastOfArithmetic = "precision";
-
 /// Returns the type that operators see: for them, a tensor stored in float16 is float32.
 TensorType widened(TensorType type) {
   type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
@@ -118,26 +116,6 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Runs a pass on a job and verifies the result. `plain`: see run_passes.
-Status apply(const Pass& pass, const CompileOptions& options, const CompileObserver& observer,
-             const std::optional<Graph>& plain, Job& job) {
-  const Job before = job;
-  POPRUN_TRY(pass.run(options, job));
-  if (observer.after_pass) {
-    POPRUN_TRY(observer.after_pass(pass.name, job.graph));
-  }
-  if (const Status status = verify_operations(job.graph); !status) {
-    return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
-  }
-  POPRUN_TRY(pass.verify(options, before, job));
-  if (plain) {
-    if (const Status status = verify_equivalence(*plain, job.graph); !status) {
-      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 const std::vector<Pass>& all_passes() {
@@ -177,6 +155,25 @@ Status verify_operations(const Graph& graph) {
   return {};
 }
 
+Status run_pass(const Pass& pass, const CompileOptions& options, const CompileObserver& observer, const Graph* plain,
+                Job& job) {
+  const Job before = job;
+  POPRUN_TRY(pass.run(options, job));
+  if (observer.after_pass) {
+    POPRUN_TRY(observer.after_pass(pass.name, job));
+  }
+  if (const Status status = verify_operations(job.graph); !status) {
+    return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+  }
+  POPRUN_TRY(pass.verify(options, before, job));
+  if (plain != nullptr) {
+    if (const Status status = verify_equivalence(*plain, job.graph); !status) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+    }
+  }
+  return {};
+}
+
 Result<Job> run_passes(const CompileOptions& options, std::string_view last, const CompileObserver& observer) {
   Job job;
   std::optional<Graph> plain;  // The graph as "precision" leaves it.
@@ -195,7 +192,7 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last, con
     }
     const bool can_be_left_out = pass.is_optional && options.leaves_out_unproven;
     std::optional<Job> before = can_be_left_out ? std::optional(job) : std::nullopt;
-    const Status status = apply(pass, options, observer, plain, job);
+    const Status status = run_pass(pass, options, observer, plain ? &*plain : nullptr, job);
     if (status) {
       continue;
     }

@@ -15,8 +15,15 @@ const std::vector<Pass>& all_passes();
 /// Text after the name of a pass in the note that it is left out.
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
-/// Runs the passes that apply to `options` on an empty job, or only those up to the pass `last`. After each pass, shows
-/// the graph to `observer` and runs `verify_operations` and the pass's verifier.
+/// Name of the last pass that settles arithmetic.
+inline constexpr std::string_view kLastOfArithmetic = "precision";
+
+/// Runs a pass on a job. Then shows the job to `observer`, and runs `verify_operations`, the pass's verifier and, if
+/// `plain` is not null, `verify_equivalence` with this graph. Errors: as run_passes.
+Status run_pass(const Pass& pass, const CompileOptions& options, const CompileObserver& observer, const Graph* plain,
+                Job& job);
+
+/// Runs the passes that apply to `options` on an empty job, each with `run_pass`, or only those up to the pass `last`.
 ///
 /// With options.leaves_out_unproven, the job continues without an optional pass that ends with kBug.
 ///

@@ -66,6 +66,16 @@ bool Graph::is_reserved(std::string_view name) const {
   return found != by_name_.end() && found->second == kReserved;
 }
 
+std::set<std::string> Graph::reserved() const {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : by_name_) {
+    if (tensor == kReserved) {
+      names.insert(name);
+    }
+  }
+  return names;
+}
+
 std::string Graph::free_name(const std::string& name) const {
   std::string free = name;
   for (std::size_t number = 1; by_name_.contains(free); ++number) {

@@ -159,6 +159,7 @@ class Graph {
   void reserve(const std::set<std::string>& names);
   void release(const std::string& name);
   [[nodiscard]] bool is_reserved(std::string_view name) const;
+  [[nodiscard]] std::set<std::string> reserved() const;
 
   /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
@@ -225,9 +226,9 @@ Status verify_graph(const Graph& graph);
 /// it is 0.
 std::string to_text(const Graph& graph);
 
-/// Parses the text of `to_text`. Allows comments from # to the end of a line; checks syntax and names, not operators.
-/// Errors: kUsage, with the line.
-Result<Graph> parse_graph(std::string_view text);
+/// Parses the text of `to_text`, which begins at line `first_line` of its file. Allows comments from # to the end of a
+/// line; checks syntax and names, not operators. Errors: kUsage, with the line.
+Result<Graph> parse_graph(std::string_view text, int first_line = 1);
 
 std::string_view to_text(Role role);
 

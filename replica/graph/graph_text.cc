@@ -33,10 +33,45 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// Parses the lines of `parse_graph` one by one.
+/// Parses the lines of `parse_graph` one by one, and then finds the tensors that lines before theirs name.
 class Parser {
  public:
-  Status line(std::string_view text) {
+  /// Requires: `text` outlives the parser.
+  Status line(std::string_view text, int number) {
+    line_ = number;
+    return located(parse(text));
+  }
+
+  Status find_residences() {
+    for (const auto& [id, where, number] : resides_) {
+      line_ = number;
+      const Result<Residence> found = residence(where);
+      if (!found) {
+        return located(tl::unexpected<Error>{found.error()});
+      }
+      graph.set_residence(id, *found);
+    }
+    return {};
+  }
+
+  Graph graph;
+
+ private:
+  /// A tensor's residence as text.
+  struct Resides {
+    TensorId tensor;
+    std::string_view where;
+    int line;
+  };
+
+  [[nodiscard]] Status located(Status status) const {
+    if (!status) {
+      status.error().message.insert(0, fmt::format("line {}: ", line_));
+    }
+    return status;
+  }
+
+  Status parse(std::string_view text) {
     if (text.starts_with("tensor ")) {
       return tensor(text.substr(7));
     }
@@ -53,9 +88,6 @@ class Parser {
     return operation(text);
   }
 
-  Graph graph;
-
- private:
   Status layer(std::string_view text) {
     const bool counted = !text.ends_with(kUncounted);
     text.remove_suffix(counted ? 0 : kUncounted.size());
@@ -82,9 +114,8 @@ class Parser {
   }
 
   Status tensor(std::string_view text) {
-    std::optional<Residence> resides;
     if (const std::size_t at = text.rfind(kResides); at != std::string_view::npos) {
-      POPRUN_ASSIGN(resides, residence(text.substr(at + kResides.size())));
+      resides_.push_back({static_cast<TensorId>(graph.tensors().size()), text.substr(at + kResides.size()), line_});
       text = text.substr(0, at);
     }
     std::optional<TensorType> shard_of;
@@ -126,7 +157,7 @@ class Parser {
                             Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
         graph.add_given({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu), copy_of,
-                         streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of, resides});
+                         streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of});
         return {};
       }
     }
@@ -185,19 +216,18 @@ class Parser {
     }
     const std::size_t open = text.find('(');
     const std::size_t close = text.find(')');
-    if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
+    const std::string_view head = text.substr(0, open);
+    const std::size_t equals = head.find('=');
+    const std::string_view kind = trim(equals == std::string_view::npos ? head : head.substr(equals + 1));
+    if (close == std::string_view::npos || close < open || kind.empty() || kind.find_first_of("=@ ") < kind.size()) {
       return fail(ErrorCode::kUsage, "expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
     }
     if (graph.functions.empty() || graph.functions.back().regions.empty()) {
       return fail(ErrorCode::kUsage, "an operation must come after a function and a repeat");
     }
-    const std::string_view head = text.substr(0, open);
-    const std::size_t equals = head.find('=');
+    parsed.kind = kind;
     if (equals != std::string_view::npos) {
       POPRUN_ASSIGN(parsed.outputs, ids(head.substr(0, equals)));
-      parsed.kind = trim(head.substr(equals + 1));
-    } else {
-      parsed.kind = trim(head);
     }
     POPRUN_ASSIGN(parsed.inputs, ids(text.substr(open + 1, close - open - 1)));
     POPRUN_ASSIGN(parsed.attributes, parse_attributes(trim(text.substr(close + 1))));
@@ -218,6 +248,9 @@ class Parser {
     }
     return found;
   }
+
+  std::vector<Resides> resides_;
+  int line_ = 0;
 };
 
 std::string residence_text(const Graph& graph, const Residence& where) {
@@ -271,22 +304,18 @@ std::string to_text(const Graph& graph) {
   return text;
 }
 
-Result<Graph> parse_graph(std::string_view text) {
+Result<Graph> parse_graph(std::string_view text, int first_line) {
   Parser parser;
-  int number = 0;
-  while (!text.empty()) {
+  for (int number = first_line; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
     const std::string_view whole = text.substr(0, end);
     const std::string_view line = trim(whole.substr(0, whole.find('#')));
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
-    ++number;
-    if (line.empty()) {
-      continue;
-    }
-    if (const Status status = parser.line(line); !status) {
-      return fail(ErrorCode::kUsage, fmt::format("line {}: {}", number, status.error().message));
+    if (!line.empty()) {
+      POPRUN_TRY(parser.line(line, number));
     }
   }
+  POPRUN_TRY(parser.find_residences());
   return std::move(parser.graph);
 }
 

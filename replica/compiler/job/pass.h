@@ -134,9 +134,9 @@ struct Pass {
 
 /// Watches compilations. Each function may be empty.
 struct CompileObserver {
-  /// Called with the job's graph after each pass, before the verifiers. An error rejects the pass, like an error of its
+  /// Called with the job after each pass, before the verifiers. An error rejects the pass, like an error of its
   /// verifier.
-  std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
+  std::function<Status(std::string_view pass, const Job&)> after_pass = {};
 
   /// Called before each compilation; settling open options may take several compilations.
   std::function<void()> before_compilation = {};

@@ -108,17 +108,18 @@ TEST(Compile, TellsWhatTheProgramIs) {
   }
 }
 
-TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
+TEST(Compile, ShowsTheJobAfterEachPassWhereItIsAskedFor) {
   proto::CompileQuestion job;
   EXPECT_TRUE(job.ParseFromString(serialised("small-cnn", 16)));
-  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text, Not(HasSubstr("# graph")));
+  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text, Not(HasSubstr("# job")));
   job.set_show_graphs(true);
 
   const std::string text = ask("--compile", job.SerializeAsString()).text;
 
-  std::size_t last = 0;
+  std::size_t last = text.find("# options\nconfig {\n  model {\n    name: \"small-cnn\"\n");
+  ASSERT_NE(last, std::string::npos);
   for (const char* pass : {"forward", "stages", "differentiation", "exchange", "update"}) {
-    const std::size_t found = text.find(fmt::format("# graph after pass {}\nlayer ", pass));
+    const std::size_t found = text.find(fmt::format("# job after pass {}\nstages ipus=[0", pass));
     ASSERT_NE(found, std::string::npos) << pass;
     EXPECT_GE(found, last) << pass;
     last = found;

@@ -46,7 +46,7 @@ Result<Job> without(std::string_view refused, bool leaves_out) {
   job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
   CompileOptions options = *compile_options(job, data);
   options.leaves_out_unproven = leaves_out;
-  const auto refuse = [refused](std::string_view pass, const Graph& /*graph*/) -> Status {
+  const auto refuse = [refused](std::string_view pass, const Job& /*job*/) -> Status {
     return pass == refused ? fail(ErrorCode::kBug, "planted") : Status{};
   };
   return run_passes(options, {}, {.after_pass = refuse});

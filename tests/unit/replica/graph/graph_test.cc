@@ -48,6 +48,8 @@ TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("must come after a function"));
   EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("not a repeat count"));
   EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
+  EXPECT_FALSE(parse_graph("function f\nrepeat 1\n= two words()"));
+  EXPECT_EQ(parse_graph("\ntensor a : f32[] metric resides=b\n", 5).error().message, "line 6: there is no tensor 'b'");
   EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
 }
 

@@ -130,7 +130,7 @@ TEST(BalancedSplit, OfGpt2SmallWithLongSequencesFitsEightIpus) {
 TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
   CompileOptions options = gpt2("pipeline");
   int forward_passes = 0;
-  const auto count = [&](std::string_view pass, const Graph&) {
+  const auto count = [&](std::string_view pass, const Job&) {
     forward_passes += pass == "forward" ? 1 : 0;
     return Status{};
   };
@@ -146,9 +146,9 @@ TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
 /// The graph as the pass "stages" leaves it last.
 std::string shown_graph(const CompileOptions& options) {
   std::string last;
-  const auto keep = [&](std::string_view pass, const Graph& graph) {
+  const auto keep = [&](std::string_view pass, const Job& job) {
     if (pass == "stages") {
-      last = to_text(graph);
+      last = to_text(job.graph);
     }
     return Status{};
   };

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "proto/host_streams.pb.h"
+#include "proto/run_config.pb.h"
+#include "replica/base/error.h"
+#include "replica/compiler/job/pass.h"
+
+/// The passes of a compilation as text, which `poprun-emu --dry-run -vv` prints and poprun-emu-opt reads:
+///
+///   # options                     a CompileQuestion in Protobuf text format
+///   config { ... }
+///   dataset { ... }
+///
+///   # job after pass forward      the job (job_text.h), after each pass in turn
+///   ...
+namespace poprun {
+
+/// Returns the head, with the end of its line.
+std::string options_text(const proto::RunConfig& config, const proto::Dataset& dataset);
+
+/// Returns a job under the name of the pass that it comes from.
+std::string state_text(std::string_view pass, const Job& job);
+
+/// Returns the bytes of the file that `model.onnx` names.
+using ReadModel = std::function<Result<std::string>(const std::string& path)>;
+
+/// Runs the pass alone on the job before it in `states`, with its verifiers, and appends the job after it to `text`,
+/// even if a verifier rejects it. Other lines may surround the passes. A line `# job` may begin a job that no pass has
+/// made. If the compiler settled options by compiling again, the first compilation counts. The proof of equivalence
+/// starts from the last job up to the pass "precision"; if there is none, a line says that it is left out.
+///
+/// Errors: kUsage, with the line, if the text is wrong, has no job before the pass, or if its options do not ask for
+/// the pass; those of `read`, compile_options and run_pass.
+Status run_alone(std::string_view pass, std::string_view states, const ReadModel& read, std::string& text);
+
+}  // namespace poprun
