@@ -12,6 +12,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/rules.h"
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 
 namespace poprun::launcher {
 namespace {
@@ -19,10 +20,11 @@ namespace {
 /// Refuses options that need half precision if the job uses float, and resolves the loss scale.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
-  const bool half = options.config.model().precision() == "half";
+  const bool half = is_half(options);
   const std::pair<const char*, bool> need_half[] = {
       {"training.master-weights = true", training.master_weights()},
-      {"training.accumulator-precision = half", training.accumulator_precision() == "half"},
+      {"training.accumulator-precision = half",
+       open_choice<Precision>(training.accumulator_precision()) == Precision::kHalf},
       {"training.stochastic-rounding = true", training.stochastic_rounding()}};
   for (const auto& [what, given] : need_half) {
     if (given && !half) {
@@ -37,10 +39,13 @@ Status resolve_precision(Options& options) {
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
-      {"training.gradient-accumulation-kind", training.gradient_accumulation_kind() == "sum"},
-      {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
+      {"training.gradient-accumulation-kind",
+       open_choice<AccumulationKind>(training.gradient_accumulation_kind()) == AccumulationKind::kSum},
+      {"training.gradient-reduction",
+       choice_of<GradientReduction>(training.gradient_reduction()) == GradientReduction::kSum}};
   for (const auto& [name, is_sum] : sums) {
-    if (is_sum && training.loss_mean() != "tokens" && options.learning_rate_base_batch > 0) {
+    if (is_sum && choice_of<LossMean>(training.loss_mean()) != LossMean::kTokens &&
+        options.learning_rate_base_batch > 0) {
       return fail(
           ErrorCode::kUsage,
           fmt::format(
@@ -93,7 +98,7 @@ Status check_model(Options& options) {
                 fmt::format("model.dropout = {}: an ONNX model takes its dropout from its Dropout nodes; leave it out",
                             model.dropout()));
   }
-  if (model.normalisation() != "batch") {
+  if (choice_of<Normalisation>(model.normalisation()) != Normalisation::kBatch) {
     return fail(
         ErrorCode::kUsage,
         fmt::format("model.normalisation = {}: an ONNX model takes its normalisation from its nodes; leave it out",
@@ -103,7 +108,7 @@ Status check_model(Options& options) {
   // --dry-run should not show the name: it is not a request for a built-in model.
   name.text.clear();
   if (model.loss().empty()) {
-    model.set_loss("cross-entropy");
+    model.set_loss(word_of(Loss{}));
   }
   return {};
 }
@@ -115,7 +120,7 @@ void note_what_has_no_effect(Options& options) {
     return;
   }
   const proto::TrainingConfig& training = options.config.training();
-  const bool falls = training.schedule() == "step";
+  const bool falls = choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep;
   const bool accumulated = accumulates(options.config);
   // A file that sets both steps and epochs is unambiguous: the steps count.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
@@ -337,7 +342,7 @@ Status resolve_check(Options& options) {
 
 /// Refuses gradient buckets with exact tiles, on which tensors are contiguous only while a step that uses them runs.
 Status check_tiles(Options& options) {
-  if (options.config.memory().tiles() != "exact") {
+  if (choice_of<TileStorage>(options.config.memory().tiles()) != TileStorage::kExact) {
     return {};
   }
   if (options.config.training().gradient_bucket_bytes() > 0) {
@@ -350,7 +355,8 @@ Status check_tiles(Options& options) {
 
 /// Refuses dumps with outlining, which changes the names by which dumps find tensors.
 Status check_outlining(const Options& options) {
-  if (options.config.memory().outlining() == "on" && !options.config.report().dump_tensors().empty()) {
+  if (choice_of<Outlining>(options.config.memory().outlining()) == Outlining::kOn &&
+      !options.config.report().dump_tensors().empty()) {
     return fail(ErrorCode::kUsage,
                 "memory.outlining = on cannot be combined with report.dump-tensors, since layers that share a function "
                 "do not keep the names of their tensors; leave one of them out");
@@ -383,6 +389,10 @@ void resolve_checkpoints(Options& options) {
 }
 
 }  // namespace
+
+bool is_half(const Options& options) {
+  return choice_of<Precision>(options.config.model().precision()) == Precision::kHalf;
+}
 
 Status check_together(Options& options) {
   POPRUN_TRY(resolve_check(options));

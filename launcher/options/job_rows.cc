@@ -12,6 +12,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
+#include "replica/choices/choices.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -60,27 +61,25 @@ Rows model_sizes() {
 Rows model() {
   return {
       file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
-      file_key("model.precision", "NAME", "float",
-               "Type of weights, activations and gradients: float (32 bits) or half (16 bits)",
-               Choice{{"float", "half"}}),
+      file_key("model.precision", "NAME", word_of(Precision{}),
+               "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
       file_key("model.dropout", "X", "0", "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
-      file_key("model.normalisation", "NAME", "batch",
+      file_key("model.normalisation", "NAME", word_of(Normalisation{}),
                "Normalisation in ResNets: batch; or, over one image at a time, group (32 groups of channels), layer "
                "(all channels) or instance (each channel)",
-               Choice{{"batch", "group", "layer", "instance"}}),
+               OneOf<Normalisation>{}),
       file_key("model.fold-batch-norm", "BOOL", "false",
                "In inference, fold batch norms into the convolutions before them: saves memory and time; outputs "
                "differ by rounding",
                Boolean{}),
       file_key(
-          "model.mode", "NAME", "training",
+          "model.mode", "NAME", word_of(Mode{}),
           "Mode: training, or inference, which writes the model's outputs for all test items, in order, to outputs.npy",
-          Choice{{"training", "inference"}},
-          [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
+          OneOf<Mode>{}, [](Options& o, Mode mode) { o.config.set_inference(mode == Mode::kInference); }),
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
       file_key("model.loss", "NAME", "", "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
-               Choice{{"cross-entropy", "mean-squared-error"}}),
+               OneOf<Loss>{}),
       file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),
       file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
@@ -118,10 +117,11 @@ Rows data() {
                Real{0, 1e9, false}, parameter("deviation")),
       file_key("data.augment", "NAME", "", "Augmentation of training images: none (default), flip, crop or flip+crop",
                Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
-      file_key("data.order", "NAME", "shuffled",
-               "Order of the training items: reshuffled in every epoch, or sequential, as stored",
-               Choice{{"shuffled", "sequential"}},
-               [](Options& o, const std::string& v) { o.config.mutable_data()->set_sequential(v == "sequential"); }),
+      file_key("data.order", "NAME", word_of(ItemOrder{}),
+               "Order of the training items: reshuffled in every epoch, or sequential, as stored", OneOf<ItemOrder>{},
+               [](Options& o, ItemOrder order) {
+                 o.config.mutable_data()->set_sequential(order == ItemOrder::kSequential);
+               }),
       file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",
                Integer{1, 1 << 20}),
       file_key(
@@ -140,10 +140,10 @@ Rows training_schedule() {
       file_key("training.optimizer", "NAME", "momentum", "Optimiser: " + one_of(optimizer_names()),
                Choice{optimizer_names()}),
       file_key("training.learning-rate", "X", "0.05", "Learning rate", Real{0, 1e6, false}),
-      file_key("training.schedule", "NAME", "constant",
+      file_key("training.schedule", "NAME", word_of(RateSchedule{}),
                "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or step (drops "
                "every training.schedule-steps)",
-               Choice{{"constant", "linear", "cosine", "step"}}),
+               OneOf<RateSchedule>{}),
       file_key("training.warmup-steps", "N", "0", "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-steps", "N", "0",
@@ -178,19 +178,19 @@ Rows training_update() {
       file_key("training.gradient-accumulation-kind", "NAME", "",
                "What gradient accumulators hold: mean (a sum that the update divides by the number of micro-batches), "
                "running-mean, or sum (never divided) (default: mean, with half precision running-mean)",
-               Choice{{"sum", "mean", "running-mean"}}),
+               OneOf<AccumulationKind>{}),
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
-               Choice{{"float", "half"}}),
-      file_key("training.gradient-reduction", "NAME", "mean",
+               OneOf<Precision>{}),
+      file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
                "Reduce gradients over the replicas to their mean or to their sum, once per step; every-micro-batch: to "
                "their mean, before they are accumulated",
-               Choice{{"mean", "sum", "every-micro-batch"}}),
-      file_key("training.loss-mean", "NAME", "micro-batches",
+               OneOf<GradientReduction>{}),
+      file_key("training.loss-mean", "NAME", word_of(LossMean{}),
                "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or over tokens (all "
                "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, no "
                "matter how it is split into micro-batches, or whether gradients are summed or averaged",
-               Choice{{"micro-batches", "tokens"}}),
+               OneOf<LossMean>{}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
                "steps that overflow (default: auto with half precision, else 1)",
@@ -221,16 +221,16 @@ Rows memory() {
                    "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "
                    "concatenations alias their operands if no data moves; changes memory and device time but no result",
                    Boolean{}),
-          file_key("memory.outlining", "NAME", "auto",
+          file_key("memory.outlining", "NAME", word_of(Outlining{}),
                    "Let repeated sequences of operations, such as transformer layers, share the code of a function, "
                    "into which each copies its inputs and from which it copies its results: auto, if that saves memory "
                    "and takes at most 1 % of a step's device time, and everywhere if the job does not fit otherwise, "
                    "unless tensors are dumped; on, everywhere; or off",
-                   Choice{{"auto", "on", "off"}}),
-          file_key("memory.tiles", "NAME", "contiguous",
+                   OneOf<Outlining>{}),
+          file_key("memory.tiles", "NAME", word_of(TileStorage{}),
                    "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
                    "on the tiles (slow: for small models and devices). Memory and device time are the same",
-                   Choice{{"contiguous", "exact"}})};
+                   OneOf<TileStorage>{})};
 }
 
 Rows device_report() {

@@ -10,6 +10,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
+#include "replica/choices/choices.h"
 
 namespace poprun::launcher {
 namespace {
@@ -25,7 +26,7 @@ struct ShardedKinds {
       if (word == "none" && text == word) {
         break;
       }
-      if (word != "weights" && word != "optimizer-state" && word != "accumulators") {
+      if (!find_choice<ShardedKind>(word)) {
         return tl::unexpected<std::string>{
             fmt::format("none, or any of weights, optimizer-state and accumulators; '{}' is not one of them", word)};
       }
@@ -42,13 +43,14 @@ struct ByTensor {
     std::vector<proto::LocationOverride> all;
     for (std::string word; stream >> word;) {
       const std::size_t equals = word.rfind('=');
-      const std::string storage = equals == std::string::npos ? "" : word.substr(equals + 1);
-      if (equals == 0 || (storage != "on-chip" && storage != "off-chip") || !Regex{}.read(word.substr(0, equals))) {
+      const auto storage =
+          equals == std::string::npos ? std::nullopt : find_choice<Storage>(std::string_view{word}.substr(equals + 1));
+      if (equals == 0 || !storage || storage == Storage::kAuto || !Regex{}.read(word.substr(0, equals))) {
         return refused(fmt::format("; '{}' is neither", word));
       }
       proto::LocationOverride& one = all.emplace_back();
       one.set_tensors(word.substr(0, equals));
-      one.set_storage(storage);
+      one.set_storage(word_of(*storage));
     }
     if (all.empty()) {
       return refused("");
@@ -65,11 +67,11 @@ struct ByTensor {
 
 OptionRow storage(const char* name, const char* what) {
   return file_key(
-      fmt::format("memory.{}", name), "WHERE", "on-chip",
+      fmt::format("memory.{}", name), "WHERE", word_of(Storage{}),
       fmt::format("Where to keep {}: on-chip, in In-Processor Memory; off-chip, in Streaming Memory, from which they "
                   "are loaded when needed; auto, off-chip only if the job does not fit otherwise",
                   what),
-      Choice{{"on-chip", "off-chip", "auto"}});
+      OneOf<Storage>{});
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ void note_locations_without_effect(Options& options) {
   const proto::MemoryConfig& memory = options.config.memory();
   const bool stays = std::ranges::all_of(
       std::array{memory.weights(), memory.optimizer_state(), memory.accumulators(), memory.activations()},
-      [](const std::string& where) { return where == "on-chip"; });
+      [](const std::string& where) { return choice_of<Storage>(where) == Storage::kOnChip; });
   const bool is_whole = memory.replicated_tensor_sharding().empty();
   struct Case {
     std::string_view name;
@@ -146,8 +148,8 @@ Status check_locations(Options& options) {
   const auto& sharded = memory.replicated_tensor_sharding();
   const std::uint32_t replicas = config.topology().num_replicas();
   const std::uint32_t group = memory.sharding_group();
-  if (std::ranges::find(sharded, "accumulators") != sharded.end() && accumulates(config) &&
-      config.training().gradient_reduction() != "every-micro-batch") {
+  if (lists(sharded, ShardedKind::kAccumulators) && accumulates(config) &&
+      choice_of<GradientReduction>(config.training().gradient_reduction()) != GradientReduction::kEveryMicroBatch) {
     return fail(ErrorCode::kUsage, fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "
                                                "are reduced in every micro-batch, but training.gradient-reduction = "
                                                "{}; set it to every-micro-batch",

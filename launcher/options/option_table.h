@@ -12,6 +12,7 @@
 #include <google/protobuf/message.h>
 
 #include "launcher/options/options.h"
+#include "replica/choices/choices.h"
 
 /// The single table of options, which parsing, help, manual page and completion read. To add an option, add one row in
 /// command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in train.cfg; a field of that name in
@@ -111,6 +112,7 @@ class Field {
   void operator()(Options& options, double value) const;
   void operator()(Options& options, const std::string& value) const;
   void operator()(Options& options, std::uint64_t value) const;
+  void operator()(Options& options, Chosen auto value) const { (*this)(options, word_of(value)); }
 
  private:
   struct Place {
@@ -126,8 +128,8 @@ class Field {
 /// Returns the row of a key of train.cfg, `section.key`. Its single value goes to the field of the same name, unless
 /// `store` does otherwise.
 template <typename Kind, typename Store>
-OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback, const std::string& help,
-                   Kind kind, Store store) {
+OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
+                   const std::string& help, Kind kind, Store store) {
   return with_value({.name = name,
                      .section = name.substr(0, name.find('.')),
                      .placeholder = placeholder,
@@ -138,8 +140,8 @@ OptionRow file_key(const std::string& name, const char* placeholder, const char*
 }
 
 template <typename Kind>
-OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback, const std::string& help,
-                   Kind kind) {
+OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
+                   const std::string& help, Kind kind) {
   return file_key(name, placeholder, fallback, help, std::move(kind), Field(name));
 }
 

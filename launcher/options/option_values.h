@@ -11,6 +11,7 @@
 
 #include "launcher/options/options.h"
 #include "proto/run_config.pb.h"
+#include "replica/choices/choices.h"
 
 /// Kinds of option values. Each has
 ///
@@ -53,6 +54,16 @@ struct Choice {
   std::vector<std::string> choices;
 
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
+/// A value of an enum of replica/choices/choices.h.
+template <Chosen Enum>
+struct OneOf {
+  std::vector<std::string> choices = all_words<Enum>();
+
+  [[nodiscard]] Read<Enum> read(const std::string& text) const {
+    return Choice{choices}.read(text).map([](const std::string& word) { return choice_of<Enum>(word); });
+  }
 };
 
 /// Any non-empty text that can be printed on one line and sent (protobuf carries UTF-8 only).

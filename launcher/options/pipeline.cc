@@ -11,6 +11,7 @@
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 
 namespace poprun::launcher {
 namespace {
@@ -141,14 +142,13 @@ Status check_ipus(Options& options) {
 }
 
 /// Derives the recomputation mode for display. The configuration leaves the mode open, since some code varies the IPUs
-/// and the schedule; the compiler applies the same rule to its own stages: `default_recomputation` in
-/// replica/compiler/techniques/recomputation/kept.h.
+/// and the schedule; the compiler applies default_recomputation to its own stages.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
-    const bool sequential = pipeline.schedule() == "sequential" && !is_phased(options);
+    const Schedule schedule = schedule_of(choice_of<Schedule>(pipeline.schedule()), options.config.memory().phases());
     setting_of(options, "pipeline.recomputation").derived =
-        most_stages_of(options) > 1 && !sequential ? "pipeline" : "none";
+        word_of(default_recomputation(most_stages_of(options), schedule));
   }
 }
 
@@ -168,7 +168,8 @@ void note_pipeline_without_effect(Options& options) {
                            "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
   }
-  note("pipeline.recomputation-memory", check || options.config.inference() || pipeline.recomputation() == "standard",
+  const bool is_standard = open_choice<Recomputation>(pipeline.recomputation()) == Recomputation::kStandard;
+  note("pipeline.recomputation-memory", check || options.config.inference() || is_standard,
        "without pipeline.recomputation = standard");
 }
 
@@ -200,18 +201,18 @@ std::vector<OptionRow> pipeline_rows() {
                      auto& field = *o.config.mutable_pipeline()->mutable_device_mapping();
                      field.Assign(ipus.begin(), ipus.end());
                    }),
-          file_key("pipeline.schedule", "NAME", "grouped",
+          file_key("pipeline.schedule", "NAME", word_of(Schedule{}),
                    "Order of the micro-batches: grouped (all stages forward and backward in each "
                    "cycle), interleaved (forward and backward alternate; fewer activations are "
                    "stored), or sequential (one stage at a time, no pipeline)",
-                   Choice{{"grouped", "interleaved", "sequential"}}),
+                   OneOf<Schedule>{}),
           file_key("pipeline.recomputation", "NAME", "",
                    "What the backward pass recomputes instead of storing it: none, standard (chooses checkpoints "
                    "within recomputation-memory), layer (stores the inputs of layers), pipeline (stores the inputs of "
                    "stages, and everything in the last one, whose backward pass follows at once) or all (like "
                    "pipeline, but also recomputes the last stage) (default: pipeline if there are several stages and "
                    "the schedule is not sequential, else none)",
-                   Choice{{"none", "standard", "layer", "pipeline", "all"}}),
+                   OneOf<Recomputation>{}),
           file_key("pipeline.recomputation-checkpoints", "REGEX", "",
                    "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
           file_key("pipeline.recompute", "REGEX", "", "Recompute tensors whose name matches REGEX, whatever the mode",

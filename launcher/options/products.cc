@@ -14,6 +14,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
+#include "replica/device/product.h"
 
 namespace poprun::launcher {
 namespace {
@@ -53,7 +54,7 @@ struct PartialSums {
 
   static bool read(const std::string& text, ProductSetting& setting) {
     setting.set_partials(text);
-    return text == "float" || text == "half";
+    return find_choice<Precision>(text).has_value();
   }
 };
 
@@ -107,7 +108,7 @@ bool read_where(std::string where, ProductSetting& setting) {
   } else {
     return false;
   }
-  if (kind == "convolutions" || kind == "matmuls") {
+  if (find_choice<ProductKind>(kind)) {
     setting.set_products(kind);
     return true;
   }
@@ -272,7 +273,7 @@ Status check_ipus(Options& options, std::string_view key, const Settings& settin
 
 Status check_partials(const Options& options) {
   for (const ProductSetting& setting : options.config.model().partials()) {
-    if (setting.partials() == "half" && options.config.model().precision() != "half") {
+    if (choice_of<Precision>(setting.partials()) == Precision::kHalf && !is_half(options)) {
       return fail(ErrorCode::kUsage,
                   fmt::format("{} needs model.precision = half, but it is float", shown(options, kPartials, setting)));
     }
@@ -314,7 +315,7 @@ std::vector<OptionRow> memory_proportion_rows() {
 }
 
 std::vector<OptionRow> partials_rows() {
-  return {file_key(std::string{kPartials}, "LIST", "float",
+  return {file_key(std::string{kPartials}, "LIST", word_of(Precision{}),
                    "With half precision, type of the partial sums of convolutions and matmuls: float or half, or one "
                    "per IPU; also convolutions=TYPE, matmuls=TYPE, ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
                    Everywhere<PartialSums>{}, replaces(partials)),
@@ -341,7 +342,7 @@ std::vector<OptionRow> serialisation_rows() {
 
 Status check_products(Options& options) {
   POPRUN_TRY(check_partials(options));
-  POPRUN_TRY(check_ipus(options, kPartials, partials(options), "float"));
+  POPRUN_TRY(check_ipus(options, kPartials, partials(options), word_of(Precision{})));
   POPRUN_TRY(check_ipus(options, kProportion, proportions(options), "0.6"));
   note_small_proportions(options);
   return {};

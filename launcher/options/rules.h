@@ -69,6 +69,9 @@ Rows serialisation_rows();
 /// Errors: kUsage, names key, value and remedy.
 Status check_products(Options& options);
 
+/// Returns whether the job stores numbers in half precision.
+bool is_half(const Options& options);
+
 /// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
 /// options, and notes on options without effect.
 ///

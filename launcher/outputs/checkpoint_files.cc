@@ -20,6 +20,7 @@
 #include "launcher/outputs/result_files.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 
 namespace poprun::launcher {
 namespace {
@@ -213,7 +214,8 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
     now.mutable_model()->set_onnx(then.model().onnx());
     now.mutable_model()->set_name(then.model().name());
   }
-  if (now.training().schedule() == "constant" && then.training().schedule() == "constant") {
+  const std::string constant = word_of(RateSchedule::kConstant);
+  if (now.training().schedule() == constant && then.training().schedule() == constant) {
     then.mutable_training()->set_steps(now.training().steps());
     then.mutable_training()->set_epochs(now.training().epochs());
   }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/outputs/profile_file.h"
+#include "replica/choices/choices.h"
 
 namespace poprun::launcher {
 namespace {
@@ -154,7 +155,7 @@ void JobResults::finish_check() {
 
 /// Checks for space on the disk now, rather than after the last step.
 Status JobResults::check_room_for_weights() const {
-  const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
+  const std::uint64_t bytes = choice_of<Precision>(config_.model().precision()) == Precision::kHalf ? 2 : 4;
   return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 #include "replica/tables/ipu_table.h"
 
 namespace poprun::launcher {
@@ -220,9 +221,9 @@ class Screen {
   }
 
   void liveness_of_tile(int ipu, const proto::TileReport& tile) {
-    curve(
-        fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu, of_tile(tile.peak())),
-        tile.liveness(), report_.ipus(ipu).bytes_per_tile());
+    curve(fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu,
+                      of_tile(tile.peak())),
+          tile.liveness(), report_.ipus(ipu).bytes_per_tile());
   }
 
   void curve(const std::string& title, const proto::Liveness& liveness, std::uint64_t limit) {
@@ -343,7 +344,7 @@ class Screen {
 
   void measured(int ipu) {
     const proto::IpuMemory& planned = profile_.planned_memory(ipu);
-    const bool exact = profile_.config().memory().tiles() == "exact";
+    const bool exact = find_choice<TileStorage>(profile_.config().memory().tiles()) == TileStorage::kExact;
     const std::uint64_t peak = profile_.measured_peak_bytes(ipu);
     const std::uint64_t expected = exact ? planned.peak() : planned.images_peak();
     text_ +=

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/profile.h"
 #include "replica/compiler/addresses/tile_plan.h"
@@ -132,7 +133,7 @@ Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelC
   if (model.onnx().empty()) {
     return nullptr;
   }
-  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss(), model.trained_constants());
+  return onnx_import::JobModel::parse(model.onnx(), bytes, choice_of<Loss>(model.loss()), model.trained_constants());
 }
 
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {

@@ -160,18 +160,23 @@ class Planner {
   /// Returns the stages of a spread. The job's own schedule decides which balanced stages fit.
   [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
     const proto::PipelineConfig& own = config_.pipeline();
-    Variant variant{spread.ipus, spread.stages, "", "sequential", "none", spread.own_stages};
+    Variant variant{spread.ipus, spread.stages, "", Schedule::kSequential, Recomputation::kNone, spread.own_stages};
     if (spread.ipus > 1 && !own.schedule().empty()) {
-      variant.schedule = own.schedule();
-      variant.recomputation = own.recomputation();
+      variant.schedule = choice_of<Schedule>(own.schedule());
+      variant.recomputation = open_choice<Recomputation>(own.recomputation())
+                                  .value_or(default_recomputation(spread.ipus, variant.schedule));
     }
     return stages_of(variant, config_, dataset_, onnx_);
   }
 
   /// Adds the phases of a job that asks for them, cut as it says.
   Status add_own_phases() {
-    Variant variant{std::max(1U, config_.memory().phase_ipus()), phases_, "", "phased", "none", !own_stages_.empty()};
-    variant.phased = true;
+    const Variant variant{std::max(1U, config_.memory().phase_ipus()),
+                          phases_,
+                          "",
+                          Schedule::kPhased,
+                          Recomputation::kNone,
+                          !own_stages_.empty()};
     POPRUN_ASSIGN(const Stages found, stages_of(variant, config_, dataset_, onnx_));
     spreads_.push_back({variant.ipus, phases_, split_text(found), variant.own_stages, found.begins,
                         /*phased=*/true});

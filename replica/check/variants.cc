@@ -14,22 +14,20 @@
 namespace poprun {
 namespace {
 
-constexpr const char* kSchedules[] = {"sequential", "grouped", "interleaved"};
-constexpr const char* kRecomputations[] = {"none", "standard", "layer", "pipeline", "all"};
-
-constexpr const char* kPhased = "phased";
+constexpr Schedule kSchedules[] = {Schedule::kSequential, Schedule::kGrouped, Schedule::kInterleaved};
+constexpr Recomputation kRecomputations[] = {Recomputation::kNone, Recomputation::kStandard, Recomputation::kLayer,
+                                             Recomputation::kPipeline, Recomputation::kAll};
 
 void add_phases(const Spread& spread, std::vector<Variant>& variants) {
-  const auto add = [&](std::uint32_t ipus, const char* recomputation) {
-    Variant& variant = variants.emplace_back(
-        Variant{ipus, spread.stages, spread.split, kPhased, recomputation, spread.own_stages, spread.begins});
-    variant.phased = true;
+  const auto add = [&](std::uint32_t ipus, Recomputation recomputation) {
+    variants.push_back(
+        {ipus, spread.stages, spread.split, Schedule::kPhased, recomputation, spread.own_stages, spread.begins});
   };
-  for (const char* recomputation : kRecomputations) {
+  for (const Recomputation recomputation : kRecomputations) {
     add(1, recomputation);
   }
-  add(2, "none");
-  add(2, "pipeline");
+  add(2, Recomputation::kNone);
+  add(2, Recomputation::kPipeline);
 }
 
 std::vector<Placement> other_placements(std::uint32_t replicas) {
@@ -42,7 +40,7 @@ void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, p
   const bool off_chip = variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
   const bool sharded = variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
   if (is_plain || off_chip) {
-    const char* const storage = off_chip ? "off-chip" : "on-chip";
+    const std::string storage = word_of(off_chip ? Storage::kOffChip : Storage::kOnChip);
     memory.set_weights(storage);
     memory.set_optimizer_state(storage);
     memory.set_accumulators(storage);
@@ -53,10 +51,10 @@ void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, p
     memory.clear_replicated_tensor_sharding();
   }
   if (sharded) {
-    memory.add_replicated_tensor_sharding("weights");
-    memory.add_replicated_tensor_sharding("optimizer-state");
-    if (job.training().gradient_reduction() == "every-micro-batch") {
-      memory.add_replicated_tensor_sharding("accumulators");
+    memory.add_replicated_tensor_sharding(word_of(ShardedKind::kWeights));
+    memory.add_replicated_tensor_sharding(word_of(ShardedKind::kOptimizerState));
+    if (choice_of<GradientReduction>(job.training().gradient_reduction()) == GradientReduction::kEveryMicroBatch) {
+      memory.add_replicated_tensor_sharding(word_of(ShardedKind::kAccumulators));
     }
     memory.set_sharding_min_elements(std::min<std::uint64_t>(memory.sharding_min_elements(), 16));
   }
@@ -68,8 +66,8 @@ proto::CheckedRun describe(const Variant& variant) {
   run.set_ipus(variant.ipus);
   run.set_stages(variant.stages);
   run.set_split(variant.split);
-  run.set_schedule(variant.schedule);
-  run.set_recomputation(variant.recomputation);
+  run.set_schedule(name_of(variant.schedule));
+  run.set_recomputation(word_of(variant.recomputation));
   run.set_outlined(variant.outlined);
   run.set_placement(std::string{to_text(variant.placement)});
   run.set_recomputation_memory(variant.recomputation_memory);
@@ -102,17 +100,17 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   std::vector<Variant> variants;
   const auto add_outlined = [&variants](Variant variant) {
     variant.outlined = true;
-    for (const char* recomputation : {"none", "all"}) {
+    for (const Recomputation recomputation : {Recomputation::kNone, Recomputation::kAll}) {
       variant.recomputation = recomputation;
       variants.push_back(variant);
     }
   };
-  for (const char* recomputation : kRecomputations) {
-    variants.push_back({1, 1, plain_split, "sequential", recomputation});
+  for (const Recomputation recomputation : kRecomputations) {
+    variants.push_back({1, 1, plain_split, Schedule::kSequential, recomputation});
   }
   for (const Spread& spread : spreads) {
-    for (const char* schedule : kSchedules) {
-      for (const char* recomputation : kRecomputations) {
+    for (const Schedule schedule : kSchedules) {
+      for (const Recomputation recomputation : kRecomputations) {
         if (!spread.phased) {
           variants.push_back(
               {spread.ipus, spread.stages, spread.split, schedule, recomputation, spread.own_stages, spread.begins});
@@ -138,7 +136,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const Placement placement : other_placements(replicas)) {
     for (const std::uint32_t ipus : {1U, 2U}) {
       const auto last = std::find_if(phased.rbegin(), phased.rend(), [ipus](const Variant& v) {
-        return v.phased && v.ipus == ipus && v.recomputation == std::string_view{"pipeline"};
+        return v.phased() && v.ipus == ipus && v.recomputation == Recomputation::kPipeline;
       });
       if (last != phased.rend()) {
         variants.push_back(*last);
@@ -149,7 +147,8 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   add_outlined(variants.front());
   for (const Spread& spread : spreads) {
     if (!spread.phased) {
-      add_outlined({spread.ipus, spread.stages, spread.split, "grouped", "", spread.own_stages, spread.begins});
+      add_outlined(
+          {spread.ipus, spread.stages, spread.split, Schedule::kGrouped, {}, spread.own_stages, spread.begins});
     }
   }
   return variants;
@@ -170,19 +169,20 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
     pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
-  config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
+  config.mutable_memory()->set_outlining(word_of(variant.outlined ? Outlining::kOn : Outlining::kOff));
   config.mutable_report()->clear_dump_tensors();
-  config.mutable_memory()->set_phases(variant.phased ? variant.stages : 1);
-  config.mutable_memory()->set_phase_ipus(variant.phased ? variant.ipus : 1);
-  if (variant.phased) {
+  config.mutable_memory()->set_phases(variant.phased() ? variant.stages : 1);
+  config.mutable_memory()->set_phase_ipus(variant.phased() ? variant.ipus : 1);
+  if (variant.phased()) {
     pipeline.clear_device_mapping();
   }
-  pipeline.set_schedule(variant.phased ? "grouped" : variant.schedule);
-  pipeline.set_recomputation(variant.recomputation);
+  pipeline.set_schedule(word_of(variant.phased() ? Schedule{} : variant.schedule));
+  pipeline.set_recomputation(word_of(variant.recomputation));
   if (variant.recomputation_memory > 0) {
     pipeline.set_recomputation_memory(variant.recomputation_memory);
   }
-  const bool is_plain = variant.ipus == 1 && !variant.own_stages && !variant.phased && variant.recomputation == "none";
+  const bool is_plain =
+      variant.ipus == 1 && !variant.own_stages && !variant.phased() && variant.recomputation == Recomputation::kNone;
   if (is_plain) {
     pipeline.clear_recompute();
   }
@@ -197,14 +197,14 @@ std::string_view to_text(Placement placement) {
 
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
-  const std::string how =
-      fmt::format("recomputation {}{}{}{}", variant.recomputation, variant.placement == Placement::kOnChip ? "" : ", ",
-                  to_text(variant.placement), variant.outlined ? ", outlined" : "");
-  if (variant.phased) {
+  const std::string how = fmt::format("recomputation {}{}{}{}", word_of(variant.recomputation),
+                                      variant.placement == Placement::kOnChip ? "" : ", ", to_text(variant.placement),
+                                      variant.outlined ? ", outlined" : "");
+  if (variant.phased()) {
     return fmt::format("{} on {}, {}", counted(variant.stages, "phase"), ipus, how);
   }
   return variant.stages == 1 ? fmt::format("{}, {}", ipus, how)
-                             : fmt::format("{}, {}, {}", ipus, variant.schedule, how);
+                             : fmt::format("{}, {}, {}", ipus, name_of(variant.schedule), how);
 }
 
 std::uint64_t digest_of_program(Program program) {
@@ -214,12 +214,13 @@ std::uint64_t digest_of_program(Program program) {
 }
 
 CompiledVariant VariantCompiler::compile(Variant variant) {
-  Result<Program> program = variant.recomputation == "standard" ? compile_standard(variant) : compile_(variant);
+  Result<Program> program =
+      variant.recomputation == Recomputation::kStandard ? compile_standard(variant) : compile_(variant);
   CompiledVariant compiled{to_text(variant), describe(variant), {}};
   if (program) {
     compiled.program = *std::move(program);
     add_figures(compiled.program, compiled.run);
-    if (variant.recomputation == "none" && !variant.outlined) {
+    if (variant.recomputation == Recomputation::kNone && !variant.outlined) {
       const auto& ipus = compiled.program.memory();
       storing_.emplace(Storing{digest_of_program(compiled.program),
                                std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak(),

@@ -11,6 +11,7 @@
 #include "proto/check.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 #include "replica/program/program.h"
 
 /// Ways to run one job that must give bit-identical results.
@@ -28,16 +29,17 @@ enum class Placement : std::uint8_t {
 struct Variant {
   std::uint32_t ipus = 1;
   std::uint32_t stages = 1;
-  std::string split;          ///< For display: counted layers of each stage, "3 7 7 7".
-  std::string schedule;       ///< As in PipelineConfig.
-  std::string recomputation;  ///< As in PipelineConfig.
-  bool own_stages = false;    ///< The job's own cuts and device mapping, not balanced stages.
+  std::string split;       ///< For display: counted layers of each stage, "3 7 7 7".
+  Schedule schedule = {};  ///< kPhased: stages are phases, which take turns on `ipus`.
+  Recomputation recomputation = {};
+  bool own_stages = false;  ///< The job's own cuts and device mapping, not balanced stages.
   /// First layer of each stage except the first, if the job does not say where to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0 for the job's.
-  bool phased = false;              ///< Stages are phases, which take turns on `ipus`; `schedule` is "phased".
   Placement placement = Placement::kOnChip;
   bool outlined = false;  ///< Repeated sequences of operations share functions wherever possible.
+
+  [[nodiscard]] bool phased() const { return schedule == Schedule::kPhased; }
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/choices/choices.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/host_contract.h"
 #include "replica/report/out_of_memory.h"
@@ -26,14 +27,6 @@ Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& datas
   return tensors;
 }
 
-AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool half) {
-  const std::string& kind = training.gradient_accumulation_kind();
-  if (kind == "sum") {
-    return AccumulationKind::kSum;
-  }
-  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean : AccumulationKind::kMean;
-}
-
 /// Returns the job's pipeline options, or the defaults if it has none.
 PipelineOptions stage_options(const proto::RunConfig& job) {
   if (!job.has_pipeline()) {
@@ -43,8 +36,8 @@ PipelineOptions stage_options(const proto::RunConfig& job) {
   return {.layers_per_ipu = {config.layers_per_ipu().begin(), config.layers_per_ipu().end()},
           .split = {config.split().begin(), config.split().end()},
           .device_mapping = {config.device_mapping().begin(), config.device_mapping().end()},
-          .schedule = config.schedule(),
-          .recomputation = config.recomputation(),
+          .schedule = choice_of<Schedule>(config.schedule()),
+          .recomputation = open_choice<Recomputation>(config.recomputation()),
           .recomputation_checkpoints = config.recomputation_checkpoints(),
           .recompute = config.recompute(),
           .recomputation_memory = config.recomputation_memory()};
@@ -59,11 +52,7 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
 
 /// Dumps need tensors under their own names, which outlined layers do not keep.
 Outlining outlining_of(const proto::RunConfig& config) {
-  const std::string& choice = config.memory().outlining();
-  if (!config.report().dump_tensors().empty()) {
-    return Outlining::kOff;
-  }
-  return choice == "on" ? Outlining::kOn : choice == "auto" ? Outlining::kAuto : Outlining::kOff;
+  return config.report().dump_tensors().empty() ? choice_of<Outlining>(config.memory().outlining()) : Outlining::kOff;
 }
 
 template <typename T, typename Value>
@@ -75,9 +64,7 @@ std::vector<ProductSetting<T>> product_settings(
     made.text = setting.text();
     made.operators = setting.operators();
     made.value = value(setting);
-    if (!setting.products().empty()) {
-      made.products = setting.products() == "matmuls" ? ProductKind::kMatmul : ProductKind::kConvolution;
-    }
+    made.products = open_choice<ProductKind>(setting.products());
     if (setting.has_ipu()) {
       made.ipu = setting.ipu();
     }
@@ -88,28 +75,23 @@ std::vector<ProductSetting<T>> product_settings(
   return all;
 }
 
-Storage storage_of(const std::string& name) {
-  return name == "off-chip" ? Storage::kOffChip : name == "auto" ? Storage::kAuto : Storage::kOnChip;
-}
-
 LocationOptions location_options(const proto::MemoryConfig& config) {
-  LocationOptions options{.weights = storage_of(config.weights()),
-                          .optimizer_state = storage_of(config.optimizer_state()),
-                          .accumulators = storage_of(config.accumulators()),
-                          .activations = storage_of(config.activations()),
+  LocationOptions options{.weights = choice_of<Storage>(config.weights()),
+                          .optimizer_state = choice_of<Storage>(config.optimizer_state()),
+                          .accumulators = choice_of<Storage>(config.accumulators()),
+                          .activations = choice_of<Storage>(config.activations()),
                           .off_chip_elements_min = static_cast<std::int64_t>(config.off_chip_min_elements())};
   for (const proto::LocationOverride& one : config.location()) {
-    options.overrides.push_back({one.tensors(), storage_of(one.storage())});
+    options.overrides.push_back({one.tensors(), choice_of<Storage>(one.storage())});
   }
   return options;
 }
 
 ShardingOptions sharding_options(const proto::MemoryConfig& config) {
   const auto& kinds = config.replicated_tensor_sharding();
-  const auto has = [&kinds](std::string_view kind) { return std::ranges::find(kinds, kind) != kinds.end(); };
-  return {.weights = has("weights"),
-          .optimizer_state = has("optimizer-state"),
-          .accumulators = has("accumulators"),
+  return {.weights = lists(kinds, ShardedKind::kWeights),
+          .optimizer_state = lists(kinds, ShardedKind::kOptimizerState),
+          .accumulators = lists(kinds, ShardedKind::kAccumulators),
           .elements_min = static_cast<std::int64_t>(config.sharding_min_elements()),
           .group = config.sharding_group()};
 }
@@ -118,8 +100,8 @@ PlannerOptions planner_options(const proto::RunConfig& config) {
   return {.available_memory =
               product_settings<std::int64_t>(config.memory().available_memory_proportion(),
                                              [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
-          .partials = product_settings<Partials>(config.model().partials(), [](const proto::ProductSetting& s) {
-            return s.partials() == "half" ? Partials::kHalf : Partials::kFloat;
+          .partials = product_settings<Precision>(config.model().partials(), [](const proto::ProductSetting& s) {
+            return choice_of<Precision>(s.partials());
           })};
 }
 
@@ -130,10 +112,6 @@ SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
     options.matmuls.push_back({setting.text(), setting.operators(), setting.slices()});
   }
   return options;
-}
-
-std::string normalisation_of(const proto::ModelConfig& model) {
-  return model.normalisation().empty() ? "batch" : model.normalisation();
 }
 
 /// Takes I/O tiles from the computing tiles. Errors: kUsage if there are too few or PopART rejects the number.
@@ -194,7 +172,7 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
     return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave this option out",
                                                config.dropout(), model.name));
   }
-  if (normalisation_of(config) != "batch" && !model.has_batch_norm) {
+  if (choice_of<Normalisation>(config.normalisation()) != Normalisation::kBatch && !model.has_batch_norm) {
     return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
                                                "leave this option out",
                                                config.normalisation(), model.name));
@@ -225,12 +203,12 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
                                               config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
-  options.tile_layout = config.memory().tiles() == "exact";
+  options.tile_layout = choice_of<TileStorage>(config.memory().tiles()) == TileStorage::kExact;
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, compute_batch_size(config)));
   const double dropout = config.model().dropout();
-  const bool half = config.model().precision() == "half";
+  const bool half = choice_of<Precision>(config.model().precision()) == Precision::kHalf;
   options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs, frozen = config.training().frozen(),
-                     normalisation = normalisation_of(config.model())](
+                     normalisation = choice_of<Normalisation>(config.model().normalisation())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
@@ -255,9 +233,10 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.micro_batch_size = compute_batch_size(config);
   options.compute_batches = config.data().micro_batch_size() / options.micro_batch_size;
   options.gradient_accumulation = std::int64_t{config.training().gradient_accumulation()} * options.compute_batches;
-  options.accumulation_kind = accumulation_kind(config.training(), half);
-  options.float_accumulators = config.training().accumulator_precision() == "float";
-  options.gradients_summed = config.training().gradient_reduction() == "sum";
+  options.accumulation_kind = accumulation_kind(config);
+  options.float_accumulators = open_choice<Precision>(config.training().accumulator_precision()) == Precision::kFloat;
+  const auto reduction = choice_of<GradientReduction>(config.training().gradient_reduction());
+  options.gradients_summed = reduction == GradientReduction::kSum;
   options.weighted_by_labels = weighs_labels(config);
   options.frozen = config.training().frozen();
   options.optimizer = {
@@ -274,7 +253,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.serialisation = serialisation_options(config.model());
   options.locations = location_options(config.memory());
   options.sharding = sharding_options(config.memory());
-  options.reduces_every_micro_batch = config.training().gradient_reduction() == "every-micro-batch";
+  options.reduces_every_micro_batch = reduction == GradientReduction::kEveryMicroBatch;
   options.gradient_bucket = Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
@@ -303,7 +282,8 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
              training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
              training.learning_rate()),
          {{"warmup-steps", training.warmup_steps()}, {"steps", steps}}});
-  } else if (training.schedule() == "step" && training.warmup_steps() + training.schedule_steps() >= steps) {
+  } else if (choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep &&
+             training.warmup_steps() + training.schedule_steps() >= steps) {
     notes.push_back({"schedule.never-falls",
                      fmt::format("training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
                                  "learning rate never falls",
@@ -344,7 +324,7 @@ void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& con
     facts = {{"needed", shortage->needed}, {"had", shortage->had}};
   }
   add_note({"memory.allowed", allowance_note(out_of_memory), std::move(facts)}, program);
-  if (config.memory().tiles() != "exact") {  // Only the report needed the layout.
+  if (choice_of<TileStorage>(config.memory().tiles()) != TileStorage::kExact) {  // Only the report needed the layout.
     for (proto::IpuMemory& memory : *program.mutable_memory()) {
       memory.clear_layout();
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hostio/sampling/sampling.h"
+#include "replica/choices/choices.h"
 
 namespace poprun {
 namespace {
@@ -25,8 +26,10 @@ double averaged_gradients(const proto::RunConfig& config) {
   const proto::TrainingConfig& training = config.training();
   const double parts = static_cast<double>(training.gradient_accumulation()) *
                        (config.data().micro_batch_size() / compute_batch_size(config));
-  return (training.gradient_accumulation_kind() == "sum" ? 1.0 : parts) *
-         (training.gradient_reduction() == "sum" ? 1.0 : static_cast<double>(config.topology().num_replicas()));
+  return (accumulation_kind(config) == AccumulationKind::kSum ? 1.0 : parts) *
+         (choice_of<GradientReduction>(training.gradient_reduction()) == GradientReduction::kSum
+              ? 1.0
+              : static_cast<double>(config.topology().num_replicas()));
 }
 
 std::vector<LabelTensor> label_tensors(const proto::Dataset& dataset) {
@@ -49,8 +52,13 @@ std::uint32_t compute_batch_size(const proto::RunConfig& config) {
   return config.inference() || compute == 0 ? micro : std::gcd(micro, compute);
 }
 
+AccumulationKind accumulation_kind(const proto::RunConfig& config) {
+  return open_choice<AccumulationKind>(config.training().gradient_accumulation_kind())
+      .value_or(default_accumulation(choice_of<Precision>(config.model().precision())));
+}
+
 bool weighs_labels(const proto::RunConfig& config) {
-  return config.training().loss_mean() == "tokens" && !config.inference();
+  return choice_of<LossMean>(config.training().loss_mean()) == LossMean::kTokens && !config.inference();
 }
 
 Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset) {
@@ -83,7 +91,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   options.evaluation_batches = length.test_batches;
   const proto::TrainingConfig& training = config.training();
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = training.schedule(),
+  POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = choice_of<RateSchedule>(training.schedule()),
                                                            .base = training.learning_rate(),
                                                            .total_steps = options.total_steps,
                                                            .warmup_steps = training.warmup_steps(),

@@ -5,6 +5,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 #include "replica/loops/inference_loop.h"
 #include "replica/loops/training_loop.h"
 #include "replica/program/host_contract.h"
@@ -27,7 +28,7 @@ struct JobLength {
 /// Errors: kUsage if the dataset does not fill one global batch.
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
-/// Returns the options of the training loop. Errors: those of `job_length`; kUsage if the schedule is unknown.
+/// Returns the options of the training loop. Errors: those of `job_length`; those of LearningRate::make.
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
@@ -37,6 +38,9 @@ std::uint64_t inference_items(const proto::Dataset& dataset);
 /// Selects the samples that replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
+
+/// Returns what gradient accumulators hold: the default depends on the precision.
+AccumulationKind accumulation_kind(const proto::RunConfig& config);
 
 /// Whether each token's loss has the same weight, regardless of its micro-batch.
 bool weighs_labels(const proto::RunConfig& config);

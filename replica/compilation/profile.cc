@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "replica/compiler/techniques/pipeline/schedule.h"
-#include "replica/compiler/techniques/recomputation/kept.h"
+#include "replica/choices/choices.h"
 #include "replica/program/host_contract.h"
 #include "replica/program/lanes.h"
 #include "replica/program/timeline.h"
@@ -244,8 +243,8 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
         stages.insert(function.part().stage());
       }
     }
-    const bool is_sequential = config.memory().phases() <= 1 && pipeline.schedule() == name_of(Schedule::kSequential);
-    pipeline.set_recomputation(std::string{name_of(default_recomputation(stages.size(), is_sequential))});
+    const Schedule schedule = schedule_of(choice_of<Schedule>(pipeline.schedule()), config.memory().phases());
+    pipeline.set_recomputation(word_of(default_recomputation(stages.size(), schedule)));
   }
   return config;
 }

@@ -162,13 +162,13 @@ void note_choices(const CompileOptions& asked, Compiled& best) {
   if (asked.outlining == Outlining::kAuto && best.options.outlining == Outlining::kOn) {
     add_note({"memory.auto",
               "memory.outlining = auto means on: the job does not fit with less",
-              {{"option", "memory.outlining"}, {"value", "on"}}},
+              {{"option", "memory.outlining"}, {"value", word_of(Outlining::kOn)}}},
              best.program);
   }
   for (const auto& [storage, key] : kMovable) {
     if (asked.locations.*storage == Storage::kAuto) {
       const bool is_off = best.options.locations.*storage == Storage::kOffChip;
-      const std::string value = is_off ? "off-chip" : "on-chip";
+      const std::string value = word_of(is_off ? Storage::kOffChip : Storage::kOnChip);
       add_note({"memory.auto",
                 fmt::format("{} = auto means {}{}", key, value,
                             is_off ? ": the job does not fit with less off the chip" : ""),

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "replica/choices/choices.h"
 #include "replica/device/device.h"
 
 /// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of their gradients
@@ -15,6 +17,8 @@ namespace poprun {
 
 /// The options that apply to a product: those for convolutions or for matmuls. Dense layers are matmuls.
 enum class ProductKind : std::uint8_t { kConvolution, kMatmul };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<ProductKind> = {"convolutions", "matmuls"};
 
 /// The pass of training. The gradients of a plain matmul are matmuls of the forward kind.
 enum class ProductPass : std::uint8_t { kForward, kInputGradient, kWeightGradient };

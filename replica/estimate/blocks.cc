@@ -9,12 +9,13 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/text.h"
+#include "replica/ops/face/kinds.h"
 
 namespace poprun {
 namespace {
 
-constexpr std::array<std::string_view, 7> kMoves = {"reshape", "transpose", "expand", "slice",
-                                                    "concat",  "fill",      "cast"};
+constexpr std::array<std::string_view, 7> kMoves = {kinds::kReshape, kinds::kTranspose, kinds::kExpand, kinds::kSlice,
+                                                    kinds::kConcat,  kinds::kFill,      kinds::kCast};
 
 /// How an operation uses a parameter.
 struct Use {
@@ -33,7 +34,7 @@ bool is_table(const Shape& shape) {
 }
 
 bool is_addition(const Operation& operation) {
-  return operation.kind == "add" || operation.kind == "sub";
+  return operation.kind == kinds::kAdd || operation.kind == kinds::kSub;
 }
 
 std::string factors(const Shape& shape) {
@@ -134,7 +135,7 @@ class Finder {
     }
     const TensorId input = operation.inputs[0];
     if (std::optional<Moved> moved = moved_parameter(input)) {
-      moved->sliced = moved->sliced || operation.kind == "slice";
+      moved->sliced = moved->sliced || operation.kind == kinds::kSlice;
       moved_.insert_or_assign(operation.outputs[0], *moved);
     } else if (const auto made = made_by_.find(input); made != made_by_.end()) {
       made_by_.insert_or_assign(operation.outputs[0], made->second);
@@ -153,7 +154,7 @@ class Finder {
   [[nodiscard]] Use use_of(const Moved& moved, const Operation& operation, std::size_t input) const {
     const BlockKind kind = kind_of(operation);
     if (kind != BlockKind::kOther) {
-      return {kind, input == 2 && operation.kind != "matmul"};
+      return {kind, input == 2 && operation.kind != kinds::kMatmul};
     }
     if (is_addition(operation) && (moved.sliced || is_table(graph_.tensor(moved.parameter).type.shape))) {
       return {BlockKind::kEmbedding, false};  // A table of positions.
@@ -161,7 +162,7 @@ class Finder {
     const std::optional<std::size_t> other = other_operand(operation, input);
     const BlockKind made = other ? drafts_[*other].block.kind : BlockKind::kOther;
     const bool is_normalised = made == BlockKind::kLayerNorm || made == BlockKind::kGroupNorm;
-    if ((operation.kind == "mul" || is_addition(operation)) && is_normalised) {
+    if ((operation.kind == kinds::kMul || is_addition(operation)) && is_normalised) {
       return {BlockKind::kGroupNorm, is_addition(operation)};
     }
     return is_addition(operation) ? Use{made, true} : Use{};
@@ -240,7 +241,7 @@ class Finder {
       return;
     }
     // A bias may be added to a product after scaling, and a shift to scaled values.
-    for (std::size_t i = 0; operation.kind == "mul" && i < operation.inputs.size(); ++i) {
+    for (std::size_t i = 0; operation.kind == kinds::kMul && i < operation.inputs.size(); ++i) {
       if (const auto made = made_by_.find(operation.inputs[i]); made != made_by_.end()) {
         made_by_.insert_or_assign(operation.outputs[0], made->second);
         return;
@@ -285,16 +286,16 @@ std::string_view name_of(BlockKind kind) {
 
 BlockKind kind_of(const Operation& operation) {
   static const std::map<std::string_view, BlockKind> kKinds = {
-      {"conv2d", BlockKind::kConvolution},
-      {"conv2d_input_gradient", BlockKind::kConvolution},  // A transposed convolution.
-      {"linear", BlockKind::kDense},
-      {"matmul", BlockKind::kDense},
-      {"gather", BlockKind::kEmbedding},
-      {"gather_elements", BlockKind::kEmbedding},
-      {"gather_nd", BlockKind::kEmbedding},
-      {"batch_norm_training", BlockKind::kBatchNorm},
-      {"batch_norm_inference", BlockKind::kBatchNorm},
-      {"layer_norm", BlockKind::kLayerNorm}};
+      {kinds::kConv2d, BlockKind::kConvolution},
+      {kinds::kConv2dInputGradient, BlockKind::kConvolution},  // A transposed convolution.
+      {kinds::kLinear, BlockKind::kDense},
+      {kinds::kMatmul, BlockKind::kDense},
+      {kinds::kGather, BlockKind::kEmbedding},
+      {kinds::kGatherElements, BlockKind::kEmbedding},
+      {kinds::kGatherNd, BlockKind::kEmbedding},
+      {kinds::kBatchNormTraining, BlockKind::kBatchNorm},
+      {kinds::kBatchNormInference, BlockKind::kBatchNorm},
+      {kinds::kLayerNorm, BlockKind::kLayerNorm}};
   const auto found = kKinds.find(operation.kind);
   return found == kKinds.end() ? BlockKind::kOther : found->second;
 }

@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
+#include "replica/choices/choices.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/passes.h"
-#include "replica/compiler/techniques/recomputation/kept.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -34,14 +34,14 @@ std::vector<std::string> settings_not_counted(const CompileOptions& options) {
   };
   const LocationOptions& locations = options.locations;
   const auto moves = [](Storage storage) { return storage != Storage::kOnChip; };
-  const std::string& recomputation = options.pipeline.recomputation;
   add(moves(locations.weights), "memory.weights");
   if (in_training(options)) {
     add(moves(locations.optimizer_state), "memory.optimizer-state");
     add(moves(locations.accumulators), "memory.accumulators");
     add(moves(locations.activations), "memory.activations");
     add(options.sharding.any() && options.replicas > 1, "memory.replicated-tensor-sharding");
-    add(!recomputation.empty() && recomputation != name_of(Recomputation::kNone), "pipeline.recomputation");
+    add(options.pipeline.recomputation.value_or(Recomputation::kNone) != Recomputation::kNone,
+        "pipeline.recomputation");
   }
   add(!locations.overrides.empty(), "memory.location");
   add(options.pipeline.phases > 1, "memory.phases");

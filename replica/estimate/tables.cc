@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/choices/choices.h"
 #include "replica/compiler/addresses/tile_plan.h"
 #include "replica/report/tile_contents.h"
 #include "replica/tables/ipu_table.h"
@@ -36,7 +37,7 @@ std::string or_dash(std::int64_t number) {
 }
 
 std::string precision_text(const Estimate& e) {
-  return e.half ? "half" : "float";
+  return word_of(e.half ? Precision::kHalf : Precision::kFloat);
 }
 
 void add_kind_row(std::string& text, std::string_view name, const KindSum& sum) {

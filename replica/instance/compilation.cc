@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "replica/check/check_variants.h"
+#include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/search/memory_advice.h"
@@ -67,7 +68,8 @@ Status Compilation::receive_model() {
     return {};
   }
   POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
-  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss(), model.trained_constants()));
+  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, choice_of<Loss>(model.loss()),
+                                                    model.trained_constants()));
   return {};
 }
 

@@ -1,14 +1,10 @@
 #include "replica/loops/host_scalars.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
+#include <cstddef>
 #include <numbers>
-#include <vector>
-
-#include <fmt/format.h>
-
-#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
@@ -35,30 +31,18 @@ double step(const ScheduleOptions& options, double t) {
   return std::pow(options.decay, std::floor(t / static_cast<double>(options.decay_every)));
 }
 
-const std::map<std::string, Curve>& shapes() {
-  static const std::map<std::string, Curve> all = {
-      {"constant", constant}, {"cosine", cosine}, {"linear", linear}, {"step", step}};
-  return all;
-}
+/// By RateSchedule.
+constexpr std::array<Curve, kWords<RateSchedule>.size()> kCurves = {constant, linear, cosine, step};
 
 }  // namespace
 
 Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
-  const auto found = shapes().find(options.schedule);
-  if (found == shapes().end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, shape] : shapes()) {
-      names.push_back(name);
-    }
-    return fail(ErrorCode::kUsage, fmt::format("training.schedule: no schedule is called '{}'; {}", options.schedule,
-                                               suggestion(options.schedule, names)));
-  }
-  if (options.schedule == "step" && options.decay_every == 0) {
+  if (options.schedule == RateSchedule::kStep && options.decay_every == 0) {
     return fail(ErrorCode::kUsage, "training.schedule-steps = 0: training.schedule = step needs a number above 0");
   }
   LearningRate rate;
   rate.options_ = options;
-  rate.shape_ = found->second;
+  rate.shape_ = kCurves.at(static_cast<std::size_t>(options.schedule));
   return rate;
 }
 

@@ -1,19 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 
 namespace poprun {
 
 struct ScheduleOptions {
-  std::string schedule;            ///< A name from the list at LearningRate.
+  RateSchedule schedule = {};      ///< See LearningRate.
   double base = 0;                 ///< The learning rate itself.
   std::uint64_t total_steps = 1;   ///< Steps of the run; > 0.
   std::uint64_t warmup_steps = 0;  ///< W in the list at LearningRate.
-  std::uint64_t decay_every = 0;   ///< For "step".
-  double decay = 1;                ///< For "step".
+  std::uint64_t decay_every = 0;   ///< For kStep.
+  double decay = 1;                ///< For kStep.
 };
 
 /// The learning rate of each step. During the first W steps it rises linearly to base: step s, counted from 0, uses
@@ -28,7 +28,7 @@ class LearningRate {
  public:
   LearningRate() = default;
 
-  /// Errors: kUsage if the schedule is unknown (lists the known ones), or if "step" is given without decay_every.
+  /// Errors: kUsage if kStep is given without decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
   /// Returns the value for the step after `step` completed ones.

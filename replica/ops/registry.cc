@@ -14,6 +14,13 @@ namespace poprun {
 
 namespace {
 
+/// Whether an operator has the methods that it must have.
+bool is_complete(const Operator& op) {
+  return op.shape != nullptr && op.work != nullptr && op.numerics != nullptr &&
+         (op.product != nullptr) == (op.contraction != nullptr) &&
+         (op.product != nullptr) == (op.operand_axes != nullptr);
+}
+
 std::vector<Operator> collect() {
   std::vector<Operator> all;
   const auto take = [&all](std::vector<Operator> family) { std::ranges::move(family, std::back_inserter(all)); };
@@ -26,6 +33,7 @@ std::vector<Operator> collect() {
       all.push_back(*optimizer.moments);
     }
   }
+  POPRUN_CHECK(std::ranges::all_of(all, is_complete));
   std::ranges::sort(all, {}, &Operator::kind);
   return all;
 }

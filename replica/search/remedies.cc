@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -16,7 +17,6 @@ namespace {
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::uint32_t kShortestSequence = 16;
 constexpr std::uint32_t kMostPhases = 8;  // More phases take more device time than other remedies.
-constexpr const char* kOffChip = "off-chip";
 
 constexpr std::int64_t kMostSlices = 16;  // More slices of an embedding take more time.
 
@@ -68,35 +68,34 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
   return remedy;
 }
 
-void move_state_off_chip(ChangedJob& job) {
-  proto::MemoryConfig& memory = *job.config.mutable_memory();
-  if (memory.optimizer_state() != kOffChip) {
-    memory.set_optimizer_state(kOffChip);
-    job.changes.emplace_back("memory.optimizer-state off-chip");
+/// Moves tensors of one kind off the chip, unless they are there already. `storage`: the value of `key`.
+void move_off_chip(const char* key, std::string& storage, ChangedJob& job) {
+  if (choice_of<Storage>(storage) != Storage::kOffChip) {
+    storage = word_of(Storage::kOffChip);
+    job.changes.push_back(fmt::format("{} {}", key, storage));
   }
+}
+
+void move_state_off_chip(ChangedJob& job) {
+  move_off_chip("memory.optimizer-state", *job.config.mutable_memory()->mutable_optimizer_state(), job);
 }
 
 /// Moves off the chip all that the job uses in every micro-batch, unless it is there already.
 void move_the_rest_off_chip(ChangedJob& job) {
   proto::MemoryConfig& memory = *job.config.mutable_memory();
-  if (memory.weights() != kOffChip) {
-    memory.set_weights(kOffChip);
-    job.changes.emplace_back("memory.weights off-chip");
-  }
-  if (accumulates(job.config) && memory.accumulators() != kOffChip) {
-    memory.set_accumulators(kOffChip);
-    job.changes.emplace_back("memory.accumulators off-chip");
+  move_off_chip("memory.weights", *memory.mutable_weights(), job);
+  if (accumulates(job.config)) {
+    move_off_chip("memory.accumulators", *memory.mutable_accumulators(), job);
   }
   const bool has_stashes = has_stages(job.config) || memory.phases() > 1;
-  if (!job.config.inference() && has_stashes && memory.activations() != kOffChip) {
-    memory.set_activations(kOffChip);
-    job.changes.emplace_back("memory.activations off-chip");
+  if (!job.config.inference() && has_stashes) {
+    move_off_chip("memory.activations", *memory.mutable_activations(), job);
   }
 }
 
-/// Whether tensors stay on the chip. "auto" does not count: it moves those that have to.
+/// Whether tensors stay on the chip. kAuto does not count: it moves those that have to.
 bool is_on_chip(const std::string& storage) {
-  return storage.empty() || storage == "on-chip";
+  return choice_of<Storage>(storage) == Storage::kOnChip;
 }
 
 /// Keeps state off the chip, which costs transfers once per step.
@@ -127,22 +126,23 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
   }
   const auto& now = config.memory().replicated_tensor_sharding();
   std::vector<std::string> kinds(now.begin(), now.end());
-  const auto add = [&](const std::string& kind) {
-    if (std::ranges::find(kinds, kind) != kinds.end()) {
+  const auto add = [&](ShardedKind kind) {
+    if (lists(kinds, kind)) {
       return;
     }
-    kinds.push_back(kind);
+    kinds.push_back(word_of(kind));
     remedy.settings.emplace_back([kinds](ChangedJob& job) {
       job.config.mutable_memory()->mutable_replicated_tensor_sharding()->Assign(kinds.begin(), kinds.end());
       job.changes.push_back(fmt::format("memory.replicated-tensor-sharding {}", fmt::join(kinds, ",")));
     });
   };
   if (has_state(config)) {
-    add("optimizer-state");
+    add(ShardedKind::kOptimizerState);
   }
-  add("weights");
-  if (accumulates(config) && config.training().gradient_reduction() == "every-micro-batch") {
-    add("accumulators");
+  add(ShardedKind::kWeights);
+  if (accumulates(config) &&
+      choice_of<GradientReduction>(config.training().gradient_reduction()) == GradientReduction::kEveryMicroBatch) {
+    add(ShardedKind::kAccumulators);
   }
   return remedy;
 }
@@ -150,29 +150,29 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
 /// Lets identical layers share their code, as by default.
 Remedy shared_code(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"vertex code", "control code", "exchange code"}};
-  if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
+  if (choice_of<Outlining>(config.memory().outlining()) == Outlining::kOff && config.report().dump_tensors().empty()) {
     remedy.settings.emplace_back([](ChangedJob& job) {
-      job.config.mutable_memory()->set_outlining("auto");
-      job.changes.emplace_back("memory.outlining auto");
+      job.config.mutable_memory()->set_outlining(word_of(Outlining{}));
+      job.changes.push_back(fmt::format("memory.outlining {}", job.config.memory().outlining()));
     });
   }
   return remedy;
 }
 
-/// Recomputes more activations. "standard" chooses which, so it is the mildest.
+/// Recomputes more activations. kStandard chooses which, so it is the mildest.
 Remedy stronger_recomputation(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"activations", "stashes"}};
   if (config.inference()) {
     return remedy;
   }
-  for (const std::string kind : {"standard", "layer", "pipeline"}) {
-    if (kind == config.pipeline().recomputation() || (kind == "pipeline" && !has_stages(config))) {
+  const auto now = open_choice<Recomputation>(config.pipeline().recomputation());
+  for (const Recomputation mode : {Recomputation::kStandard, Recomputation::kLayer, Recomputation::kPipeline}) {
+    if (mode == now || (mode == Recomputation::kPipeline && !has_stages(config))) {
       continue;
     }
-    remedy.settings.emplace_back([kind](ChangedJob& job) {
-      proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
-      pipeline.set_recomputation(kind);
-      job.changes.push_back(fmt::format("pipeline.recomputation {}", kind));
+    remedy.settings.emplace_back([mode](ChangedJob& job) {
+      job.config.mutable_pipeline()->set_recomputation(word_of(mode));
+      job.changes.push_back(fmt::format("pipeline.recomputation {}", word_of(mode)));
     });
   }
   return remedy;
@@ -181,10 +181,10 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
 /// Keeps fewer micro-batches in flight, so stashes are shorter. Also helps a job of one IPU, together with more IPUs.
 Remedy shorter_stashes(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"stashes"}};
-  if (!config.inference() && config.pipeline().schedule() == "grouped") {
+  if (!config.inference() && choice_of<Schedule>(config.pipeline().schedule()) == Schedule::kGrouped) {
     remedy.settings.emplace_back([](ChangedJob& job) {
-      job.config.mutable_pipeline()->set_schedule("interleaved");
-      job.changes.emplace_back("pipeline.schedule interleaved");
+      job.config.mutable_pipeline()->set_schedule(word_of(Schedule::kInterleaved));
+      job.changes.push_back(fmt::format("pipeline.schedule {}", job.config.pipeline().schedule()));
     });
   }
   return remedy;
@@ -291,9 +291,9 @@ Remedy sliced_embedding(const ChangedJob& job) {
 }
 
 void halve_precision(ChangedJob& job) {
-  job.config.mutable_model()->set_precision("half");
+  job.config.mutable_model()->set_precision(word_of(Precision::kHalf));
   job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
-  job.changes.emplace_back("model.precision half");
+  job.changes.push_back(fmt::format("model.precision {}", job.config.model().precision()));
 }
 
 /// Sets all partials to half, except for those of named operators.
@@ -305,15 +305,15 @@ void halve_partials(ChangedJob& job) {
     }
   }
   proto::ProductSetting& all = *partials.Add();
-  all.set_text("half");
-  all.set_partials("half");
-  job.changes.emplace_back("model.partials half");
+  all.set_partials(word_of(Precision::kHalf));
+  all.set_text(all.partials());
+  job.changes.push_back(fmt::format("model.partials {}", all.text()));
 }
 
 /// Uses half weights, activations and gradients, then half partial sums, too.
 Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
-  if (config.model().precision() != "half") {
+  if (choice_of<Precision>(config.model().precision()) != Precision::kHalf) {
     remedy.settings.emplace_back(halve_precision);
     remedy.settings.emplace_back([](ChangedJob& job) {
       halve_precision(job);
@@ -322,8 +322,8 @@ Remedy lower_precision(const proto::RunConfig& config) {
     return remedy;
   }
   const ProductSettingRows& partials = config.model().partials();
-  const bool all_half =
-      std::ranges::any_of(partials, [](const proto::ProductSetting& setting) { return setting.text() == "half"; });
+  const bool all_half = std::ranges::any_of(
+      partials, [](const proto::ProductSetting& setting) { return setting.text() == word_of(Precision::kHalf); });
   if (!all_half) {
     remedy.settings.emplace_back(halve_partials);
   }

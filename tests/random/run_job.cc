@@ -15,6 +15,7 @@
 #include "launcher/options/parse.h"
 #include "proto/inquiry.pb.h"
 #include "replica/answers/inquiry.h"
+#include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compiler/automatic.h"
 #include "replica/loops/inference_loop.h"
@@ -149,7 +150,7 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::st
   POPRUN_TRY(job_length(job.config, job.dataset));
   std::shared_ptr<onnx_import::JobModel> model;
   if (!onnx.empty()) {
-    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx, job.config.model().loss()));
+    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx, choice_of<Loss>(job.config.model().loss())));
   }
   POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset, model));
   compile.leaves_out_unproven = false;

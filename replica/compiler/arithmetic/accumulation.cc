@@ -6,6 +6,7 @@
 
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
+#include "replica/ops/face/kinds.h"
 
 /// Replaces each gradient (one per use of a parameter) with an accumulator of its sum over the step's micro-batches, or
 /// of its running mean, which in half precision neither overflows nor loses the last of many terms.
@@ -20,7 +21,6 @@ namespace poprun::passes::accumulation {
 namespace {
 
 constexpr std::string_view kName = "accumulation";
-constexpr std::string_view kAccumulate = "accumulate";
 
 bool applies(const CompileOptions& options) {
   return in_training(options) && options.gradient_accumulation > 1;
@@ -61,7 +61,7 @@ void put_after_gradients(std::vector<Operation>& operations, std::vector<Operati
 /// Returns the operation that joins a gradient's slices, or null.
 const Operation* join_of(const Writers& writers, TensorId gradient) {
   const auto& all = writers.of(gradient);
-  return all.size() == 1 && all[0]->kind == "concat" && all[0]->attributes.has(kSlices) ? all[0] : nullptr;
+  return all.size() == 1 && all[0]->kind == kinds::kConcat && all[0]->attributes.has(kSlices) ? all[0] : nullptr;
 }
 
 /// Accumulators of one job.
@@ -92,9 +92,9 @@ class Accumulators {
  private:
   TensorId add_one(TensorId gradient, const std::string& name) {
     const TensorId sum =
-        settled(begin_.add_one("fill", {}, {{"shape", begin_.type(gradient).shape}, {"value", 0.0}}, name));
+        settled(begin_.add_one(kinds::kFill, {}, {{"shape", begin_.type(gradient).shape}, {"value", 0.0}}, name));
     accumulates.push_back(
-        {std::string{kAccumulate}, {sum, gradient}, {sum}, {{"mean", std::int64_t{keeps_mean(options_) ? 1 : 0}}}});
+        {kinds::kAccumulate, {sum, gradient}, {sum}, {{"mean", std::int64_t{keeps_mean(options_) ? 1 : 0}}}});
     return sum;
   }
 
@@ -147,7 +147,7 @@ std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region
 
 /// Whether only other accumulations stand between position `i` and the operation that makes `gradient`.
 bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
-  while (i > 0 && region.operations[i - 1].kind == kAccumulate) {
+  while (i > 0 && region.operations[i - 1].kind == kinds::kAccumulate) {
     --i;
   }
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
@@ -160,11 +160,12 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
   const Region& region = graph.at(job.training->micro_batch);
   const Writers begin(graph, job.training->begin);
   const auto& zeroes = begin.of(sum);
-  if (zeroes.size() != 1 || zeroes[0]->kind != "fill" || zeroes[0]->attributes.real("value") != 0) {
+  if (zeroes.size() != 1 || zeroes[0]->kind != kinds::kFill || zeroes[0]->attributes.real("value") != 0) {
     return pass_bug(kName, graph, sum, "is not zero at the start of the step");
   }
   const auto adds = accumulations(region, sum);
-  if (adds.size() != 1 || adds[0].second->kind != kAccumulate || adds[0].second->inputs != std::vector{sum, gradient} ||
+  if (adds.size() != 1 || adds[0].second->kind != kinds::kAccumulate ||
+      adds[0].second->inputs != std::vector{sum, gradient} ||
       (adds[0].second->attributes.integer("mean") != 0) != keeps_mean(options)) {
     return pass_bug(kName, graph, sum, "does not accumulate its gradient exactly once per micro-batch");
   }

@@ -7,6 +7,7 @@
 #include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/machine.h"
+#include "replica/ops/face/kinds.h"
 
 /// In inference, folds each batch norm into the convolution before it, once, at the end of "load": its scale into the
 /// weights, its shift into the bias. Results differ by rounding, so the pass comes before "precision".
@@ -20,9 +21,6 @@ namespace poprun::passes::batch_norm_folding {
 namespace {
 
 constexpr std::string_view kName = "batch-norm-folding";
-constexpr std::string_view kNorm = "batch_norm_inference";
-constexpr std::string_view kConvolution = "conv2d";
-constexpr std::string_view kFold = "fold_batch_norm";
 
 bool applies(const CompileOptions& options) {
   return options.fold_batch_norm;
@@ -71,7 +69,7 @@ bool can_fold(const Uses& uses, const Operation& convolution, const Operation& n
 
 Operation fold_of(const Operation& convolution, const Operation& norm) {
   const TensorId w = convolution.inputs[1];
-  Operation fold{.kind = std::string{kFold},
+  Operation fold{.kind = kinds::kFoldBatchNorm,
                  .inputs = {w, norm.inputs[2], norm.inputs[1], norm.inputs[3], norm.inputs[4]},
                  .outputs = {w, norm.inputs[2]},
                  .attributes = {{"eps", norm.attributes.real("eps")}}};
@@ -94,8 +92,8 @@ Status run(const CompileOptions& options, Job& job) {
   std::size_t norms = 0;
   std::size_t folded = 0;
   for (Operation& operation : graph.at(*job.evaluation).operations) {
-    norms += operation.kind == kNorm ? 1U : 0U;
-    const auto made = operation.kind == kNorm ? made_by.find(operation.inputs[0]) : made_by.end();
+    norms += operation.kind == kinds::kBatchNormInference ? 1U : 0U;
+    const auto made = operation.kind == kinds::kBatchNormInference ? made_by.find(operation.inputs[0]) : made_by.end();
     if (made != made_by.end() && can_fold(uses, kept[made->second], operation)) {
       Operation& convolution = kept[made->second];
       graph.at(graph.load()).operations.push_back(fold_of(convolution, operation));
@@ -105,7 +103,7 @@ Status run(const CompileOptions& options, Job& job) {
       ++folded;
       continue;
     }
-    if (operation.kind == kConvolution) {
+    if (operation.kind == kinds::kConv2d) {
       made_by[operation.outputs[0]] = kept.size();
     }
     kept.push_back(std::move(operation));
@@ -156,7 +154,7 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
     return pass_bug(kName, after.graph, w, "is folded, but is used by more than one convolution and norm");
   }
   const auto convolution = std::ranges::find_if(now, [&](const Operation& operation) {
-    return operation.kind == kConvolution && operation.inputs.size() == 3 && operation.inputs[1] == w &&
+    return operation.kind == kinds::kConv2d && operation.inputs.size() == 3 && operation.inputs[1] == w &&
            operation.inputs[2] == shift;
   });
   const Operation* norm = convolution == now.end() ? nullptr : writer(then, convolution->outputs[0]);
@@ -171,7 +169,8 @@ Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   }
   wanted.outputs = plain->outputs;
   const std::vector<TensorId> operands = {plain->outputs[0], fold.inputs[2], shift, fold.inputs[3], fold.inputs[4]};
-  const bool same_norm = norm->kind == kNorm && norm->inputs == operands && norm->outputs == convolution->outputs &&
+  const bool same_norm = norm->kind == kinds::kBatchNormInference && norm->inputs == operands &&
+                         norm->outputs == convolution->outputs &&
                          norm->attributes.real("eps") == fold.attributes.real("eps");
   return same_norm && same(wanted, *plain)
              ? Status{}
@@ -186,7 +185,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   const auto& now = after.graph.at(*after.evaluation).operations;
   POPRUN_CHECK(load.size() >= setup.size());
   for (std::size_t i = 0; i < load.size(); ++i) {
-    if (i < setup.size() ? !same(load[i], setup[i]) : load[i].kind != kFold) {
+    if (i < setup.size() ? !same(load[i], setup[i]) : load[i].kind != kinds::kFoldBatchNorm) {
       return pass_bug(kName, after.graph, load[i].outputs[0], "is no longer set up as before");
     }
     if (i >= setup.size()) {
@@ -202,7 +201,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   std::size_t changed = 0;
   std::size_t next = 0;
   for (const Operation& operation : now) {
-    while (next < then.size() && then[next].kind == kNorm && !same(then[next], operation)) {
+    while (next < then.size() && then[next].kind == kinds::kBatchNormInference && !same(then[next], operation)) {
       ++next;
     }
     if (next == then.size()) {

@@ -10,6 +10,7 @@
 
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/planner/product_options.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/shaped.h"
 
 /// Adds the backward pass of a micro-batch after its forward pass.
@@ -96,7 +97,7 @@ class ReverseMode final : public Differentiator {
     }
     const TensorId tensor = current_->inputs[input];
     if (TensorId* so_far = gradient_so_far(tensor)) {
-      *so_far = contributed(tensor, builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor)));
+      *so_far = contributed(tensor, builder_.add_one(kinds::kAdd, {*so_far, gradient}, {}, name_of(tensor)));
     } else if (is_parameter(tensor)) {
       by_use_[tensor].push_back({current_, gradient});
     } else {
@@ -204,13 +205,13 @@ class ReverseMode final : public Differentiator {
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
-      return contributed(tensor,
-                         builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
+      return contributed(
+          tensor, builder_.add_one(kinds::kFill, {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
     }
     const TensorId zero =
-        contributed(tensor, builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor)));
+        contributed(tensor, builder_.add_one(kinds::kFill, {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor)));
     return contributed(tensor,
-                       builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
+                       builder_.add_one(kinds::kExpand, {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
   }
 
   /// Returns `conv1.weight.gradient`, with a number appended for further contributions.
@@ -290,7 +291,7 @@ TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, cons
     return *job.training->scalars.loss_scale;
   }
   body.set_origin(backward_of(job, job.training->loss));
-  const TensorId scale = body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}}, name);
+  const TensorId scale = body.add_one(kinds::kFill, {}, {{"shape", Shape{}}, {"value", options.loss_scaling}}, name);
   job.graph.set_role(scale, Role::kMetric);
   return scale;
 }
@@ -306,7 +307,7 @@ std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, 
     body.set_origin(backward_of(job, term.loss));
     const TensorId weight =
         body.add_one("div", {term.count, step.scalars.mean_labels.at(term.labels)}, {}, name + ".weight");
-    const TensorId gradient = body.add_one("mul", {scale, weight}, {}, name + ".gradient");
+    const TensorId gradient = body.add_one(kinds::kMul, {scale, weight}, {}, name + ".gradient");
     job.graph.set_role(weight, Role::kMetric);
     job.graph.set_role(gradient, Role::kMetric);
     losses.push_back({term.loss, gradient});

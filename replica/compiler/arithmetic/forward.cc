@@ -10,6 +10,7 @@
 
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/program/host_contract.h"
 
 /// Adds the job's functions with the model's forward pass: training without its backward pass and update, evaluation,
@@ -26,7 +27,7 @@ std::vector<Place> add_function(Graph& graph, JobFunction function, const std::v
 }
 
 TensorId add_metrics(Builder& begin, const std::string& name) {
-  const TensorId metrics = begin.add_one("fill", {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
+  const TensorId metrics = begin.add_one(kinds::kFill, {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
   begin.graph().set_role(metrics, Role::kMetric);
   return metrics;
 }
@@ -67,7 +68,7 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
     note_unread(options, inputs, builder.operations(), notes);
   }
   if (outputs.scored) {
-    builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count}, {}, {metrics});
+    builder.update(kinds::kAccumulateMetrics, {metrics, outputs.loss, outputs.correct, outputs.count}, {}, {metrics});
   }
   return outputs;
 }
@@ -104,7 +105,7 @@ void stream_control(Builder& begin, const CompileOptions& options, TrainingStep&
 
 /// Errors: kUsage if the model normalises over the batch, because its statistics would be those of compute batches.
 Status check_compute_batches(const CompileOptions& options, const Region& micro_batch) {
-  const auto found = std::ranges::find(micro_batch.operations, "batch_norm_training", &Operation::kind);
+  const auto found = std::ranges::find(micro_batch.operations, kinds::kBatchNormTraining, &Operation::kind);
   if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
     return {};
   }
@@ -125,7 +126,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   std::vector<Operation>& operations = micro_batch.operations;
   std::map<TensorId, Operation> updates;  // Keyed by the mean of the batch.
   for (const Operation& operation : operations) {
-    if (operation.kind != "batch_norm_update") {
+    if (operation.kind != kinds::kBatchNormUpdate) {
       continue;
     }
     const TensorId mean = operation.inputs[0];
@@ -140,16 +141,16 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
     }
   }
   for (Operation& operation : operations) {
-    if (operation.kind != "batch_norm_training" || !updates.contains(operation.outputs[1])) {
+    if (operation.kind != kinds::kBatchNormTraining || !updates.contains(operation.outputs[1])) {
       continue;
     }
     const Operation& update = updates.at(operation.outputs[1]);
-    operation.kind = "batch_norm_inference";
+    operation.kind = kinds::kBatchNormInference;
     operation.inputs.insert(operation.inputs.end(), {update.inputs[0], update.inputs[1]});
     operation.outputs.resize(1);
   }
   std::erase_if(operations, [&](const Operation& operation) {
-    return operation.kind == "batch_norm_update" && updates.contains(operation.inputs[2]);
+    return operation.kind == kinds::kBatchNormUpdate && updates.contains(operation.inputs[2]);
   });
   return {};
 }

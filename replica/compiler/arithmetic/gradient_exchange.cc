@@ -8,6 +8,7 @@
 
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
+#include "replica/ops/face/kinds.h"
 
 /// Adds the gradients of a parameter's uses, last use first. Then, before the update, reduces gradients to their mean
 /// or sum over the replicas, and running statistics and metrics to their means.
@@ -24,7 +25,7 @@ bool adds_in_place(const CompileOptions& options) {
 }
 
 TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
-  update.append({"accumulate", {first_use, sum}, {first_use}, {{"mean", std::int64_t{0}}}});
+  update.append({kinds::kAccumulate, {first_use, sum}, {first_use}, {{"mean", std::int64_t{0}}}});
   return first_use;
 }
 
@@ -42,7 +43,7 @@ TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_pl
     while (graph.has(fmt::format("{}.{}", name, number))) {
       ++number;
     }
-    sum = update.add_one("add", {sum, *use}, {}, fmt::format("{}.{}", name, number));
+    sum = update.add_one(kinds::kAdd, {sum, *use}, {}, fmt::format("{}.{}", name, number));
     graph.set_role(sum, Role::kGradient);
     if (graph.tensor(*use).keeps_f32) {
       graph.keep_f32(sum);
@@ -70,13 +71,11 @@ bool reduces_every_micro_batch(const CompileOptions& options) {
   return options.reduces_every_micro_batch && options.gradient_accumulation > 1;
 }
 
-constexpr std::string_view kAccumulate = "accumulate";
-
 /// Returns the tensors that operations other than accumulations read.
 std::set<TensorId> read_elsewhere(const Region& region) {
   std::set<TensorId> read;
   for (const Operation& operation : region.operations) {
-    if (operation.kind != kAccumulate) {
+    if (operation.kind != kinds::kAccumulate) {
       read.insert(operation.inputs.begin(), operation.inputs.end());
     }
   }
@@ -90,7 +89,7 @@ void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   std::map<TensorId, TensorId> reduced;
   std::vector<Operation> operations;
   for (Operation operation : graph.at(micro_batch).operations) {
-    if (operation.kind == kAccumulate) {
+    if (operation.kind == kinds::kAccumulate) {
       const TensorId gradient = operation.inputs[1];
       const auto [found, is_new] = reduced.try_emplace(gradient, gradient);
       if (is_new && others.contains(gradient)) {
@@ -142,7 +141,7 @@ Status run(const CompileOptions& options, Job& job) {
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {
-    if (operation->kind != "accumulate") {
+    if (operation->kind != kinds::kAccumulate) {
       continue;
     }
     if (sum || operation->inputs.at(0) != first_use || operation->attributes.integer("mean") != 0) {
@@ -164,7 +163,7 @@ bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> u
     uses.pop_back();
   }
   while (uses.size() > 1) {
-    const auto made = std::ranges::find(update.of(gradient), "add", &Operation::kind);
+    const auto made = std::ranges::find(update.of(gradient), kinds::kAdd, &Operation::kind);
     if (made == update.of(gradient).end() || (*made)->inputs.at(1) != uses.back()) {
       return false;
     }
@@ -206,7 +205,7 @@ Status verify_micro_batch(const Job& after) {
       for (const TensorId id : exchange->tensors) {
         reduced[id] += exchange->reduction == Reduction::kMean ? 1 : 2;
       }
-    } else if (operation.kind == kAccumulate && reduced[operation.inputs[1]] != 1) {
+    } else if (operation.kind == kinds::kAccumulate && reduced[operation.inputs[1]] != 1) {
       return pass_bug(kName, graph, operation.inputs[1],
                       "is not averaged over the replicas exactly once before it is accumulated");
     }

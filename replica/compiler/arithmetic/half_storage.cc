@@ -58,8 +58,8 @@ void use_half(Graph& graph, const PrecisionOptions& options) {
     if (stores_half && options.stochastic_rounding) {
       operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
     }
-    if (!stores_half && partials_of(operation.attributes) == Partials::kHalf) {
-      set_options(operation.attributes, {.permille = permille_of(operation.attributes), .partials = Partials::kFloat});
+    if (!stores_half && partials_of(operation.attributes) == Precision::kHalf) {
+      set_options(operation.attributes, {.permille = permille_of(operation.attributes), .partials = Precision::kFloat});
     }
   });
 }

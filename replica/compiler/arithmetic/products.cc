@@ -53,7 +53,7 @@ Status run(const CompileOptions& options, Job& job) {
     for (Operation& operation : job.graph.at(place).operations) {
       if (std::optional<PlacedProduct> product = product_of(job, operation)) {
         const ProductOptions asked = settings.of(*product);
-        if (asked.partials == Partials::kHalf && !options.precision.half) {
+        if (asked.partials == Precision::kHalf && !options.precision.half) {
           return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half", asked.partials_by));
         }
         set_options(operation.attributes, asked);
@@ -124,7 +124,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       if (product &&
           (permille_of(operation.attributes) !=
                expected(options.planner.available_memory, *product, kDefaultPermille) ||
-           partials_of(operation.attributes) != expected(options.planner.partials, *product, Partials::kFloat))) {
+           partials_of(operation.attributes) != expected(options.planner.partials, *product, Precision::kFloat))) {
         return pass_bug(kName, after.graph, operation.outputs.at(0),
                         "does not have the options of its most specific setting");
       }

@@ -2,12 +2,14 @@
 #include <iterator>
 #include <optional>
 #include <regex>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them and their gradients.
@@ -33,43 +35,12 @@ std::vector<Place> forward_places(const Job& job) {
   return places;
 }
 
-bool flag(const Operation& operation, const char* name) {
-  return operation.attributes.has(name) && operation.attributes.integer(name) != 0;
-}
-
-/// Whether an operation multiplies rows by one matrix of weights.
-bool is_dense_layer(const Graph& graph, const Operation& operation) {
-  return operation.kind == "linear" ||
-         (operation.kind == "matmul" && graph.tensor(operation.inputs[1]).type.shape.size() == 2 &&
-          !flag(operation, "transpose_a") && !operation.attributes.has("scale"));
-}
-
-bool by_inputs(const Operation& operation) {
-  return operation.kind == "linear" ? flag(operation, "input_major") : !flag(operation, "transpose_b");
-}
-
 std::int64_t channels_of(const Graph& graph, const Operation& operation) {
   return graph.tensor(operation.outputs[0]).type.shape.back();
 }
 
-/// Marks a dense layer and turns it into a `linear`: the same product, but its gradients keep its attributes.
-void mark_layer(Operation& operation, std::int64_t slices) {
-  if (operation.kind == "matmul") {
-    Attributes attributes;
-    for (const auto& [name, value] : operation.attributes.values()) {
-      if (name != "transpose_a" && name != "transpose_b") {
-        attributes.set(name, value);
-      }
-    }
-    attributes.set("input_major", std::int64_t{by_inputs(operation) ? 1 : 0});
-    operation.attributes = attributes;
-    operation.kind = "linear";
-  }
-  operation.attributes.set(kSlices, slices);
-}
-
 bool reads_table(const Graph& graph, const Operation& operation) {
-  return operation.kind == "gather" && operation.attributes.integer("axis") == 0 &&
+  return operation.kind == kinds::kGather && operation.attributes.integer("axis") == 0 &&
          graph.tensor(operation.inputs[0]).role == Role::kParameter;
 }
 
@@ -103,8 +74,9 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
     for (Operation& operation : job.graph.at(place).operations) {
       if (reads_table(graph, operation) && operation.inputs[0] == *table) {
         operation.attributes.set(kSlices, slices);
-      } else if (is_dense_layer(graph, operation) && channels_of(graph, operation) == rows) {
-        mark_layer(operation, slices);
+      } else if (auto layer = as_linear(graph, operation); layer && channels_of(graph, *layer) == rows) {
+        operation = *std::move(layer);
+        operation.attributes.set(kSlices, slices);
       }
     }
   }
@@ -123,7 +95,8 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   bool found = false;
   for (const Place place : forward_places(job)) {
     for (Operation& operation : job.graph.at(place).operations) {
-      if (operation.outputs.empty() || !is_dense_layer(graph, operation)) {
+      std::optional<Operation> layer = operation.outputs.empty() ? std::nullopt : as_linear(graph, operation);
+      if (!layer) {
         continue;
       }
       const std::string name = plain_name(graph, operation);
@@ -137,7 +110,8 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
       }
       found = true;
       if (asked.slices > 1 || operation.attributes.has(kSlices)) {
-        mark_layer(operation, asked.slices);
+        operation = *std::move(layer);
+        operation.attributes.set(kSlices, asked.slices);
       }
     }
   }

@@ -10,6 +10,7 @@
 
 #include "replica/compiler/job/pass.h"
 #include "replica/ops/builder/builder.h"
+#include "replica/ops/face/kinds.h"
 
 /// Cuts the operations that the pass "serialisation" has marked, and their gradients, into slices that run one after
 /// the other, so that temporary values and gradients of only one slice are live at a time. With slices k of the output
@@ -28,8 +29,8 @@ namespace {
 constexpr std::string_view kName = "slices";
 
 bool is_cut(const Operation& operation) {
-  return operation.attributes.has(kSlices) && operation.attributes.integer(kSlices) > 1 && operation.kind != "gather" &&
-         (operation.kind != "gather_gradient" || operation.inputs.size() == 2);
+  return operation.attributes.has(kSlices) && operation.attributes.integer(kSlices) > 1 &&
+         operation.kind != kinds::kGather && (operation.kind != kinds::kGatherGradient || operation.inputs.size() == 2);
 }
 
 Attributes without_mark(const Attributes& attributes) {
@@ -48,7 +49,7 @@ Attributes part(std::int64_t axis, const Piece& piece) {
 
 /// Returns the dimension of the weights that holds the output channels.
 std::int64_t channel_axis(const Attributes& attributes) {
-  return attributes.has("input_major") && attributes.integer("input_major") != 0 ? 1 : 0;
+  return is_set(attributes, kInputMajor) ? 1 : 0;
 }
 
 std::int64_t last_axis(const TensorType& type) {
@@ -69,14 +70,14 @@ class Slicer {
         Operation whole = operation;
         whole.attributes = without_mark(operation.attributes);
         out_.append(std::move(whole));
-      } else if (operation.kind == "linear") {
+      } else if (operation.kind == kinds::kLinear) {
         forward(operation);
-      } else if (operation.kind == "linear_weight_gradient") {
+      } else if (operation.kind == kinds::kLinearWeightGradient) {
         const bool both = i + 1 < operations_.size() && is_cut(operations_[i + 1]) &&
-                          operations_[i + 1].kind == "linear_input_gradient" &&
+                          operations_[i + 1].kind == kinds::kLinearInputGradient &&
                           operations_[i + 1].inputs[0] == operation.inputs[1];
         backward(&operation, both ? &operations_[++i] : nullptr);
-      } else if (operation.kind == "linear_input_gradient") {
+      } else if (operation.kind == kinds::kLinearInputGradient) {
         backward(nullptr, &operation);
       } else {
         table_gradient(operation);
@@ -110,7 +111,7 @@ class Slicer {
 
   /// Adds slice `k` of an operand of the operation that makes `of`.
   TensorId slice(TensorId x, std::int64_t axis, const Piece& piece, TensorId of, std::string what, std::size_t k) {
-    const TensorId made = add("slice", {x}, part(axis, piece), of, what, k);
+    const TensorId made = add(kinds::kSlice, {x}, part(axis, piece), of, what, k);
     if (out_.status() && graph_.tensor(x).keeps_f32) {
       graph_.keep_f32(made);
     }
@@ -130,18 +131,18 @@ class Slicer {
       if (operation.inputs.size() == 3) {
         inputs.push_back(slice(operation.inputs[2], 0, pieces[k], y, "bias", k));
       }
-      const TensorId made = add("linear", inputs, attributes, y, "slice", k);
+      const TensorId made = add(kinds::kLinear, inputs, attributes, y, "slice", k);
       if (!so_far) {
         Attributes whole = part(axis, pieces[k]);
         whole.set("size", channels);
-        so_far = add("slice_gradient", {made}, whole, y, "slices", k);
+        so_far = add(kinds::kSliceGradient, {made}, whole, y, "slices", k);
         continue;
       }
       const Attributes place = {{"axis", axis}, {"begin", pieces[k].begin}};
       if (k + 1 == pieces.size()) {
-        out_.update("insert", {*so_far, made}, place, {y});
+        out_.update(kinds::kInsert, {*so_far, made}, place, {y});
       } else {
-        so_far = add("insert", {*so_far, made}, place, y, "slices", k);
+        so_far = add(kinds::kInsert, {*so_far, made}, place, y, "slices", k);
       }
     }
   }
@@ -182,10 +183,10 @@ class Slicer {
       return made;
     }
     if (k + 1 == pieces.size()) {
-      out_.update("add", {*so_far, made}, {}, {dx});
+      out_.update(kinds::kAdd, {*so_far, made}, {}, {dx});
       return dx;
     }
-    return add("add", {*so_far, made}, {}, dx, "slices", k);
+    return add(kinds::kAdd, {*so_far, made}, {}, dx, "slices", k);
   }
 
   void table_gradient(const Operation& operation) {
@@ -207,7 +208,7 @@ class Slicer {
   void join(const std::vector<TensorId>& slices, std::int64_t axis, TensorId whole) {
     Attributes attributes{{"axis", axis}};
     attributes.set(kSlices, static_cast<std::int64_t>(slices.size()));
-    out_.update("concat", slices, attributes, {whole});
+    out_.update(kinds::kConcat, slices, attributes, {whole});
   }
 
   Graph& graph_;
@@ -247,10 +248,10 @@ class Finder {
   [[nodiscard]] Found layer(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
-    while (maker != nullptr && (maker->kind == "insert" || maker->kind == "slice_gradient")) {
+    while (maker != nullptr && (maker->kind == kinds::kInsert || maker->kind == kinds::kSliceGradient)) {
       const Operation* product = writer(maker->inputs.back());
       check_product(product, was, found, maker->attributes.integer("begin"));
-      maker = maker->kind == "insert" ? writer(maker->inputs[0]) : nullptr;
+      maker = maker->kind == kinds::kInsert ? writer(maker->inputs[0]) : nullptr;
     }
     if (maker != nullptr) {
       check_product(maker, was, found, 0);
@@ -263,7 +264,7 @@ class Finder {
   [[nodiscard]] Found input_gradient(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
-    while (maker != nullptr && maker->kind == "add") {
+    while (maker != nullptr && maker->kind == kinds::kAdd) {
       check_gradient(writer(maker->inputs[1]), was, found);
       maker = writer(maker->inputs[0]);
     }
@@ -276,7 +277,7 @@ class Finder {
   [[nodiscard]] Found joined(const Operation& was, std::size_t output) const {
     Found found;
     const Operation* join = writer(was.outputs[output]);
-    if (join == nullptr || join->kind != "concat") {
+    if (join == nullptr || join->kind != kinds::kConcat) {
       found.wrong = "is not joined";
       return found;
     }
@@ -284,7 +285,7 @@ class Finder {
       const Operation* made = writer(id);
       if (made == nullptr || made->kind != was.kind) {
         found.wrong = "is joined from tensors other than its slices";
-      } else if (was.kind == "gather_gradient") {
+      } else if (was.kind == kinds::kGatherGradient) {
         found.wrong = made->inputs == was.inputs ? found.wrong : "has different operands";
         found.pieces.push_back({made->attributes.integer("begin"), size_of(id, 0)});
       } else {
@@ -305,7 +306,7 @@ class Finder {
   /// Returns the piece of `whole` that a tensor holds.
   [[nodiscard]] Piece sliced(TensorId id, TensorId whole, Found& found) const {
     const Operation* slice = writer(id);
-    if (slice == nullptr || slice->kind != "slice" || slice->inputs[0] != whole) {
+    if (slice == nullptr || slice->kind != kinds::kSlice || slice->inputs[0] != whole) {
       found.wrong = fmt::format("does not read a slice of '{}'", graph_.tensor(whole).name);
       return {};
     }
@@ -313,7 +314,7 @@ class Finder {
   }
 
   void check_product(const Operation* made, const Operation& was, Found& found, std::int64_t begin) const {
-    if (made == nullptr || made->kind != "linear" || made->inputs[0] != was.inputs[0]) {
+    if (made == nullptr || made->kind != kinds::kLinear || made->inputs[0] != was.inputs[0]) {
       found.wrong = "has a slice that is not a product with x";
       return;
     }
@@ -351,15 +352,15 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     const Finder finder(after.graph, place);
     for (const Operation& was : before.graph.at(place).operations) {
       for (std::size_t output = 0; is_cut(was) && output < was.outputs.size(); ++output) {
-        const Found found = was.kind == "linear"                  ? finder.layer(was)
-                            : was.kind == "linear_input_gradient" ? finder.input_gradient(was)
-                                                                  : finder.joined(was, output);
+        const Found found = was.kind == kinds::kLinear                ? finder.layer(was)
+                            : was.kind == kinds::kLinearInputGradient ? finder.input_gradient(was)
+                                                                      : finder.joined(was, output);
         const TensorType& all = before.graph
-                                    .tensor(was.kind == "linear_weight_gradient"  ? was.inputs[1]
-                                            : was.kind == "linear_input_gradient" ? was.inputs[0]
-                                                                                  : was.outputs[0])
+                                    .tensor(was.kind == kinds::kLinearWeightGradient  ? was.inputs[1]
+                                            : was.kind == kinds::kLinearInputGradient ? was.inputs[0]
+                                                                                      : was.outputs[0])
                                     .type;
-        const std::int64_t channels = was.kind == "gather_gradient" ? all.shape.front() : all.shape.back();
+        const std::int64_t channels = was.kind == kinds::kGatherGradient ? all.shape.front() : all.shape.back();
         std::int64_t end = 0;
         for (const Piece& piece : found.pieces) {
           end = piece.begin == end ? end + piece.count : -1;

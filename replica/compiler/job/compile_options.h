@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 #include "replica/compiler/planner/product_options.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
@@ -22,14 +24,6 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
-/// The content of a gradient accumulator at the end of a step.
-enum class AccumulationKind : std::uint8_t {
-  kSum,          ///< The sum over the micro-batches, which the optimiser uses.
-  kMean,         ///< The sum; the update divides it by the number of micro-batches.
-  kRunningMean,  ///< The mean so far, after each micro-batch: it cannot overflow in half
-                 ///< precision.
-};
-
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
   /// Number of counted layers in each stage; one entry may be -1 and takes the rest. Empty: see `split`.
@@ -39,26 +33,17 @@ struct PipelineOptions {
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
-  std::string schedule = "grouped";  ///< "grouped", "interleaved" or "sequential".
+  Schedule schedule = {};
 
   /// If > 1, the number of stages, which are phases: each works on all micro-batches of a step before the next one
   /// begins, whatever `schedule` is. They take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
-  /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several stages and the schedule
-  /// is not sequential, else "none".
-  std::string recomputation = {};
-  std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
-  std::string recompute = {};                  ///< Regex of tensors recomputed in any mode.
-  double recomputation_memory = 0.5;           ///< Goal of "standard", as a fraction of an IPU's memory.
-};
-
-/// Whether equal runs of operations share a function.
-enum class Outlining : std::uint8_t {
-  kOff,
-  kAuto,  ///< If this saves more code than the copies in and out take.
-  kOn,    ///< Wherever possible.
+  std::optional<Recomputation> recomputation = {};  ///< Nothing: see default_recomputation.
+  std::string recomputation_checkpoints = {};       ///< Regex of tensors kept in any mode; empty: none.
+  std::string recompute = {};                       ///< Regex of tensors recomputed in any mode.
+  double recomputation_memory = 0.5;                ///< Goal of kStandard, as a fraction of an IPU's memory.
 };
 
 /// Dense layers and embeddings that are computed in slices of their output channels or rows.
@@ -90,12 +75,6 @@ struct PrecisionOptions {
   bool half = false;                 ///< The other options need it.
   bool stochastic_rounding = false;  ///< Values stored in float16 are rounded stochastically.
   bool master_weights = false;       ///< The optimiser works on its own float32 weights.
-};
-
-enum class Storage : std::uint8_t {
-  kOnChip,
-  kOffChip,
-  kAuto,  ///< Off-chip if the job does not fit otherwise.
 };
 
 /// Where tensors that outlive a micro-batch are kept, by kind. PopART's TensorLocationSettings.

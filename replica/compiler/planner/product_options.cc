@@ -67,15 +67,15 @@ std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedP
 }  // namespace
 
 bool is_default(const PlannerOptions& options) {
-  return all_are(options.available_memory, kDefaultPermille) && all_are(options.partials, Partials::kFloat);
+  return all_are(options.available_memory, kDefaultPermille) && all_are(options.partials, Precision::kFloat);
 }
 
 std::int64_t permille_everywhere(const PlannerOptions& options) {
   return everywhere(options.available_memory, kDefaultPermille);
 }
 
-Partials partials_everywhere(const PlannerOptions& options) {
-  return everywhere(options.partials, Partials::kFloat);
+Precision partials_everywhere(const PlannerOptions& options) {
+  return everywhere(options.partials, Precision::kFloat);
 }
 
 template <typename T>
@@ -215,8 +215,8 @@ void set_options(Attributes& attributes, const ProductOptions& options) {
   if (options.permille != kDefaultPermille) {
     attributes.set(kAvailableMemoryAttribute, options.permille);
   }
-  if (options.partials == Partials::kHalf) {
-    attributes.set(kPartialsAttribute, std::string{"half"});
+  if (options.partials == Precision::kHalf) {
+    attributes.set(kPartialsAttribute, word_of(Precision::kHalf));
   }
 }
 
@@ -224,8 +224,8 @@ std::int64_t permille_of(const Attributes& attributes) {
   return attributes.has(kAvailableMemoryAttribute) ? attributes.integer(kAvailableMemoryAttribute) : kDefaultPermille;
 }
 
-Partials partials_of(const Attributes& attributes) {
-  return attributes.has(kPartialsAttribute) ? Partials::kHalf : Partials::kFloat;
+Precision partials_of(const Attributes& attributes) {
+  return attributes.has(kPartialsAttribute) ? Precision::kHalf : Precision::kFloat;
 }
 
 std::string proportion_text(std::int64_t permille) {

@@ -11,6 +11,7 @@
 
 #include "replica/base/error.h"
 #include "replica/base/note.h"
+#include "replica/choices/choices.h"
 #include "replica/device/product.h"
 #include "replica/graph/types.h"
 
@@ -27,9 +28,6 @@
 /// A stage is more specific than an IPU, because an IPU may hold several stages. Of equally specific settings the last
 /// one applies.
 namespace poprun {
-
-/// Type of partial sums.
-enum class Partials : std::uint8_t { kFloat, kHalf };
 
 /// Default fraction of a tile's memory that the temporaries of a product may use, in thousandths; PopLibs' own default.
 inline constexpr std::int64_t kDefaultPermille = 600;
@@ -49,7 +47,7 @@ struct ProductSetting {
 /// A job's settings, in the order in which they were written.
 struct PlannerOptions {
   std::vector<ProductSetting<std::int64_t>> available_memory = {};  ///< In thousandths, 0 to 1000.
-  std::vector<ProductSetting<Partials>> partials = {};              ///< kHalf requires half precision.
+  std::vector<ProductSetting<Precision>> partials = {};             ///< kHalf requires half precision.
 };
 
 /// Whether every product has the defaults, so that no setting has to be resolved.
@@ -58,7 +56,7 @@ bool is_default(const PlannerOptions& options);
 /// Return the settings that apply where no more specific setting does: the fraction of a tile's memory, in thousandths,
 /// and the type of partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
-Partials partials_everywhere(const PlannerOptions& options);
+Precision partials_everywhere(const PlannerOptions& options);
 
 /// A convolution or matmul of the forward pass. Its gradients inherit its settings.
 struct PlacedProduct {
@@ -71,7 +69,7 @@ struct PlacedProduct {
 /// The settings of one product.
 struct ProductOptions {
   std::int64_t permille = kDefaultPermille;
-  Partials partials = Partials::kFloat;
+  Precision partials = Precision::kFloat;
   /// The deciding setting, such as "memory.available-memory-proportion = ipu1=0.3"; empty if none applies.
   std::string permille_by = {};
   std::string partials_by = {};
@@ -113,7 +111,7 @@ class ProductSettings {
                             std::span<const PlacedProduct> products, std::vector<Note>& notes);
 
   std::vector<Rule<std::int64_t>> available_memory_;
-  std::vector<Rule<Partials>> partials_;
+  std::vector<Rule<Precision>> partials_;
 };
 
 /// Attributes that hold an operation's options, which its gradients and clones inherit. An option with its default
@@ -127,7 +125,7 @@ Attributes without_options(const Attributes& attributes);
 
 /// Read the options back from a product's attributes.
 std::int64_t permille_of(const Attributes& attributes);
-Partials partials_of(const Attributes& attributes);
+Precision partials_of(const Attributes& attributes);
 
 /// Formats thousandths as a job writes them: "0.25", "0.6", "1".
 std::string proportion_text(std::int64_t permille);

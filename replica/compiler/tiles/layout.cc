@@ -94,7 +94,7 @@ class Layouts {
 
   /// Gives an operation's tensors the mapping of corresponding tensors, if it can. Returns whether it mapped any.
   bool follow(const Operation& operation) {
-    if (const auto stash = operation.kind == "stash" || operation.kind == "restore"; stash) {
+    if (Stash::is(operation) || Restore::is(operation)) {
       return follow_stash(operation);
     }
     if (Copy::is(operation)) {
@@ -117,7 +117,7 @@ class Layouts {
 
   /// Maps a stash as its entries, one after the other, or an entry as in its stash.
   bool follow_stash(const Operation& operation) {
-    const bool stores = operation.kind == "stash";
+    const bool stores = Stash::is(operation);
     const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
     const TensorId entry = stores ? operation.inputs[0] : operation.outputs[0];
     if (!of(stash) && of(entry)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 #include "replica/ops/builder/builder.h"
 
 /// Built-in models. Each file in replica/models is one model or family, in all its sizes.
@@ -20,10 +21,9 @@ struct ModelInputs {
   std::int64_t label_classes = 0;  ///< The largest label plus one.
   double mean = 0;                 ///< Normalisation of u8 images.
   double deviation = 1;
-  double dropout = 0;  ///< Dropout rate in training, for models that have dropout.
-  bool half = false;   ///< Whether activations will be stored as float16.
-  /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
-  std::string normalisation = "batch";
+  double dropout = 0;                         ///< Dropout rate in training, for models that have dropout.
+  bool half = false;                          ///< Whether activations will be stored as float16.
+  Normalisation normalisation = {};           ///< What replaces batch normalisation.
   std::string frozen = {};                    ///< training.frozen, for notes about it.
   bool training = true;                       ///< False for evaluation, which uses the variables of training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.

@@ -8,11 +8,10 @@
 
 namespace poprun::layers {
 
-/// How blocks are normalised.
-struct Normalisation {
-  std::string kind = "batch";  ///< "group" (32 groups of channels), "layer" (one), "instance" (each
-                               ///< channel); their parameters are named as in batch normalisation.
-  bool training = true;        ///< Batch normalisation uses the batch's own statistics.
+/// How blocks are normalised. Parameters are named as in batch normalisation.
+struct Norm {
+  Normalisation kind = {};
+  bool training = true;  ///< Batch normalisation uses the batch's own statistics.
 };
 
 /// The parameters of one network of the family.
@@ -30,12 +29,12 @@ Sample imagenet_sample();
 /// `channels`, each normalised; the result is added to x, or to a 1x1 convolution of x if sizes differ. Parameters are
 /// called NAME.conv1.weight ... NAME.downsample.1.bias.
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width, std::int64_t channels,
-                    std::int64_t stride, std::int64_t groups, const Normalisation& normalisation);
+                    std::int64_t stride, std::int64_t groups, const Norm& norm);
 
 /// A basic block like torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and normalised; added to
 /// x as in a bottleneck.
 TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels, std::int64_t stride,
-                     const Normalisation& normalisation);
+                     const Norm& norm);
 
 /// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, and Xie et al., "Aggregated residual
 /// transformations for deep neural networks", CVPR 2017, with torchvision's architecture, parameter names and

@@ -18,9 +18,6 @@ namespace {
 
 using layers::reshape;
 
-constexpr std::string_view kCrossEntropy = "cross-entropy";
-constexpr std::string_view kMeanSquaredError = "mean-squared-error";
-
 /// Returns `[N,3,224,224]`, with N for the batch and ? for dimensions that are left open.
 std::string shape_text(const Shape& dims) {
   std::vector<std::string> parts;
@@ -130,10 +127,11 @@ TensorId with_classes_last(Builder& builder, const std::string& name, TensorId l
 Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output, TensorId labels,
                                    std::int64_t classes) {
   if (builder.type(labels).data != DataType::kI32) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as integers "
-                            "(one-hot labels: argmax(axis=-1)), or learn numbers with model.loss = {}",
-                            kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as integers "
+                    "(one-hot labels: argmax(axis=-1)), or learn numbers with model.loss = {}",
+                    word_of(Loss::kCrossEntropy), to_text(builder.type(labels)), word_of(Loss::kMeanSquaredError)));
   }
   Shape shape = builder.type(output).shape;
   TensorId logits = output;
@@ -208,8 +206,9 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   } else if (given == TensorType{DataType::kI32, {N}, {}}) {
     targets = classes_as_targets(builder, name, y, labels, N, D);
   } else {
-    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
-                                               kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
+                            word_of(Loss::kMeanSquaredError), to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
   const TensorId mask = reshape(builder, name + ".mask", targets.counts, {N, 1});
@@ -232,12 +231,8 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
 
 }  // namespace
 
-Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes,
-                                                  const std::string& loss, const std::string& trained_constants) {
-  if (loss != kCrossEntropy && loss != kMeanSquaredError) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {}; available: {}, {}", loss, kCrossEntropy, kMeanSquaredError));
-  }
+Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes, Loss loss,
+                                                  const std::string& trained_constants) {
   auto model = OnnxModel::parse(bytes);
   if (!model) {
     return fail(model.error().code, fmt::format("model.onnx {}: {}", file, model.error().message));
@@ -306,7 +301,7 @@ Status JobModel::check_first_output(const Builder& builder, const Imported& impo
   return fail(ErrorCode::kUsage, fmt::format("the first output '{}' is a single number, but it must be the {}, with a "
                                              "row for each of {} samples; export the model with that output first "
                                              "(other outputs: {})",
-                                             output.name, loss_ == kCrossEntropy ? "logits" : "predictions", N,
+                                             output.name, loss_ == Loss::kCrossEntropy ? "logits" : "predictions", N,
                                              others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
 }
 
@@ -315,7 +310,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   options.training = inputs.training;
   options.half = inputs.half;
   options.trained = trained_;
-  options.logits = loss_ == kCrossEntropy;
+  options.logits = loss_ == Loss::kCrossEntropy;
   if (inputs.has("labels")) {
     options.labels = builder.type(inputs.find(builder, "labels")).shape;
   }
@@ -347,7 +342,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   POPRUN_TRY(builder.status());
   const Shape& logits = builder.type(output).shape;
   const Shape& labelled = builder.type(labels).shape;
-  if (loss_ == kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
+  if (loss_ == Loss::kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
     const bool second = classes_come_second(logits, labelled);
     Note note{"onnx.classes-axis",
               fmt::format("the classes of the output [{}] may be axis 1 or the last axis, judging by labels [{}]; "
@@ -360,8 +355,8 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     }
   }
   const std::string name = free_name(builder, "loss");
-  return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
-                                : mean_squared_error(builder, name, output, labels);
+  return loss_ == Loss::kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
+                                      : mean_squared_error(builder, name, output, labels);
 }
 
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "replica/base/note.h"
+#include "replica/choices/choices.h"
 #include "replica/models/layers/model.h"
 #include "replica/models/onnx/cuts.h"
 #include "replica/models/onnx/importer.h"
@@ -17,11 +18,10 @@ namespace poprun::onnx_import {
 /// loss. Belongs to one thread.
 class JobModel {
  public:
-  /// `loss`: "cross-entropy" or "mean-squared-error".
   /// `trained_constants`: regular expression of the constants to train, see learnt.h.
-  /// Errors: those of OnnxModel::parse, which name `file`; kUsage if the loss is unknown.
-  static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
-                                                 const std::string& loss, const std::string& trained_constants = "");
+  /// Errors: those of OnnxModel::parse, which name `file`.
+  static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes, Loss loss,
+                                                 const std::string& trained_constants = "");
 
   /// Appends the model and, if it is scored, its loss.
   ///
@@ -50,8 +50,8 @@ class JobModel {
   [[nodiscard]] std::vector<Note> notes() const;
 
  private:
-  JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
-      : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)), trained_(std::move(trained)) {}
+  JobModel(std::string file, OnnxModel model, Loss loss, std::string trained)
+      : file_(std::move(file)), model_(std::move(model)), loss_(loss), trained_(std::move(trained)) {}
 
   /// Assigns layers to the operations starting at `first`; those of the file's nodes begin at `first_imported`.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
@@ -62,7 +62,7 @@ class JobModel {
 
   std::string file_;
   OnnxModel model_;
-  std::string loss_;
+  Loss loss_;
   std::string trained_;
   std::string frozen_;  ///< training.frozen of the last build for training.
   std::map<std::string, std::shared_ptr<const Constant>> weights_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
@@ -28,7 +29,7 @@ namespace {
 
 Result<std::vector<TensorType>> same_types(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error("accumulate", s, "two f32 tensors of the same type");
+    return shape_error(kinds::kAccumulate, s, "two f32 tensors of the same type");
   }
   return std::vector{s.inputs[0]};
 }
@@ -46,7 +47,7 @@ POPRUN_SIMD void approach(const float* mean, const float* x, float share, float*
 }
 
 std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
-  if (s.attributes.has("mean") && s.attributes.integer("mean") != 0) {
+  if (is_set(s.attributes, "mean")) {
     return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
       const float share = 1.0F / static_cast<float>(t.moment->micro_batch + 1);
       approach(t.input_f32(0), t.input_f32(1), share, t.output_f32(0), n);
@@ -61,12 +62,12 @@ Work one_flop(const Signature& s) {
 }
 
 Work sum_work(const Signature& s) {
-  return elementwise_work(s, s.attributes.has("mean") && s.attributes.integer("mean") != 0 ? 3 : 1);
+  return elementwise_work(s, is_set(s.attributes, "mean") ? 3 : 1);
 }
 
 Result<std::vector<TensorType>> fill_shape(const Signature& s) {
   if (!s.inputs.empty() || !s.attributes.has("shape") || !s.attributes.has("value")) {
-    return shape_error("fill", s, "no input, shape=[..] and value");
+    return shape_error(kinds::kFill, s, "no input, shape=[..] and value");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("shape"), {}}};
 }
@@ -138,7 +139,7 @@ const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
   if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3, 3}, {}} || s.inputs[1] != kScalar ||
       s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
-    return shape_error("accumulate_metrics", s, "total f32[3,3], loss, correct and count f32[]");
+    return shape_error(kinds::kAccumulateMetrics, s, "total f32[3,3], loss, correct and count f32[]");
   }
   return std::vector{s.inputs[0]};
 }
@@ -167,7 +168,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{.kind = "accumulate",
+  return {{.kind = kinds::kAccumulate,
            .shape = same_types,
            .work = sum_work,
            .numerics = sum_numerics,
@@ -176,8 +177,8 @@ std::vector<Operator> operators() {
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"constant", constant_shape, nullptr, fill_work, constant_numerics},
-          {"fill", fill_shape, nullptr, fill_work, fill_numerics},
-          {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
+          {kinds::kFill, fill_shape, nullptr, fill_work, fill_numerics},
+          {kinds::kAccumulateMetrics, metrics_shape, nullptr, one_flop, metrics_numerics}};
 }
 
 }  // namespace poprun::ops::arithmetic

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// Conversions between element types.
@@ -28,7 +29,7 @@ bool parse(const Attributes& attributes, DataType& type) {
 Result<std::vector<TensorType>> cast_shape(const Signature& s) {
   DataType to{};
   if (s.inputs.size() != 1 || !parse(s.attributes, to)) {
-    return shape_error("cast", s, "one tensor and to=\"f32\", \"i32\" or \"u8\"");
+    return shape_error(kinds::kCast, s, "one tensor and to=\"f32\", \"i32\" or \"u8\"");
   }
   TensorType y = s.inputs[0];
   y.data = to;
@@ -112,7 +113,7 @@ std::unique_ptr<Kernel> one_hot_numerics(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"cast", cast_shape, flat, one_flop, cast_numerics},
+  return {{kinds::kCast, cast_shape, flat, one_flop, cast_numerics},
           {"one_hot", one_hot_shape, flat, one_flop, one_hot_numerics}};
 }
 

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0 elsewhere: "and" is mul, "or"
@@ -101,7 +102,7 @@ void where_gradient(Differentiator& d) {
   const TensorId dy = d.output_gradient(0);
   for (const std::size_t input : {1U, 2U}) {
     if (d.wants(input)) {
-      const TensorId zero = d.add("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, {input})[0];
+      const TensorId zero = d.add(kinds::kFill, {}, {{"shape", Shape{}}, {"value", 0.0}}, {input})[0];
       const std::vector<TensorId> chosen = input == 1 ? std::vector{mask, dy, zero} : std::vector{mask, zero, dy};
       set_broadcast_gradient(d, input, d.add("where", chosen, {}, {input})[0]);
     }

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
@@ -187,7 +188,7 @@ void mul_gradient(Differentiator& d) {
   for (const std::size_t input : {0U, 1U}) {
     if (d.wants(input)) {
       const TensorId other = op.inputs[1 - input];
-      set_broadcast_gradient(d, input, d.add("mul", {d.output_gradient(0), other}, {}, {input})[0]);
+      set_broadcast_gradient(d, input, d.add(kinds::kMul, {d.output_gradient(0), other}, {}, {input})[0]);
     }
   }
 }
@@ -200,7 +201,7 @@ void div_gradient(Differentiator& d) {
     set_broadcast_gradient(d, 0, scaled);
   }
   if (d.wants(1)) {
-    const TensorId product = d.add("mul", {scaled, op.outputs[0]}, {}, {1})[0];
+    const TensorId product = d.add(kinds::kMul, {scaled, op.outputs[0]}, {}, {1})[0];
     set_broadcast_gradient(d, 1, d.add("neg", {product}, {}, {1})[0]);
   }
 }
@@ -213,9 +214,9 @@ void remainder_gradient(Differentiator& d) {
     set_broadcast_gradient(d, 0, d.output_gradient(0));
   }
   if (d.wants(1)) {
-    const TensorId taken = d.add("sub", {y, inputs[0]}, {}, {1})[0];
+    const TensorId taken = d.add(kinds::kSub, {y, inputs[0]}, {}, {1})[0];
     const TensorId slope = d.add("div", {taken, inputs[1]}, {}, {1})[0];
-    set_broadcast_gradient(d, 1, d.add("mul", {d.output_gradient(0), slope}, {}, {1})[0]);
+    set_broadcast_gradient(d, 1, d.add(kinds::kMul, {d.output_gradient(0), slope}, {}, {1})[0]);
   }
 }
 
@@ -228,7 +229,7 @@ void gradient_by_partials(Differentiator& d) {
     if (d.wants(input)) {
       const std::string partial = kind + (input == 0 ? "_by_0" : "_by_1");
       const TensorId slope = d.add(partial, inputs, {}, {input})[0];
-      set_broadcast_gradient(d, input, d.add("mul", {d.output_gradient(0), slope}, {}, {input})[0]);
+      set_broadcast_gradient(d, input, d.add(kinds::kMul, {d.output_gradient(0), slope}, {}, {input})[0]);
     }
   }
 }
@@ -257,12 +258,12 @@ Operator function_of(void (*gradient)(Differentiator&), Work (*work)(const Signa
 }  // namespace
 
 std::vector<Operator> operators() {
-  std::vector<Operator> all = {{"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
-                                [](const Signature& s) { return numerics_of(s, add_row); }},
-                               {"sub", [](const Signature& s) { return shape_of("sub", s); }, sub_gradient, one_flop,
-                                [](const Signature& s) { return numerics_of(s, subtract_row); }},
-                               {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
-                                [](const Signature& s) { return numerics_of(s, multiply_row); }},
+  std::vector<Operator> all = {{kinds::kAdd, [](const Signature& s) { return shape_of(kinds::kAdd, s); }, add_gradient,
+                                one_flop, [](const Signature& s) { return numerics_of(s, add_row); }},
+                               {kinds::kSub, [](const Signature& s) { return shape_of(kinds::kSub, s); }, sub_gradient,
+                                one_flop, [](const Signature& s) { return numerics_of(s, subtract_row); }},
+                               {kinds::kMul, [](const Signature& s) { return shape_of(kinds::kMul, s); }, mul_gradient,
+                                one_flop, [](const Signature& s) { return numerics_of(s, multiply_row); }},
                                {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
                                 [](const Signature& s) { return numerics_of(s, divide_row); }},
                                function_of<Maximum>(gradient_by_partials, one_flop),

@@ -118,6 +118,8 @@ struct Cut {
   explicit operator bool() const { return inputs > 0; }
 };
 
+/// A kind of operator. `shape`, `work` and `numerics` are never null; what null means for the others is said with each.
+/// The registry checks what must be given together.
 struct Operator {
   std::string kind;
 
@@ -125,23 +127,28 @@ struct Operator {
   /// and what it got.
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
-  /// Adds the backward operations through the Differentiator. `flat`: adds none. Null: not differentiable.
+  /// Adds the backward operations through the Differentiator. `flat`: adds none, so that no gradient passes. Null: not
+  /// differentiable, and the job is refused if a gradient has to pass.
   void (*gradient)(Differentiator&) = nullptr;
 
+  /// Returns the work of one use, from which its device time follows unless the planner times its `product`.
   Work (*work)(const Signature&) = nullptr;
 
   /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
   /// For sums of products over one dimension: returns the axis of each input that the sum runs over, or kNoAxis for an
-  /// input that is added once (an optional bias). Empty: this use cannot be split along it. Null: no use can.
+  /// input that is added once (an optional bias). Empty: this use cannot be split along it. Null: not a sum of
+  /// products.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
   /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
-  /// the signature decide its arithmetic. Null: the operator does not use the matrix units.
+  /// the signature decide its arithmetic. Null exactly if `contraction` is: the operator uses no matrix units, only
+  /// vector units.
   Product (*product)(const Signature&) = nullptr;
 
-  /// Set with `product`: returns the meaning of each axis of the first two inputs and the first output.
+  /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null exactly
+  /// if `product` is.
   OperandAxes (*operand_axes)(const Signature&) = nullptr;
 
   /// Outputs from this index on are statistics, which are float32 in any precision.
@@ -159,7 +166,8 @@ struct Operator {
   Cut on_shards = {};
 
   /// Returns how outputs must alias inputs for this use to have nothing to do, because the same bytes are all its
-  /// outputs and all its inputs. Empty: this use always moves or computes something. Null: every use does.
+  /// outputs and all its inputs. Empty: this use always moves or computes something. Null: every use does,
+  /// whatever aliases.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
@@ -14,7 +15,7 @@ namespace {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || broadcast_shape(s.inputs[0].shape, y->shape) != y->shape) {
-    return shape_error("expand", s,
+    return shape_error(kinds::kExpand, s,
                        "one tensor, a shape=[..] to which its shape broadcasts, and layout (nhwc: of rank 4)");
   }
   return std::vector{*y};
@@ -60,7 +61,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"expand", shape, gradient, work, numerics}};
+  return {{kinds::kExpand, shape, gradient, work, numerics}};
 }
 
 }  // namespace poprun::ops::expand

@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
@@ -69,7 +70,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 || s.inputs[0].layout != Layout::kRowMajor ||
       !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
-    return shape_error("gather", s,
+    return shape_error(kinds::kGather, s,
                        "x f32, indices i32, axis within x's rank, and batch_dims <= axis, the number of "
                        "leading dimensions that x and indices share");
   }
@@ -148,7 +149,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
       !lies_within(s.attributes)) {
-    return shape_error("gather_gradient", s,
+    return shape_error(kinds::kGatherGradient, s,
                        "dy of gather's output shape, indices, optionally base of input_shape=[..]");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
@@ -196,14 +197,14 @@ void gradient(Differentiator& d) {
   if (const auto so_far = d.take_input_gradient(0)) {
     inputs.push_back(*so_far);
   }
-  d.set_input_gradient(0, d.add("gather_gradient", inputs, attributes, {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kGatherGradient, inputs, attributes, {0})[0]);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"gather", shape, gradient, work, numerics},
-          {"gather_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
+  return {{kinds::kGather, shape, gradient, work, numerics},
+          {kinds::kGatherGradient, gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
 }  // namespace poprun::ops::gather

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
@@ -58,7 +59,7 @@ bool has_steps(const Attributes& attributes) {
 Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
-    return shape_error("slice", s, "one tensor, an axis, and begin, count and step that stay within it");
+    return shape_error(kinds::kSlice, s, "one tensor, an axis, and begin, count and step that stay within it");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
@@ -109,7 +110,7 @@ std::vector<Overlay> slice_view(const Signature& s) {
 Result<std::vector<TensorType>> slice_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !s.attributes.has("size") || !Steps(s.attributes).within(s.attributes.integer("size"))) {
-    return shape_error("slice_gradient", s, "dy, slice's attributes and size");
+    return shape_error(kinds::kSliceGradient, s, "dy, slice's attributes and size");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
@@ -127,12 +128,12 @@ void slice_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   Attributes attributes = op.attributes;
   attributes.set("size", size_along(d.type(op.inputs[0]), attributes.integer("axis")));
-  d.set_input_gradient(0, d.add("slice_gradient", {d.output_gradient(0)}, attributes, {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kSliceGradient, {d.output_gradient(0)}, attributes, {0})[0]);
 }
 
 Result<std::vector<TensorType>> insert_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("insert", s, "inputs x and piece, where piece fits into x at offset begin along axis");
+    return shape_error(kinds::kInsert, s, "inputs x and piece, where piece fits into x at offset begin along axis");
   };
   if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) || !has_axis(s.inputs[1], s.attributes) ||
       !s.attributes.has("begin")) {
@@ -247,12 +248,12 @@ void split_gradient(Differentiator& d) {
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     pieces.push_back(d.output_gradient(k));
   }
-  d.set_input_gradient(0, d.add("concat", pieces, {{"axis", op.attributes.integer("axis")}}, {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kConcat, pieces, {{"axis", op.attributes.integer("axis")}}, {0})[0]);
 }
 
 Result<std::vector<TensorType>> concat_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("concat", s, "tensors of the same type except for their size along the axis");
+    return shape_error(kinds::kConcat, s, "tensors of the same type except for their size along the axis");
   };
   if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
     return bad();
@@ -289,8 +290,8 @@ void concat_gradient(Differentiator& d) {
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     const std::int64_t count = size_along(d.type(op.inputs[k]), axis);
     if (d.wants(k)) {
-      d.set_input_gradient(
-          k, d.add("slice", {d.output_gradient(0)}, {{"axis", axis}, {"begin", begin}, {"count", count}}, {k})[0]);
+      d.set_input_gradient(k, d.add(kinds::kSlice, {d.output_gradient(0)},
+                                    {{"axis", axis}, {"begin", begin}, {"count", count}}, {k})[0]);
     }
     begin += count;
   }
@@ -300,21 +301,21 @@ void concat_gradient(Differentiator& d) {
 
 std::vector<Operator> operators() {
   return {
-      {.kind = "slice",
+      {.kind = kinds::kSlice,
        .shape = slice_shape,
        .gradient = slice_gradient,
        .work = move_work,
        .numerics = slice_numerics,
        .view = slice_view},
-      {"slice_gradient", slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
-      in_place({"insert", insert_shape, nullptr, insert_work, insert_numerics}, {0}),
+      {kinds::kSliceGradient, slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
+      in_place({kinds::kInsert, insert_shape, nullptr, insert_work, insert_numerics}, {0}),
       {.kind = "split",
        .shape = split_shape,
        .gradient = split_gradient,
        .work = move_work,
        .numerics = split_numerics,
        .view = split_view},
-      {.kind = "concat",
+      {.kind = kinds::kConcat,
        .shape = concat_shape,
        .gradient = concat_gradient,
        .work = move_work,

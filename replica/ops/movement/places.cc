@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
@@ -62,7 +63,7 @@ struct Places {
 
 /// Addresses elements along an axis. `gathered` returns nothing if x and the indices do not fit.
 struct Elements {
-  static constexpr const char* kGather = "gather_elements";
+  static constexpr const char* kGather = kinds::kGatherElements;
   static constexpr const char* kScatter = "scatter_elements";
   static constexpr const char* kNeeded =
       "x f32, indices i32 of x's rank and, except along the axis, no larger than x; axis within "
@@ -100,7 +101,7 @@ struct Elements {
 
 /// Addresses rows by coordinates.
 struct Coordinates {
-  static constexpr const char* kGather = "gather_nd";
+  static constexpr const char* kGather = kinds::kGatherNd;
   static constexpr const char* kScatter = "scatter_nd";
   static constexpr const char* kNeeded =
       "x f32, indices i32[...,q] with q >= 1, and batch_dims leading dimensions shared by both, "
@@ -227,7 +228,7 @@ Work scatter_work(const Signature& s) {
 }
 
 TensorId zeros(Differentiator& d, const Shape& shape, std::size_t of_input) {
-  return d.add("fill", {}, {{"shape", shape}, {"value", 0.0}}, {of_input})[0];
+  return d.add(kinds::kFill, {}, {{"shape", shape}, {"value", 0.0}}, {of_input})[0];
 }
 
 template <typename Way>
@@ -259,13 +260,14 @@ void scatter_gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {
-      {"gather_elements", gather_shape<Elements>, gather_gradient<Elements>, gather_work, gather_numerics<Elements>},
-      {"gather_nd", gather_shape<Coordinates>, gather_gradient<Coordinates>, gather_work, gather_numerics<Coordinates>},
-      {"scatter_elements", scatter_shape<Elements>, scatter_gradient<Elements>, scatter_work,
-       scatter_numerics<Elements>},
-      {"scatter_nd", scatter_shape<Coordinates>, scatter_gradient<Coordinates>, scatter_work,
-       scatter_numerics<Coordinates>}};
+  return {{kinds::kGatherElements, gather_shape<Elements>, gather_gradient<Elements>, gather_work,
+           gather_numerics<Elements>},
+          {kinds::kGatherNd, gather_shape<Coordinates>, gather_gradient<Coordinates>, gather_work,
+           gather_numerics<Coordinates>},
+          {"scatter_elements", scatter_shape<Elements>, scatter_gradient<Elements>, scatter_work,
+           scatter_numerics<Elements>},
+          {"scatter_nd", scatter_shape<Coordinates>, scatter_gradient<Coordinates>, scatter_work,
+           scatter_numerics<Coordinates>}};
 }
 
 }  // namespace poprun::ops::places

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
@@ -13,7 +14,7 @@ namespace {
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || y->elements() != s.inputs[0].elements()) {
-    return shape_error("reshape", s,
+    return shape_error(kinds::kReshape, s,
                        "one tensor, a shape=[..] with the same number of elements, and layout=\"row-major\" or "
                        "\"nhwc\" (of rank 4)");
   }
@@ -60,13 +61,18 @@ std::vector<Overlay> view(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  d.set_input_gradient(0, d.add("reshape", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kReshape, {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{.kind = "reshape", .shape = shape, .gradient = gradient, .work = work, .numerics = numerics, .view = view}};
+  return {{.kind = kinds::kReshape,
+           .shape = shape,
+           .gradient = gradient,
+           .work = work,
+           .numerics = numerics,
+           .view = view}};
 }
 
 }  // namespace poprun::ops::reshape

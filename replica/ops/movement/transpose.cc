@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Tensors are row-major,
@@ -10,7 +11,7 @@ namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("transpose", s, "one row-major tensor and perm=[..] that names each dimension once");
+    return shape_error(kinds::kTranspose, s, "one row-major tensor and perm=[..] that names each dimension once");
   };
   if (s.inputs.size() != 1 || s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("perm") ||
       s.inputs[0].shape.size() > 12) {
@@ -76,14 +77,18 @@ void gradient(Differentiator& d) {
   for (std::size_t i = 0; i < perm.size(); ++i) {
     inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
   }
-  d.set_input_gradient(0, d.add("transpose", {d.output_gradient(0)}, {{"perm", inverse}}, {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kTranspose, {d.output_gradient(0)}, {{"perm", inverse}}, {0})[0]);
 }
 
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {
-      {.kind = "transpose", .shape = shape, .gradient = gradient, .work = work, .numerics = numerics, .view = view}};
+  return {{.kind = kinds::kTranspose,
+           .shape = shape,
+           .gradient = gradient,
+           .work = work,
+           .numerics = numerics,
+           .view = view}};
 }
 
 }  // namespace poprun::ops::transpose

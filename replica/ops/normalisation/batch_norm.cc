@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
@@ -105,7 +106,7 @@ POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C, const flo
 
 Result<std::vector<TensorType>> training_shape(const Signature& s) {
   if (!fits(s, 2)) {
-    return shape_error("batch_norm_training", s, "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
+    return shape_error(kinds::kBatchNormTraining, s, "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
   }
   if (rows_of(s.inputs[0]) < 2) {
     return fail(ErrorCode::kUsage, fmt::format("a batch norm needs at least two elements per channel, but {} has one; "
@@ -146,7 +147,7 @@ Work training_work(const Signature& s) {
 
 Result<std::vector<TensorType>> inference_shape(const Signature& s) {
   if (!fits(s, 4)) {
-    return shape_error("batch_norm_inference", s,
+    return shape_error(kinds::kBatchNormInference, s,
                        "x f32[N,C,H,W]{nhwc} or f32[N,C]; w, b, mean, variance f32[C]; eps > 0");
   }
   return std::vector{s.inputs[0]};
@@ -174,7 +175,7 @@ Result<std::vector<TensorType>> update_shape(const Signature& s) {
       std::all_of(s.inputs.begin(), s.inputs.end(), [&](const TensorType& t) { return t == s.inputs[0]; });
   if (!equal || !s.attributes.has("momentum") || !s.attributes.has("elements") ||
       s.attributes.integer("elements") < 2) {
-    return shape_error("batch_norm_update", s,
+    return shape_error(kinds::kBatchNormUpdate, s,
                        "running mean, running variance, mean and variance f32[C], momentum and "
                        "elements >= 2");
   }
@@ -301,10 +302,11 @@ void inference_gradient(Differentiator& d) {
 
 std::vector<Operator> operators() {
   return {
-      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics, nullptr, nullptr,
+      {kinds::kBatchNormTraining, training_shape, training_gradient, training_work, training_numerics, nullptr, nullptr,
        nullptr, 1},
-      in_place({"batch_norm_inference", inference_shape, inference_gradient, inference_work, inference_numerics}, {0}),
-      {"batch_norm_update", update_shape, nullptr, update_work, update_numerics},
+      in_place({kinds::kBatchNormInference, inference_shape, inference_gradient, inference_work, inference_numerics},
+               {0}),
+      {kinds::kBatchNormUpdate, update_shape, nullptr, update_work, update_numerics},
       {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work, training_gradient_numerics},
       {"batch_norm_inference_gradient", gradient_shape, nullptr, gradient_work, inference_gradient_numerics},
   };

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// fold_batch_norm(w [O,...], b [O], gamma [O], mean [O], variance [O], bias [O]) eps=.
@@ -25,7 +26,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
     fits = s.inputs[i] == TensorType{DataType::kF32, {s.inputs[0].shape[0]}, {}};
   }
   if (!fits) {
-    return shape_error("fold_batch_norm", s,
+    return shape_error(kinds::kFoldBatchNorm, s,
                        "w f32[O,...]; b, gamma, mean, variance and optionally bias f32[O]; eps > 0");
   }
   return std::vector{s.inputs[0], s.inputs[1]};
@@ -60,7 +61,7 @@ Work work(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"fold_batch_norm", shape, nullptr, work, numerics}};
+  return {{kinds::kFoldBatchNorm, shape, nullptr, work, numerics}};
 }
 
 }  // namespace poprun::ops::fold_batch_norm

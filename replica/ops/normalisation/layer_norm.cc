@@ -1,4 +1,5 @@
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last dimension.
@@ -27,7 +28,7 @@ TensorType per_row(const TensorType& x) {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!fits(s, 3) || s.inputs[2] != s.inputs[1]) {
-    return shape_error("layer_norm", s, "x f32[...,C], w f32[C], b f32[C] and epsilon > 0");
+    return shape_error(kinds::kLayerNorm, s, "x f32[...,C], w f32[C], b f32[C] and epsilon > 0");
   }
   return std::vector{s.inputs[0], per_row(s.inputs[0]), per_row(s.inputs[0])};
 }
@@ -117,7 +118,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"layer_norm", shape, gradient, work, numerics, nullptr, nullptr, nullptr, 1},
+  return {{kinds::kLayerNorm, shape, gradient, work, numerics, nullptr, nullptr, nullptr, 1},
           {"layer_norm_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 #include "replica/ops/products/product_kernel.h"
@@ -79,7 +80,7 @@ std::optional<TensorType> convolved(const TensorType& x, const TensorType& w, co
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("conv2d", s,
+    return shape_error(kinds::kConv2d, s,
                        "x f32[N,C,H,W]{nhwc}, w f32[O,C/groups,R,S], optionally b f32[O], "
                        "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0, dilation=[.,.] >= 1, "
                        "groups that divide C and O, and a kernel no larger than the padded image");
@@ -220,7 +221,7 @@ Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
       return std::vector{x};
     }
   }
-  return shape_error("conv2d_input_gradient", s,
+  return shape_error(kinds::kConv2dInputGradient, s,
                      "dy f32[N,O,Y,X]{nhwc} and w f32[O,C/groups,R,S] of a conv2d with these "
                      "attributes, and its input_shape=[N,C,H,W]");
 }
@@ -354,7 +355,7 @@ void gradient(Differentiator& d) {
   if (d.wants(0)) {
     Attributes input_attributes = op.attributes;
     input_attributes.set("input_shape", d.type(x).shape);
-    d.set_input_gradient(0, d.add("conv2d_input_gradient", {dy, w}, input_attributes, {0})[0]);
+    d.set_input_gradient(0, d.add(kinds::kConv2dInputGradient, {dy, w}, input_attributes, {0})[0]);
   }
 }
 
@@ -377,7 +378,7 @@ void input_gradient_gradient(Differentiator& d) {
   const Shape kernel = d.type(w).shape;  // A copy, because adding operations moves tensors.
   Attributes attributes = d.operation().attributes;
   if (d.wants(0)) {
-    d.set_input_gradient(0, d.add("conv2d", {dx, w}, attributes, {0})[0]);
+    d.set_input_gradient(0, d.add(kinds::kConv2d, {dx, w}, attributes, {0})[0]);
   }
   if (d.wants(1)) {
     attributes.set("kernel", std::vector<std::int64_t>{kernel[2], kernel[3]});
@@ -390,8 +391,8 @@ void input_gradient_gradient(Differentiator& d) {
 
 std::vector<Operator> operators() {
   return {
-      {"conv2d", shape, gradient, work, numerics, contraction, product, operand_axes},
-      {"conv2d_input_gradient", input_gradient_shape, input_gradient_gradient, input_gradient_work,
+      {kinds::kConv2d, shape, gradient, work, numerics, contraction, product, operand_axes},
+      {kinds::kConv2dInputGradient, input_gradient_shape, input_gradient_gradient, input_gradient_work,
        input_gradient_numerics, input_gradient_contraction, input_gradient_product, input_gradient_axes},
       {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work, weight_gradient_numerics,
        weight_gradient_contraction, weight_gradient_product, weight_gradient_axes},

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/products/product_kernel.h"
 
@@ -19,7 +20,7 @@ bool is_dense(const TensorType& type) {
 }
 
 bool input_major(const Attributes& attributes) {
-  return attributes.has("input_major") && attributes.integer("input_major") != 0;
+  return is_set(attributes, kInputMajor);
 }
 
 struct Sizes {
@@ -54,7 +55,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const Sizes sizes = fits ? sizes_of(s.inputs[1], s.attributes) : Sizes{};
   if (!fits || s.inputs[0].shape.back() != sizes.I ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, {sizes.O}, {}})) {
-    return shape_error("linear", s,
+    return shape_error(kinds::kLinear, s,
                        input_major(s.attributes) ? "x f32[...,I], w f32[I,O] and optionally b f32[O]"
                                                  : "x f32[...,I], w f32[O,I] and optionally b f32[O]");
   }
@@ -104,7 +105,7 @@ OperandAxes operand_axes(const Signature& s) {
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) || s.inputs[1].shape.size() != 2 ||
       s.inputs[0].shape.back() != sizes_of(s.inputs[1], s.attributes).O) {
-    return shape_error("linear_input_gradient", s, "dy f32[...,O] and w f32[O,I]");
+    return shape_error(kinds::kLinearInputGradient, s, "dy f32[...,O] and w f32[O,I]");
   }
   return std::vector{with_features(s.inputs[0], sizes_of(s.inputs[1], s.attributes).I)};
 }
@@ -139,7 +140,7 @@ bool with_bias(const Attributes& attributes) {
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
       rows_of(s.inputs[0]) != rows_of(s.inputs[1]) || !s.attributes.has("bias")) {
-    return shape_error("linear_weight_gradient", s, "x f32[...,I], dy f32[...,O] and bias=0|1");
+    return shape_error(kinds::kLinearWeightGradient, s, "x f32[...,I], dy f32[...,O] and bias=0|1");
   }
   const std::int64_t I = s.inputs[0].shape.back();
   const std::int64_t O = s.inputs[1].shape.back();
@@ -202,7 +203,7 @@ void gradient(Differentiator& d) {
   if (d.wants(1) || (bias && d.wants(2))) {
     Attributes attributes = op.attributes;
     attributes.set("bias", std::int64_t{bias ? 1 : 0});
-    const auto dw = d.add("linear_weight_gradient", {op.inputs[0], dy}, attributes,
+    const auto dw = d.add(kinds::kLinearWeightGradient, {op.inputs[0], dy}, attributes,
                           bias ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{1});
     d.set_input_gradient(1, dw[0]);
     if (bias) {
@@ -210,7 +211,7 @@ void gradient(Differentiator& d) {
     }
   }
   if (d.wants(0)) {
-    d.set_input_gradient(0, d.add("linear_input_gradient", {dy, op.inputs[1]}, op.attributes, {0})[0]);
+    d.set_input_gradient(0, d.add(kinds::kLinearInputGradient, {dy, op.inputs[1]}, op.attributes, {0})[0]);
   }
 }
 
@@ -235,10 +236,10 @@ std::vector<std::int64_t> weight_gradient_contraction(const Signature& s) {
 
 std::vector<Operator> operators() {
   return {
-      {"linear", shape, gradient, work, numerics, contraction, product, operand_axes},
-      {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics,
+      {kinds::kLinear, shape, gradient, work, numerics, contraction, product, operand_axes},
+      {kinds::kLinearInputGradient, input_gradient_shape, nullptr, work, input_gradient_numerics,
        input_gradient_contraction, input_gradient_product, input_gradient_axes},
-      {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work, weight_gradient_numerics,
+      {kinds::kLinearWeightGradient, weight_gradient_shape, nullptr, weight_gradient_work, weight_gradient_numerics,
        weight_gradient_contraction, weight_gradient_product, weight_gradient_axes},
   };
 }

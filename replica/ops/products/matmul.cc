@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 #include "replica/ops/products/product_kernel.h"
@@ -20,12 +21,8 @@
 namespace poprun::ops::matmul {
 namespace {
 
-bool flag(const Attributes& attributes, const std::string& name) {
-  return attributes.has(name) && attributes.integer(name) != 0;
-}
-
 float scale_of(const Attributes& attributes) {
-  return attributes.has("scale") ? static_cast<float>(attributes.real("scale")) : 1.0F;
+  return attributes.has(kScale) ? static_cast<float>(attributes.real(kScale)) : 1.0F;
 }
 
 bool is_matrices(const TensorType& type) {
@@ -49,15 +46,15 @@ std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transpo
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("matmul", s,
+    return shape_error(kinds::kMatmul, s,
                        "a f32[...,M,K] and b f32[...,K,N] (last two dimensions exchanged with "
                        "transpose_a, transpose_b), with leading dimensions that broadcast");
   };
   if (s.inputs.size() != 2 || !is_matrices(s.inputs[0]) || !is_matrices(s.inputs[1])) {
     return bad();
   }
-  const auto [M, K] = matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a"));
-  const auto [rows, N] = matrix_of(s.inputs[1].shape, flag(s.attributes, "transpose_b"));
+  const auto [M, K] = matrix_of(s.inputs[0].shape, is_set(s.attributes, kTransposeA));
+  const auto [rows, N] = matrix_of(s.inputs[1].shape, is_set(s.attributes, kTransposeB));
   auto c = broadcast_shape(leading(s.inputs[0].shape), leading(s.inputs[1].shape));
   if (rows != K || !c) {
     return bad();
@@ -84,8 +81,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   const Shape& a = s.inputs[0].shape;
   const Shape& b = s.inputs[1].shape;
   const Shape& c = s.outputs[0].shape;
-  const bool transpose_a = flag(s.attributes, "transpose_a");
-  const bool transpose_b = flag(s.attributes, "transpose_b");
+  const bool transpose_a = is_set(s.attributes, kTransposeA);
+  const bool transpose_b = is_set(s.attributes, kTransposeB);
   const float scale = scale_of(s.attributes);
   if (product(leading(b)) == 1 && !transpose_a) {
     const std::int64_t rows = product(c) / c.back();
@@ -104,14 +101,14 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 
 Work work(const Signature& s) {
   return product_work(s,
-                      s.outputs[0].elements() * matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second);
+                      s.outputs[0].elements() * matrix_of(s.inputs[0].shape, is_set(s.attributes, kTransposeA)).second);
 }
 
 /// If b has no leading dimensions, all rows form one product. Otherwise, each pair of matrices is a group, and an
 /// operand that is broadcast counts in each group.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
-  const bool transpose_a = flag(s.attributes, "transpose_a");
+  const bool transpose_a = is_set(s.attributes, kTransposeA);
   const std::int64_t groups = product(leading(c));
   const bool one = product(leading(s.inputs[1].shape)) == 1 && !transpose_a;
   return {.kind = ProductKind::kMatmul,
@@ -135,8 +132,8 @@ OperandAxes operand_axes(const Signature& s) {
     }
     return all;
   };
-  return {.input = axes(s.inputs[0].shape, kBatch, kInputs, flag(s.attributes, "transpose_a")),
-          .weights = axes(s.inputs[1].shape, kInputs, kOutputs, flag(s.attributes, "transpose_b")),
+  return {.input = axes(s.inputs[0].shape, kBatch, kInputs, is_set(s.attributes, kTransposeA)),
+          .weights = axes(s.inputs[1].shape, kInputs, kOutputs, is_set(s.attributes, kTransposeB)),
           .output = axes(c, kBatch, kOutputs, false)};
 }
 
@@ -144,7 +141,7 @@ std::vector<std::int64_t> contraction(const Signature& s) {
   const auto last = [&s](std::size_t input, std::int64_t from_end) {
     return static_cast<std::int64_t>(s.inputs[input].shape.size()) - from_end;
   };
-  return {last(0, flag(s.attributes, "transpose_a") ? 2 : 1), last(1, flag(s.attributes, "transpose_b") ? 1 : 2)};
+  return {last(0, is_set(s.attributes, kTransposeA) ? 2 : 1), last(1, is_set(s.attributes, kTransposeB) ? 1 : 2)};
 }
 
 struct Factor {
@@ -154,12 +151,12 @@ struct Factor {
 
 /// Sets the gradient of `input` to the product of two factors, summed over broadcast dimensions.
 void add_product(Differentiator& d, std::size_t input, const Factor& left, const Factor& right) {
-  Attributes attributes{{"transpose_a", std::int64_t{left.transposed ? 1 : 0}},
-                        {"transpose_b", std::int64_t{right.transposed ? 1 : 0}}};
-  if (d.operation().attributes.has("scale")) {
-    attributes.set("scale", d.operation().attributes.real("scale"));
+  Attributes attributes{{kTransposeA, std::int64_t{left.transposed ? 1 : 0}},
+                        {kTransposeB, std::int64_t{right.transposed ? 1 : 0}}};
+  if (d.operation().attributes.has(kScale)) {
+    attributes.set(kScale, d.operation().attributes.real(kScale));
   }
-  TensorId gradient = d.add("matmul", {left.matrix, right.matrix}, attributes, {input})[0];
+  TensorId gradient = d.add(kinds::kMatmul, {left.matrix, right.matrix}, attributes, {input})[0];
   const Shape& wanted = d.type(d.operation().inputs[input]).shape;
   if (d.type(gradient).shape != wanted) {
     gradient = d.add("sum_to", {gradient}, shaped(wanted), {input})[0];
@@ -171,8 +168,8 @@ void gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const TensorId a = op.inputs[0];
   const TensorId b = op.inputs[1];
-  const bool transpose_a = flag(op.attributes, "transpose_a");
-  const bool transpose_b = flag(op.attributes, "transpose_b");
+  const bool transpose_a = is_set(op.attributes, kTransposeA);
+  const bool transpose_b = is_set(op.attributes, kTransposeB);
   const TensorId dc = d.output_gradient(0);
   if (d.wants(0)) {
     if (transpose_a) {
@@ -184,10 +181,10 @@ void gradient(Differentiator& d) {
   if (!d.wants(1)) {
     return;
   }
-  if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has("scale")) {
+  if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has(kScale)) {
     // One product over all rows, as in the forward pass.
-    const Attributes attributes{{"bias", std::int64_t{0}}, {"input_major", std::int64_t{transpose_b ? 0 : 1}}};
-    d.set_input_gradient(1, d.add("linear_weight_gradient", {a, dc}, attributes, {1})[0]);
+    const Attributes attributes{{"bias", std::int64_t{0}}, {kInputMajor, std::int64_t{transpose_b ? 0 : 1}}};
+    d.set_input_gradient(1, d.add(kinds::kLinearWeightGradient, {a, dc}, attributes, {1})[0]);
   } else if (transpose_b) {
     add_product(d, 1, {dc, true}, {a, transpose_a});
   } else {
@@ -198,7 +195,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"matmul", shape, gradient, work, numerics, contraction, product_of, operand_axes}};
+  return {{kinds::kMatmul, shape, gradient, work, numerics, contraction, product_of, operand_axes}};
 }
 
 }  // namespace poprun::ops::matmul

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 #include "replica/ops/face/simd.h"
@@ -106,10 +107,10 @@ void gradient(Differentiator& d) {
   const Attributes whole = shaped(x.shape, x.layout);
   TensorId dy = d.output_gradient(0);
   if (const double scale = scale_of(d.operation().attributes); scale != 1) {
-    const TensorId factor = d.add("fill", {}, {{"shape", Shape{}}, {"value", scale}}, {0})[0];
-    dy = d.add("mul", {dy, factor}, {}, {0})[0];
+    const TensorId factor = d.add(kinds::kFill, {}, {{"shape", Shape{}}, {"value", scale}}, {0})[0];
+    dy = d.add(kinds::kMul, {dy, factor}, {}, {0})[0];
   }
-  d.set_input_gradient(0, d.add("expand", {dy}, whole, {0})[0]);
+  d.set_input_gradient(0, d.add(kinds::kExpand, {dy}, whole, {0})[0]);
 }
 
 }  // namespace

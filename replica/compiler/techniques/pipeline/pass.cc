@@ -23,7 +23,7 @@ double utilisation(std::int64_t micro_batches, std::int64_t stages) {
 }
 
 Status run(const CompileOptions& options, Job& job) {
-  POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
+  const Schedule schedule = schedule_of(options.pipeline);
   const auto stages = static_cast<std::int64_t>(job.ipu_of_stage.size());
   const std::int64_t micro_batches = options.gradient_accumulation;
   const std::set<std::uint32_t> ipus(job.ipu_of_stage.begin(), job.ipu_of_stage.end());

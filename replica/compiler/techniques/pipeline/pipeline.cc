@@ -370,13 +370,6 @@ Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
 
 }  // namespace
 
-Result<Schedule> schedule_of(const PipelineOptions& options) {
-  if (options.phases > 1) {
-    return Schedule::kPhased;
-  }
-  return parse_schedule(options.schedule);
-}
-
 Status make_pipeline(Job& job, Schedule schedule) {
   Graph& graph = job.graph;
   Homes homes(graph);

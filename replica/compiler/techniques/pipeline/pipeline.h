@@ -7,8 +7,14 @@
 
 namespace poprun {
 
-/// Selects the schedule named in the options. Errors: kUsage if it is unknown.
-Result<Schedule> schedule_of(const PipelineOptions& options);
+inline Schedule schedule_of(const PipelineOptions& options) {
+  return schedule_of(options.schedule, options.phases);
+}
+
+/// Returns the recomputation that the options ask for, or the default for a job of so many stages.
+inline Recomputation recomputation_of(const PipelineOptions& options, std::size_t stages) {
+  return options.recomputation.value_or(default_recomputation(stages, schedule_of(options)));
+}
 
 /// Turns the job's training step and evaluation into pipelines over job.ipu_of_stage:
 ///

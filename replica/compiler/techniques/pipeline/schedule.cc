@@ -1,17 +1,13 @@
 #include "replica/compiler/techniques/pipeline/schedule.h"
 
 #include <algorithm>
-#include <array>
-#include <string>
 #include <tuple>
 #include <utility>
 
-#include "replica/base/text.h"
+#include "replica/base/error.h"
 
 namespace poprun {
 namespace {
-
-constexpr std::array kSchedules = {Schedule::kSequential, Schedule::kGrouped, Schedule::kInterleaved};
 
 /// A part and the cycle in which it works on micro-batch 0.
 struct Start {
@@ -96,32 +92,6 @@ Timetable phased_table(std::vector<std::uint32_t> ipu_of_stage, std::int64_t mic
 }
 
 }  // namespace
-
-std::string_view name_of(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::kSequential:
-      return "sequential";
-    case Schedule::kGrouped:
-      return "grouped";
-    case Schedule::kInterleaved:
-      return "interleaved";
-    case Schedule::kPhased:
-      return "phased";
-  }
-  POPRUN_CHECK(false);
-}
-
-Result<Schedule> parse_schedule(std::string_view name) {
-  std::vector<std::string> names;
-  for (const Schedule schedule : kSchedules) {
-    if (name == name_of(schedule)) {
-      return schedule;
-    }
-    names.emplace_back(name_of(schedule));
-  }
-  return fail(ErrorCode::kUsage,
-              "[pipeline] schedule = " + std::string(name) + ": unknown schedule; " + suggestion(name, names));
-}
 
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training) {

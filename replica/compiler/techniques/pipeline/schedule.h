@@ -1,10 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
-#include "replica/base/error.h"
+#include "replica/choices/choices.h"
 
 /// Schedules: the order in which the stages of a pipeline work on a step's micro-batches.
 ///
@@ -20,20 +19,6 @@
 ///     IPU 0 | A1 A2 A3          A1G1 A2G2 A3G3          G1 G2 G3
 ///     IPU 1 |          A1 A2 A3                G1 G2 G3
 namespace poprun {
-
-enum class Schedule : std::uint8_t {
-  kSequential,   ///< One part of one micro-batch at a time: sharding without a pipeline.
-  kGrouped,      ///< Each cycle of an IPU holds a forward and a backward part.
-  kInterleaved,  ///< Cycles of an IPU alternate between forward and backward parts.
-  kPhased,       ///< One stage at a time, for all micro-batches: see PipelineOptions::phases.
-};
-
-/// "sequential", "grouped", "interleaved" or "phased".
-std::string_view name_of(Schedule schedule);
-
-/// The inverse of `name_of` for the schedules that a job can name: all except phased. Errors: kUsage if the name is
-/// unknown; lists the names.
-Result<Schedule> parse_schedule(std::string_view name);
 
 /// Half of a stage.
 enum class Part : std::uint8_t { kForward, kBackward };

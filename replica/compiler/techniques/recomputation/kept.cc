@@ -11,12 +11,11 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/text.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {
-
-constexpr std::array<std::string_view, 5> kNames = {"none", "standard", "layer", "pipeline", "all"};
 
 /// Reasons why a tensor cannot be recomputed, by tensor.
 struct Ties {
@@ -32,7 +31,7 @@ Ties ties_of(const Graph& graph, const std::vector<Operation>& operations) {
         ties.updated[index_of(id)] = true;
       }
     }
-    if (operation.kind == "accumulate_metrics") {
+    if (operation.kind == kinds::kAccumulateMetrics) {
       for (const TensorId id : operation.inputs) {
         ties.reported[index_of(id)] = true;
       }
@@ -136,24 +135,6 @@ Operation clone(Graph& graph, const Operation& original, std::map<TensorId, Tens
 }
 
 }  // namespace
-
-std::string_view name_of(Recomputation mode) {
-  return kNames.at(static_cast<std::size_t>(mode));
-}
-
-Result<Recomputation> parse_recomputation(std::string_view name) {
-  const auto* const found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) {
-    const std::vector<std::string> names(kNames.begin(), kNames.end());
-    return fail(ErrorCode::kUsage,
-                fmt::format("pipeline.recomputation = {}: unknown mode; {}", name, suggestion(name, names)));
-  }
-  return static_cast<Recomputation>(found - kNames.begin());
-}
-
-Recomputation default_recomputation(std::size_t stages, bool is_sequential) {
-  return stages > 1 && !is_sequential ? Recomputation::kPipeline : Recomputation::kNone;
-}
 
 MicroBatch::MicroBatch(const Graph& graph, Place place)
     : operations_(graph.at(place).operations), makers_(graph.tensors().size(), kNone) {

@@ -8,31 +8,12 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/choices/choices.h"
 #include "replica/graph/graph.h"
 
 /// Recomputation (rematerialisation, activation checkpointing): which activations are kept for the backward pass, and
 /// which forward operations run again in it.
 namespace poprun {
-
-/// The activations of a stage that are kept. Everything else that the backward pass reads is recomputed from them.
-enum class Recomputation : std::uint8_t {
-  kNone,      ///< Everything.
-  kStandard,  ///< The choice with the least work within a memory goal.
-  kLayer,     ///< The inputs of each layer.
-  kPipeline,  ///< The inputs of the stage; everything in the last stage.
-  kAll,       ///< The inputs of every stage, including the last.
-};
-
-/// "none", "standard", "layer", "pipeline" or "all".
-std::string_view name_of(Recomputation mode);
-
-/// The inverse of `name_of`. Errors: kUsage if the name is unknown; lists the names.
-Result<Recomputation> parse_recomputation(std::string_view name);
-
-/// Returns the default: kPipeline if several stages work at the same time, so that activations wait in stashes,
-/// otherwise kNone. The launcher, which does not know the model's stages, shows its guess by the same rule
-/// (launcher/options/pipeline.cc).
-Recomputation default_recomputation(std::size_t stages, bool is_sequential);
 
 struct RecomputationOptions {
   Recomputation mode = Recomputation::kNone;

@@ -55,7 +55,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
 std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass immediately follows its forward pass";
-  const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(asked.mode));
+  const std::string what = fmt::format("pipeline.recomputation = {} has no effect", word_of(asked.mode));
   if (asked.mode == Recomputation::kNone) {
     return "pipeline.recomputation-checkpoints has no effect without recomputation: every activation is kept";
   }
@@ -97,7 +97,7 @@ std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBa
   }
   const bool only_last = vain == std::vector{micro_batch.last_stage()} && recomputing.size() > 1;
   return fmt::format(
-      "pipeline.recomputation = {} takes time but saves no memory in {}{}", name_of(mode),
+      "pipeline.recomputation = {} takes time but saves no memory in {}{}", word_of(mode),
       stages_text(vain, micro_batch.last_stage()),
       only_last && mode == Recomputation::kAll ? "; pipeline.recomputation = pipeline leaves that stage out" : "");
 }
@@ -106,27 +106,20 @@ constexpr std::string_view kName = "recomputation";
 
 bool applies(const CompileOptions& options) {
   const PipelineOptions& pipeline = options.pipeline;
-  return in_training(options) && (pipeline.recomputation != name_of(Recomputation::kNone) ||
+  return in_training(options) && (pipeline.recomputation != Recomputation::kNone ||
                                   !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
 }
 
-/// Returns the job's options, or their defaults. Errors: kUsage if the mode is unknown.
-Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::size_t stages) {
-  RecomputationOptions asked{.checkpoints = pipeline.recomputation_checkpoints,
-                             .recompute = pipeline.recompute,
-                             .memory = pipeline.recomputation_memory};
-  if (pipeline.recomputation.empty()) {
-    POPRUN_ASSIGN(const Schedule schedule, schedule_of(pipeline));
-    asked.mode = default_recomputation(stages, schedule == Schedule::kSequential);
-  } else {
-    POPRUN_ASSIGN(asked.mode, parse_recomputation(pipeline.recomputation));
-  }
-  return asked;
+/// Returns the job's options, or their defaults.
+RecomputationOptions asked_for(const PipelineOptions& pipeline, std::size_t stages) {
+  return {.mode = recomputation_of(pipeline, stages),
+          .checkpoints = pipeline.recomputation_checkpoints,
+          .recompute = pipeline.recompute,
+          .memory = pipeline.recomputation_memory};
 }
 
-/// Errors: kUsage if the schedule is unknown.
-Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options, const Job& job) {
-  POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
+std::vector<std::int64_t> stash_lengths_of(const CompileOptions& options, const Job& job) {
+  const Schedule schedule = schedule_of(options.pipeline);
   const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
   std::vector<std::int64_t> lengths;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
@@ -135,11 +128,9 @@ Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options
   return lengths;
 }
 
-/// Errors: kUsage if the schedule is unknown.
-Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, double proportion) {
-  POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
+StandardGoal goal_of(const CompileOptions& options, const Job& job, double proportion) {
   StandardGoal goal{.ipu_of_stage = job.ipu_of_stage,
-                    .stash_lengths = std::move(stash_lengths),
+                    .stash_lengths = stash_lengths_of(options, job),
                     .work = {},
                     .capacity = options.device.compute_capacity(),
                     .proportion = proportion};
@@ -155,13 +146,13 @@ Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, doub
 }
 
 Status run(const CompileOptions& options, Job& job) {
-  POPRUN_ASSIGN(const RecomputationOptions asked, asked_for(options.pipeline, job.ipu_of_stage.size()));
+  const RecomputationOptions asked = asked_for(options.pipeline, job.ipu_of_stage.size());
   const Place place = job.training->micro_batch;
   const MicroBatch micro_batch(job.graph, place);
   POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(job.graph, micro_batch, asked));
   std::vector<bool> kept;
   if (asked.mode == Recomputation::kStandard) {
-    POPRUN_ASSIGN(const StandardGoal goal, goal_of(options, job, asked.memory));
+    const StandardGoal goal = goal_of(options, job, asked.memory);
     const StandardChoice choice =
         choose_standard(job.graph, micro_batch, job.graph.at(job.training->update), chosen, goal);
     job.notes.push_back(note_of(choice, goal));
@@ -172,17 +163,16 @@ Status run(const CompileOptions& options, Job& job) {
   }
   const ClonePlan plan = plan_clones(micro_batch, kept);
   if (std::ranges::none_of(plan, [](const auto& clones) { return !clones.empty(); })) {
-    const bool is_asked_for = !options.pipeline.recomputation.empty() || !asked.checkpoints.empty();
+    const bool is_asked_for = options.pipeline.recomputation.has_value() || !asked.checkpoints.empty();
     if (auto text = text_of_no_effect(asked, micro_batch, chosen, kept.size()); text && is_asked_for) {
       job.notes.push_back({"option.no-effect", *std::move(text), {{"option", "pipeline.recomputation"}}});
     }
     return {};
   }
   const bool is_by_rule = asked.mode != Recomputation::kStandard && asked.mode != Recomputation::kNone;
-  if (is_by_rule && !options.pipeline.recomputation.empty()) {
-    POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
+  if (is_by_rule && options.pipeline.recomputation.has_value()) {
     StageMemories memories(job.graph, micro_batch, job.graph.at(job.training->update), job.ipu_of_stage,
-                           std::move(stash_lengths));
+                           stash_lengths_of(options, job));
     if (auto text = text_of_vain_stages(asked.mode, micro_batch, memories, plan, kept)) {
       job.notes.push_back({"recomputation.vain", *std::move(text)});
     }
@@ -342,7 +332,7 @@ class Verifier {
 /// and from the same values, a forward operation that can run again (MicroBatch), and that the backward pass reads only
 /// clones and kept tensors (`kept_by`, `choose_by_name`).
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
-  POPRUN_ASSIGN(const RecomputationOptions asked, asked_for(options.pipeline, before.ipu_of_stage.size()));
+  const RecomputationOptions asked = asked_for(options.pipeline, before.ipu_of_stage.size());
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);
   POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(before.graph, micro_batch, asked));
   // "standard" is free to choose what it recomputes.

@@ -16,11 +16,10 @@
 #include "replica/compiler/techniques/pipeline/phases.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
+#include "replica/ops/face/kinds.h"
 
 namespace poprun {
 namespace {
-
-constexpr std::string_view kAccumulate = "accumulate";
 
 /// Uses of a variable that are at most this many operations apart share one load.
 constexpr std::size_t kKeepOperations = 8;
@@ -346,7 +345,7 @@ std::map<TensorId, Kept> kept_tensors(const Graph& graph) {
   for (const Function& function : graph.functions) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
-        if (operation.kind == kAccumulate) {
+        if (operation.kind == kinds::kAccumulate) {
           kept[operation.outputs[0]] = Kept::kAccumulator;
         } else if (Stash::is(operation)) {
           kept[operation.outputs[0]] = Kept::kActivation;

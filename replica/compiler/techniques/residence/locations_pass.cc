@@ -96,8 +96,8 @@ Status run(const CompileOptions& options, Job& job) {
   note_overrides(options, locations, job);
   for (const Location& location : locations) {
     const Tensor& tensor = job.graph.tensor(location.tensor);
-    job.locations.push_back(
-        fmt::format("{}: {} ({})", tensor.name, location.off_chip ? "off-chip" : "on-chip", location.why));
+    job.locations.push_back(fmt::format(
+        "{}: {} ({})", tensor.name, word_of(location.off_chip ? Storage::kOffChip : Storage::kOnChip), location.why));
   }
   return {};
 }

@@ -40,16 +40,16 @@ LayerUse use_of(const CompileOptions& options) {
   return {.device = options.device,
           .training = !options.inference,
           .half = options.precision.half,
-          .half_partials = partials_everywhere(options.planner) == Partials::kHalf,
+          .half_partials = partials_everywhere(options.planner) == Precision::kHalf,
           .permille = permille_everywhere(options.planner),
           .states = states + masters};
 }
 
 /// Returns, by stage, the number of micro-batches whose activations the stage keeps.
-Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
+std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t stages) {
   std::vector<std::int64_t> kept(stages, 1);
-  if (!options.inference && options.pipeline.recomputation == "none") {
-    POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
+  if (!options.inference && recomputation_of(options.pipeline, stages) == Recomputation::kNone) {
+    const Schedule schedule = schedule_of(options.pipeline);
     for (std::size_t s = 0; s < stages; ++s) {
       kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages), static_cast<std::uint32_t>(s),
                              options.gradient_accumulation);
@@ -58,15 +58,13 @@ Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::
   return kept;
 }
 
-/// Returns, by stage, whether the stage runs its forward part again. Counts `standard` as no, because its choice
+/// Returns, by stage, whether the stage runs its forward part again. Counts kStandard as no, because its choice
 /// depends on memory, which is not known yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
-  const PipelineOptions& pipeline = options.pipeline;
-  const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
-                           : pipeline.schedule == "sequential" ? "none"
-                                                               : "pipeline";
-  std::vector<bool> recomputes(stages, !options.inference && mode != "none" && mode != "standard");
-  recomputes.back() = recomputes.back() && mode != "pipeline";
+  const Recomputation mode = recomputation_of(options.pipeline, stages);
+  std::vector<bool> recomputes(stages,
+                               !options.inference && mode != Recomputation::kNone && mode != Recomputation::kStandard);
+  recomputes.back() = recomputes.back() && mode != Recomputation::kPipeline;
   return recomputes;
 }
 
@@ -84,9 +82,8 @@ Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options, const
   if (stages <= 1) {
     return std::vector<StageCut>{};
   }
-  POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
-  job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept), options.device.capacity(),
-                            recomputing(options, stages)};
+  job.balancing = Balancing{layer_weights(forward, use_of(options)), in_flight(options, stages),
+                            options.device.capacity(), recomputing(options, stages)};
   return cuts_before(balance(*job.balancing));
 }
 

@@ -99,9 +99,9 @@ Checked check(
   return checked;
 }
 
-const Variant kPlain{1, 1, "4", "sequential", "none"};
-const Variant kGrouped{2, 2, "2 2", "grouped", "none"};
-const Variant kInterleaved{2, 2, "2 2", "interleaved", "none"};
+const Variant kPlain{1, 1, "4", Schedule::kSequential, Recomputation::kNone};
+const Variant kGrouped{2, 2, "2 2", Schedule::kGrouped, Recomputation::kNone};
+const Variant kInterleaved{2, 2, "2 2", Schedule::kInterleaved, Recomputation::kNone};
 
 TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
   const Checked checked = check(job(2), {kPlain, kGrouped, kInterleaved});
@@ -171,7 +171,7 @@ bool remove_writer(Program& program, const std::string& function, const std::str
 TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
   proto::RunConfig config = job(2);
   config.mutable_training()->set_learning_rate(0);  // Weights stay as an earlier run left them.
-  const Variant recomputing{1, 1, "4", "sequential", "layer"};
+  const Variant recomputing{1, 1, "4", Schedule::kSequential, Recomputation::kLayer};
 
   const Checked checked = check(config, {kPlain, recomputing}, [&](const Variant& variant, Program& program) {
     if (variant == recomputing) {
@@ -221,8 +221,8 @@ TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
   proto::RunConfig config = job(2);
   config.mutable_training()->set_gradient_accumulation(1);
   config.mutable_check()->set_steps(1);
-  const Variant recomputing{1, 1, "4", "sequential", "layer"};
-  const Variant goes_on{1, 1, "4", "sequential", "all"};
+  const Variant recomputing{1, 1, "4", Schedule::kSequential, Recomputation::kLayer};
+  const Variant goes_on{1, 1, "4", Schedule::kSequential, Recomputation::kAll};
 
   const Checked checked = check(
       config, {kPlain, recomputing, goes_on},
@@ -282,7 +282,7 @@ TEST(Check, NamesTheFirstValueThatDiffersInTheEvaluationAlone) {
 }
 
 TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
-  const Variant standard{2, 2, "2 2", "grouped", "standard"};
+  const Variant standard{2, 2, "2 2", Schedule::kGrouped, Recomputation::kStandard};
 
   const Checked checked = check(job(1), {kPlain, kGrouped, standard});
 
@@ -294,7 +294,7 @@ TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
 }
 
 TEST(Check, DoesNotRunAProgramThatItHasRun) {
-  const Variant all{2, 2, "2 2", "grouped", "all"};
+  const Variant all{2, 2, "2 2", Schedule::kGrouped, Recomputation::kAll};
 
   const Checked checked = check(job(1), {kPlain, kGrouped, all}, [&](const Variant& variant, Program& program) {
     if (variant == all) {
@@ -374,7 +374,7 @@ TEST(Variants, HaveTheJobsOwnStagesOrBalancedOnes) {
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
-  const Variant own{2, 2, "1 3", "interleaved", "none", true};
+  const Variant own{2, 2, "1 3", Schedule::kInterleaved, Recomputation::kNone, true};
 
   EXPECT_THAT(default_ipus(config), ElementsAre(2));
   EXPECT_EQ(config_of(own, config).pipeline().layers_per_ipu_size(), 2);
@@ -492,7 +492,7 @@ TEST(CheckVariants, NeedAModelThatCanBeCut) {
 
   const auto checked =
       check_variants(config, testing::dataset(),
-                     *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), "cross-entropy"));
+                     *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), Loss::kCrossEntropy));
 
   ASSERT_FALSE(checked);
   EXPECT_EQ(checked.error().code, ErrorCode::kUsage);

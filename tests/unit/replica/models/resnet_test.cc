@@ -51,7 +51,7 @@ std::int64_t elements(const Graph& graph, Role role) {
 
 TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
   const Model model = *find_model("resnet18");
-  for (const char* kind : {"group", "layer", "instance"}) {
+  for (const Normalisation kind : {Normalisation::kGroup, Normalisation::kLayer, Normalisation::kInstance}) {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, {1, 0}, "");
@@ -63,8 +63,8 @@ TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
                           .normalisation = kind,
                           .sizes = model.sizes});
     ASSERT_TRUE(builder.status()) << builder.status().error().message;
-    EXPECT_EQ(elements(graph, Role::kParameter), 11'689'512) << kind;
-    EXPECT_EQ(elements(graph, Role::kBuffer), 0) << kind;
+    EXPECT_EQ(elements(graph, Role::kParameter), 11'689'512) << word_of(kind);
+    EXPECT_EQ(elements(graph, Role::kBuffer), 0) << word_of(kind);
   }
 }
 

@@ -39,7 +39,7 @@ TEST(PlannerOptions, AreSixTenthsAndFloatWhereNobodySaysAnything) {
   const ProductOptions options = settings_of({}).of({.name = "conv1"});
 
   EXPECT_EQ(options.permille, 600);
-  EXPECT_EQ(options.partials, Partials::kFloat);
+  EXPECT_EQ(options.partials, Precision::kFloat);
   EXPECT_EQ(options.permille_by, "");
   EXPECT_TRUE(is_default({}));
   EXPECT_TRUE(is_default({.available_memory = {everywhere(600)}}));
@@ -137,12 +137,12 @@ proto::ProductSetting& add_setting(proto::RunConfig& job, const std::string& ope
 }
 
 /// By product of the job's graph, its first output's name and its partial sums.
-std::map<std::string, Partials> partials_in(const proto::RunConfig& job) {
+std::map<std::string, Precision> partials_in(const proto::RunConfig& job) {
   const auto options = compile_options(job, testing::dataset());
   EXPECT_TRUE(options) << options.error().message;
   const auto graph = build_job(*options);
   EXPECT_TRUE(graph) << graph.error().message;
-  std::map<std::string, Partials> found;
+  std::map<std::string, Precision> found;
   for (const Function& function : graph->functions) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
@@ -165,14 +165,14 @@ TEST(PlannerOptions, GradientsAndEvaluationHaveThoseOfTheForwardPass) {
 
   for (const char* name : {"conv2", "evaluate/conv2", "conv2.weight.gradient"}) {
     ASSERT_TRUE(found.contains(name)) << name;
-    EXPECT_EQ(found.at(name), Partials::kHalf) << name;
+    EXPECT_EQ(found.at(name), Precision::kHalf) << name;
   }
   for (const char* name : {"conv1", "evaluate/fc1", "fc1.weight.gradient", "conv1.weight.gradient"}) {
     ASSERT_TRUE(found.contains(name)) << name;
-    EXPECT_EQ(found.at(name), Partials::kFloat) << name;
+    EXPECT_EQ(found.at(name), Precision::kFloat) << name;
   }
   // And conv2's input gradient, which bears the name of what conv2 reads.
-  EXPECT_EQ(std::ranges::count(found, Partials::kHalf, [](const auto& f) { return f.second; }), 4);
+  EXPECT_EQ(std::ranges::count(found, Precision::kHalf, [](const auto& f) { return f.second; }), 4);
 }
 
 TEST(PlannerOptions, AProportionChangesNoNumberFormatAndReachesEveryOperation) {

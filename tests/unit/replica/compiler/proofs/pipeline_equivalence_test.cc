@@ -110,7 +110,7 @@ void expect_proven(const JobSetup& setup) {
   const CompileOptions options = options_of(setup);
   const Job plain = plain_job(options);
   for (const Schedule schedule : {Schedule::kGrouped, Schedule::kInterleaved, Schedule::kSequential}) {
-    SCOPED_TRACE(setup.model + " " + std::string{name_of(schedule)});
+    SCOPED_TRACE(setup.model + " " + name_of(schedule));
     Job job = plain;
     EXPECT_EQ(message_of(make_pipeline(job, schedule)), "");
     EXPECT_EQ(message_of(verify_equivalence(plain.graph, job.graph)), "");

@@ -35,7 +35,7 @@ std::vector<std::string> operations(const Graph& graph, Place place) {
 
 /// A file as a job's model, built for training and then for evaluation on items of that shape.
 Graph built(const std::string& bytes, const Shape& item) {
-  auto model = onnx_import::JobModel::parse("net.onnx", bytes, "cross-entropy");
+  auto model = onnx_import::JobModel::parse("net.onnx", bytes, Loss::kCrossEntropy);
   EXPECT_TRUE(model) << model.error().message;
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}, {"evaluate", {{1, {}}}}};

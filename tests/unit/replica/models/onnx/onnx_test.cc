@@ -318,7 +318,7 @@ struct Built {
   std::shared_ptr<onnx_import::JobModel> model;
 };
 
-Built build(const OnnxBuilder& b, const std::string& loss, TensorType x, const std::string& trained = "",
+Built build(const OnnxBuilder& b, Loss loss, TensorType x, const std::string& trained = "",
             const std::string& frozen = "") {
   Built built;
   built.model = *onnx_import::JobModel::parse("test.onnx", b.bytes(), loss, trained);
@@ -353,7 +353,7 @@ std::vector<std::string> trained_of(const Built& built) {
 const TensorType kBatch{DataType::kF32, {3, 2}, {}};
 
 TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
-  const Built built = build(testing::perceptron(), "cross-entropy", kBatch);
+  const Built built = build(testing::perceptron(), Loss::kCrossEntropy, kBatch);
 
   EXPECT_THAT(trained_of(built), UnorderedElementsAre("w1", "b1", "w2", "b2"));
   for (const Operation& operation : built.graph.functions[1].regions[0].operations) {
@@ -380,7 +380,7 @@ struct Told {
   std::string note = {};
 };
 
-Told told(OnnxBuilder b, const std::string& op_loss = "mean-squared-error", const std::string& trained = "",
+Told told(OnnxBuilder b, Loss op_loss = Loss::kMeanSquaredError, const std::string& trained = "",
           const std::string& frozen = "") {
   const Built built = build(b, op_loss, kBatch, trained, frozen);
   EXPECT_TRUE(built.status) << (built.status ? "" : built.status.error().message);
@@ -416,7 +416,7 @@ TEST(OnnxJob, InitialisersAreTrainedAndConstantNodesAreNot) {
     const Told fixed = told(b);
     EXPECT_FALSE(fixed.trained);
     EXPECT_EQ(fixed.note, not_trained("'c' (a Constant node)"));
-    const Told forced = told(b, "mean-squared-error", "^c$");
+    const Told forced = told(b, Loss::kMeanSquaredError, "^c$");
     EXPECT_TRUE(forced.trained);
     EXPECT_EQ(forced.note, "");
   }
@@ -441,7 +441,7 @@ TEST(OnnxJob, NormsWithoutWeightsOfTheirOwnGetConstantsWithoutANote) {
   OnnxBuilder::set_integers(*b.graph().mutable_node(b.graph().node_size() - 1), "axes", {2});
   b.node("Flatten", {"max"}, {"y"});
 
-  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 4, 2}, {}});
+  const Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, {3, 4, 2}, {}});
 
   EXPECT_THAT(trained_of(built), ElementsAre("gamma"));
   EXPECT_THAT(testing::texts(built.model->notes()), ElementsAre());
@@ -455,7 +455,7 @@ TEST(OnnxJob, SingleNumbersWithoutDimensionsAreWeightsWhereTheirNameSaysSo) {
     b.weight("w", {2, 2}, {1, 2, 3, 4}).weight(name, {}, {0.5F});
     b.node("MatMul", {"x", "w"}, {"h"});
     b.node("Mul", {"h", name}, {"y"});
-    const Built built = build(b, "mean-squared-error", kBatch);
+    const Built built = build(b, Loss::kMeanSquaredError, kBatch);
     EXPECT_EQ(built.model->notes().size(), 1U);
     const bool trained = std::ranges::count(trained_of(built), name) == 1;
     EXPECT_EQ(testing::texts(built.model->notes()).at(0),
@@ -482,7 +482,7 @@ TEST(OnnxJob, ABiasOfOneElementIsTrained) {
   b.node("Add", {"h", "c"}, {"y"});
   EXPECT_TRUE(told(b).trained);
   EXPECT_EQ(told(b).note, number_trained("c"));
-  EXPECT_EQ(told(b, "mean-squared-error", "", "^c$").note, "") << "it is frozen";
+  EXPECT_EQ(told(b, Loss::kMeanSquaredError, "", "^c$").note, "") << "it is frozen";
 }
 
 TEST(OnnxJob, WhereAllWeightsAreConstantNodesTheseAreTrained) {
@@ -494,7 +494,7 @@ TEST(OnnxJob, WhereAllWeightsAreConstantNodesTheseAreTrained) {
   b.node("Add", {"h", "b"}, {"z"});
   b.node("Mul", {"z", "half"}, {"y"});
 
-  const Built built = build(b, "mean-squared-error", kBatch);
+  const Built built = build(b, Loss::kMeanSquaredError, kBatch);
 
   EXPECT_THAT(trained_of(built), UnorderedElementsAre("w", "b"));
   EXPECT_THAT(testing::texts(built.model->notes()),
@@ -538,7 +538,7 @@ TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
   b.weight("c", {3, 2}, {0, -1000, -1000, 0, 0, -1000});
   EXPECT_FALSE(told(b).trained);
   EXPECT_EQ(told(b).note, not_trained("'c' (a mask)"));
-  EXPECT_TRUE(told(b, "mean-squared-error", "^c$").trained);
+  EXPECT_TRUE(told(b, Loss::kMeanSquaredError, "^c$").trained);
 }
 
 TEST(OnnxJob, WeightsThatPyTorchStoredOnceBecauseTheyAreEqualTrainApart) {
@@ -550,11 +550,12 @@ TEST(OnnxJob, WeightsThatPyTorchStoredOnceBecauseTheyAreEqualTrainApart) {
   b.node("Mul", {"x", "norm1.weight"}, {"h"});
   b.node("Mul", {"h", "norm2.weight"}, {"y"});
 
-  EXPECT_THAT(trained_of(build(b, "mean-squared-error", kBatch)), UnorderedElementsAre("norm1.weight", "norm2.weight"));
+  EXPECT_THAT(trained_of(build(b, Loss::kMeanSquaredError, kBatch)),
+              UnorderedElementsAre("norm1.weight", "norm2.weight"));
 }
 
 TEST(OnnxJob, ConstantsToTrainThatTheFileLacksAreRefused) {
-  const Built built = build(testing::perceptron(), "cross-entropy", kBatch, "scale");
+  const Built built = build(testing::perceptron(), Loss::kCrossEntropy, kBatch, "scale");
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().message,
             "model.onnx test.onnx: model.trained-constants = scale matches none of the file's "
@@ -571,7 +572,7 @@ TEST(OnnxJob, IntegersThatAreStoredAreSetUpWithTheWeights) {
   axis.set_i(1);
   b.node("MatMul", {"z", "w"}, {"y"});
 
-  const Built built = build(b, "cross-entropy", {DataType::kF32, {4, 3}, {}});
+  const Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, {4, 3}, {}});
 
   ASSERT_TRUE(built.status) << built.status.error().message;
   EXPECT_THAT(to_text(built.graph), HasSubstr(" : i32[3] constant\n"));
@@ -580,14 +581,14 @@ TEST(OnnxJob, IntegersThatAreStoredAreSetUpWithTheWeights) {
 }
 
 TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
-  const Built built = build(testing::perceptron(), "cross-entropy", {DataType::kF32, {3, 5}, {}});
+  const Built built = build(testing::perceptron(), Loss::kCrossEntropy, {DataType::kF32, {3, 5}, {}});
 
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
   EXPECT_THAT(built.status.error().message, HasSubstr("the model takes 'x' [N,2], but the dataset gives [N,5]"));
 }
 
-std::string refused(const OnnxBuilder& b, const std::string& loss, TensorType x) {
+std::string refused(const OnnxBuilder& b, Loss loss, TensorType x) {
   const Built built = build(b, loss, std::move(x));
   return built.status ? "accepted" : built.status.error().message;
 }
@@ -608,7 +609,7 @@ TEST(OnnxJob, ABatchThatIsNotTheFirstAxisIsRefused) {
     b.node("MatMul", {"x", "w"}, {"h"});
     OnnxBuilder::set_integers(b.node("ReduceMean", {"h"}, {"y"}), "axes", {1});
     OnnxBuilder::set_integer(*b.graph().mutable_node(1), "keepdims", 0);
-    return refused(b, "cross-entropy", {DataType::kF32, {5, 5, 6}, {}});
+    return refused(b, Loss::kCrossEntropy, {DataType::kF32, {5, 5, 6}, {}});
   };
   EXPECT_EQ(with_input({"5", "batch", "6"}, "batch"),
             "model.onnx test.onnx: the model takes 'x' [5,batch,6], whose batch is axis 1; it must "
@@ -636,7 +637,7 @@ std::string said_of_softmax(std::int64_t axis, const std::string& behind, const 
   } else if (!behind.empty()) {
     b.node(behind, {"p"}, {"y"});
   }
-  const Built built = build(b, "cross-entropy", {DataType::kF32, shape, {}});
+  const Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, shape, {}});
   EXPECT_TRUE(built.status) << (built.status ? "" : built.status.error().message);
   bool kept = false;
   for (const Operation& operation : built.graph.functions[1].regions[0].operations) {
@@ -685,12 +686,12 @@ TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
   b.node("Reshape", {"h", "back"}, {"c"});
   OnnxBuilder::set_integers(b.node("ReduceMean", {"c"}, {"y"}), "axes", {1});
   OnnxBuilder::set_integer(*b.graph().mutable_node(3), "keepdims", 0);
-  EXPECT_THAT(refused(b, "cross-entropy", {DataType::kF32, {4, 4, 6}, {}}),
+  EXPECT_THAT(refused(b, Loss::kCrossEntropy, {DataType::kF32, {4, 4, 6}, {}}),
               AllOf(HasSubstr("Reshape 'a': "),
                     HasSubstr("; the file was written for batches of 2, but the job has batches of 4: set "
                               "data.micro-batch-size = 2, or export the model with a dynamic axis "
                               "for the batch")));
-  EXPECT_EQ(refused(b, "cross-entropy", {DataType::kF32, {2, 4, 6}, {}}), "accepted");
+  EXPECT_EQ(refused(b, Loss::kCrossEntropy, {DataType::kF32, {2, 4, 6}, {}}), "accepted");
 }
 
 TEST(OnnxJob, AClassTokenThatAFileForOneSampleHasOnceIsRepeated) {
@@ -700,7 +701,7 @@ TEST(OnnxJob, AClassTokenThatAFileForOneSampleHasOnceIsRepeated) {
   b.node("Add", {"token", "token"}, {"twice"});
   OnnxBuilder::set_integer(b.node("Concat", {"twice", "x"}, {"all"}), "axis", 1);
   OnnxBuilder::set_integer(b.node("Gather", {"all", "zero"}, {"y"}), "axis", 1);
-  Built built = build(b, "cross-entropy", {DataType::kF32, {4, 3, 2}, {}});
+  Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, {4, 3, 2}, {}});
   ASSERT_TRUE(built.status) << built.status.error().message;
   EXPECT_THAT(to_text(built.graph), HasSubstr("tensor all~2 : f32[4,4,2]"));
 }
@@ -711,13 +712,13 @@ TEST(OnnxJob, AFirstOutputOfOneNumberIsRefusedWithTheOthers) {
   b.weight("w", {2, 2}, {1, 2, 3, 4});
   b.node("MatMul", {"x", "w"}, {"l"});
   OnnxBuilder::set_integer(b.node("ReduceMean", {"l"}, {"loss"}), "keepdims", 0);
-  EXPECT_EQ(refused(b, "cross-entropy", kBatch),
+  EXPECT_EQ(refused(b, Loss::kCrossEntropy, kBatch),
             "model.onnx test.onnx: the first output 'loss' is a single number, but it must be the "
             "logits, with a row for each of 3 samples; export the model with that output first "
             "(other outputs: 'l' f32[3,2])");
   b.graph().mutable_node(1)->mutable_attribute(0)->set_i(1);  // [1,1] is a single number, too.
   b.graph().mutable_output()->RemoveLast();
-  EXPECT_THAT(refused(b, "mean-squared-error", kBatch),
+  EXPECT_THAT(refused(b, Loss::kMeanSquaredError, kBatch),
               AllOf(HasSubstr("must be the predictions"), HasSubstr("(other outputs: none)")));
 }
 
@@ -731,7 +732,7 @@ TEST(OnnxJob, Bfloat16IsComputedInFloat32) {
   w.add_dims(2);
   w.set_raw_data(std::string("\x80\x3F\x00\x40\x40\x40\x80\x40", 8));  // 1, 2, 3, 4.
   b.node("MatMul", {"x", "w"}, {"y"});
-  const Built built = build(b, "mean-squared-error", kBatch);
+  const Built built = build(b, Loss::kMeanSquaredError, kBatch);
   EXPECT_THAT(trained_of(built), ElementsAre("w"));
   const float expected[] = {1, 2, 3, 4};
   EXPECT_EQ(std::memcmp(built.model->weights()->at("w").data(), expected, 16), 0);
@@ -745,7 +746,7 @@ TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
   b.node("Reshape", {"x", "target"}, {"flat"});
   b.node("MatMul", {"flat", "w"}, {"y"});
 
-  const Built built = build(b, "mean-squared-error", {DataType::kF32, {3, 2, 1}, {}});
+  const Built built = build(b, Loss::kMeanSquaredError, {DataType::kF32, {3, 2, 1}, {}});
 
   ASSERT_TRUE(built.status) << built.status.error().message;
   EXPECT_EQ(built.graph.tensor(built.graph.find("flat")).type.shape, (Shape{3, 2}));
@@ -758,7 +759,7 @@ TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
   b.input("x", {-1, 1}).output("y", {-1, 1});
   b.weight("w", {1, 1}, {1});
   b.node("MatMul", {"x", "w"}, {"y"});
-  Built built = build(b, "mean-squared-error", {DataType::kF32, {kRows, 1}, {}});
+  Built built = build(b, Loss::kMeanSquaredError, {DataType::kF32, {kRows, 1}, {}});
   ASSERT_TRUE(built.status) << built.status.error().message;
   use_half(built.graph, {.half = true});
   testing::GraphRunner runner(built.graph);
@@ -796,7 +797,7 @@ TEST(OnnxJob, ADropoutsMaskSaysWhatItDrops) {
   b.node("MatMul", {"product", "w"}, {"y"});
 
   constexpr std::int64_t kRows = 200;
-  Built built = build(b, "cross-entropy", {DataType::kF32, {kRows, 2}, {}});
+  Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, {kRows, 2}, {}});
   ASSERT_TRUE(built.status) << built.status.error().message;
   testing::GraphRunner runner(built.graph);
   auto& operations = built.graph.functions[1].regions[0].operations;
@@ -822,7 +823,7 @@ TEST(OnnxJob, DropoutDropsInTraining) {
   OnnxBuilder b = dropper();
   b.node("MatMul", {"dropped", "w"}, {"y"});
 
-  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});
+  const Built built = build(b, Loss::kCrossEntropy, {DataType::kF32, {3, 2}, {}});
 
   ASSERT_TRUE(built.status) << built.status.error().message;
   const auto& operations = built.graph.functions[1].regions[0].operations;

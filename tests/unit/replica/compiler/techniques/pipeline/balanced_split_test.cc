@@ -40,7 +40,7 @@ proto::Dataset text(std::uint32_t length, std::uint32_t vocabulary) {
 }
 
 /// A GPT-2 of five blocks whose activations outweigh its weights.
-CompileOptions gpt2(const std::string& recomputation) {
+CompileOptions gpt2(Recomputation recomputation) {
   proto::RunConfig job = testing::config(1, 12);
   job.mutable_model()->set_name("gpt2");
   for (const auto& [name, size] :
@@ -94,7 +94,7 @@ std::vector<std::int64_t> needs_of_all_splits(const CompileOptions& options) {
   return needs;
 }
 
-void expect_found_wherever_one_fits(const std::string& recomputation) {
+void expect_found_wherever_one_fits(Recomputation recomputation) {
   const CompileOptions plenty = gpt2(recomputation);
   const std::vector<std::int64_t> needs = needs_of_all_splits(plenty);
   for (std::size_t i = 0; i < needs.size(); i += 3) {
@@ -103,14 +103,14 @@ void expect_found_wherever_one_fits(const std::string& recomputation) {
     ASSERT_TRUE(program) << program.error().message;
     const bool one_fits = needs_of_all_splits(options)[0] <= needs[i];
     EXPECT_EQ(all_fit(*program), one_fits)
-        << "recomputation " << recomputation << ", " << needs[i] << ": " << program->notes(0).text();
+        << "recomputation " << word_of(recomputation) << ", " << needs[i] << ": " << program->notes(0).text();
   }
 }
 
 TEST(BalancedSplit, IsFoundWhereverASplitFits) {
-  expect_found_wherever_one_fits("pipeline");
-  expect_found_wherever_one_fits("none");
-  expect_found_wherever_one_fits("layer");
+  expect_found_wherever_one_fits(Recomputation::kPipeline);
+  expect_found_wherever_one_fits(Recomputation::kNone);
+  expect_found_wherever_one_fits(Recomputation::kLayer);
 }
 
 TEST(BalancedSplit, OfGpt2SmallWithLongSequencesFitsEightIpus) {
@@ -128,7 +128,7 @@ TEST(BalancedSplit, OfGpt2SmallWithLongSequencesFitsEightIpus) {
 }
 
 TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
-  CompileOptions options = gpt2("pipeline");
+  CompileOptions options = gpt2(Recomputation::kPipeline);
   int forward_passes = 0;
   const auto count = [&](std::string_view pass, const Job&) {
     forward_passes += pass == "forward" ? 1 : 0;
@@ -157,7 +157,7 @@ std::string shown_graph(const CompileOptions& options) {
 }
 
 TEST(BalancedSplit, IsNamedWithHowItWasFoundAndIsTheOneShownLast) {
-  const CompileOptions plenty = gpt2("none");
+  const CompileOptions plenty = gpt2(Recomputation::kNone);
   bool searched = false;
   for (const std::int64_t capacity : needs_of_all_splits(plenty)) {
     CompileOptions options = with_capacity(plenty, capacity);
@@ -180,7 +180,7 @@ TEST(BalancedSplit, IsNamedWithHowItWasFoundAndIsTheOneShownLast) {
 }
 
 TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
-  const CompileOptions plenty = gpt2("pipeline");
+  const CompileOptions plenty = gpt2(Recomputation::kPipeline);
   const CompileOptions options = with_capacity(plenty, needs_of_all_splits(plenty)[0] / 2 / 8 * 8);
 
   const auto program = plan_program(options);
@@ -242,7 +242,7 @@ TEST(BalancedSplit, OfResNet50LeavesNoIpuBusierThanTheSplitsBesideIt) {
 }
 
 TEST(BalancedSplit, IsTheSameEachTime) {
-  const CompileOptions plenty = gpt2("none");
+  const CompileOptions plenty = gpt2(Recomputation::kNone);
   const CompileOptions options = with_capacity(plenty, needs_of_all_splits(plenty)[0]);
   EXPECT_EQ(plan_program(options)->SerializeAsString(), plan_program(options)->SerializeAsString());
 }

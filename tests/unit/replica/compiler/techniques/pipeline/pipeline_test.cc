@@ -372,7 +372,7 @@ TEST(Pipeline, CallsNoPartThatHasNothingToDo) {
   options->ipus_per_replica = 3;
   options->gradient_accumulation = 4;
   options->pipeline.layers_per_ipu = {1, 1, -1};
-  options->pipeline.recomputation = "none";
+  options->pipeline.recomputation = Recomputation::kNone;
   options->frozen = "conv";
 
   const auto program = compile(*options);
@@ -412,14 +412,14 @@ TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
 }
 
 /// The lengths of the stashes of each IPU of small-cnn's Program.
-std::map<std::uint32_t, std::int64_t> stash_lengths(const std::string& schedule, std::int64_t micro_batches,
+std::map<std::uint32_t, std::int64_t> stash_lengths(Schedule schedule, std::int64_t micro_batches,
                                                     std::int64_t ipus) {
   auto options = compile_options(testing::config(1, 2), testing::dataset());
   EXPECT_TRUE(options) << options.error().message;
   options->ipus_per_replica = ipus;
   options->gradient_accumulation = micro_batches;
   options->pipeline.schedule = schedule;
-  options->pipeline.recomputation = "none";
+  options->pipeline.recomputation = Recomputation::kNone;
   const auto program = compile(*options);
   EXPECT_TRUE(program) << program.error().message;
   std::map<std::uint32_t, std::int64_t> lengths;
@@ -434,12 +434,12 @@ std::map<std::uint32_t, std::int64_t> stash_lengths(const std::string& schedule,
 }
 
 TEST(Pipeline, HasTheDocumentedStashLengths) {
-  EXPECT_THAT(stash_lengths("grouped", 12, 3), ElementsAre(Pair(0, 5), Pair(1, 3)));
-  EXPECT_THAT(stash_lengths("interleaved", 12, 3), ElementsAre(Pair(0, 3), Pair(1, 2)));
-  EXPECT_THAT(stash_lengths("sequential", 12, 3), ElementsAre());
-  EXPECT_THAT(stash_lengths("grouped", 12, 4), ElementsAre(Pair(0, 7), Pair(1, 5), Pair(2, 3)));
-  EXPECT_THAT(stash_lengths("grouped", 4, 4), ElementsAre(Pair(0, 4), Pair(1, 4), Pair(2, 3)));
-  EXPECT_THAT(stash_lengths("grouped", 1, 4), ElementsAre());
+  EXPECT_THAT(stash_lengths(Schedule::kGrouped, 12, 3), ElementsAre(Pair(0, 5), Pair(1, 3)));
+  EXPECT_THAT(stash_lengths(Schedule::kInterleaved, 12, 3), ElementsAre(Pair(0, 3), Pair(1, 2)));
+  EXPECT_THAT(stash_lengths(Schedule::kSequential, 12, 3), ElementsAre());
+  EXPECT_THAT(stash_lengths(Schedule::kGrouped, 12, 4), ElementsAre(Pair(0, 7), Pair(1, 5), Pair(2, 3)));
+  EXPECT_THAT(stash_lengths(Schedule::kGrouped, 4, 4), ElementsAre(Pair(0, 4), Pair(1, 4), Pair(2, 3)));
+  EXPECT_THAT(stash_lengths(Schedule::kGrouped, 1, 4), ElementsAre());
 }
 
 TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {

@@ -278,26 +278,5 @@ TEST(Timetable, AnIpuThatHasTwoStagesWorksOnBothInACycle) {
             "1:        A1     A2     A3G1   A4G2   G3     G4\n");
 }
 
-TEST(Schedule, NamesAndParsesBack) {
-  for (const char* name : {"sequential", "grouped", "interleaved"}) {
-    const Result<Schedule> schedule = parse_schedule(name);
-    ASSERT_TRUE(schedule);
-    EXPECT_EQ(name_of(*schedule), name);
-  }
-}
-
-TEST(Schedule, PhasedIsNoneThatAJobNames) {
-  EXPECT_EQ(name_of(Schedule::kPhased), "phased");
-  EXPECT_FALSE(parse_schedule("phased"));
-}
-
-TEST(Schedule, AWrongNameIsAnsweredWithTheOnesThatThereAre) {
-  const Result<Schedule> schedule = parse_schedule("group");
-
-  ASSERT_FALSE(schedule);
-  EXPECT_EQ(schedule.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(schedule.error().message, HasSubstr("grouped"));
-}
-
 }  // namespace
 }  // namespace poprun::schedule_test

@@ -34,8 +34,7 @@ const Pass& recomputation() {
 
 CompileOptions options_of(Recomputation mode, const std::string& checkpoints = "", const std::string& recompute = "") {
   CompileOptions options;
-  options.pipeline = {
-      .recomputation = std::string{name_of(mode)}, .recomputation_checkpoints = checkpoints, .recompute = recompute};
+  options.pipeline = {.recomputation = mode, .recomputation_checkpoints = checkpoints, .recompute = recompute};
   options.gradient_accumulation = 8;
   return options;
 }
@@ -234,33 +233,33 @@ TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
 }
 
 TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
-  const auto notes_of = [](const Job& job, Recomputation mode, const char* schedule) {
+  const auto notes_of = [](const Job& job, Recomputation mode, Schedule schedule) {
     CompileOptions options = options_of(mode);
     options.pipeline.schedule = schedule;
     const std::string text = after(job, options);
     return text.find("note: ") == std::string::npos ? "" : text.substr(text.find("note: "));
   };
-  const auto notes = [&](const std::string& stages, Recomputation mode, const char* schedule) {
+  const auto notes = [&](const std::string& stages, Recomputation mode, Schedule schedule) {
     return notes_of(three_layers(stages), mode, schedule);
   };
-  EXPECT_EQ(notes("011", Recomputation::kAll, "grouped"),
+  EXPECT_EQ(notes("011", Recomputation::kAll, Schedule::kGrouped),
             "note: pipeline.recomputation = all takes time but saves no memory in stage 1; "
             "pipeline.recomputation = pipeline leaves that stage out\n");
-  EXPECT_EQ(notes("000", Recomputation::kAll, "grouped"),
+  EXPECT_EQ(notes("000", Recomputation::kAll, Schedule::kGrouped),
             "note: pipeline.recomputation = all takes time but saves no memory in the only stage\n");
-  EXPECT_EQ(notes("001", Recomputation::kPipeline, "sequential"),
+  EXPECT_EQ(notes("001", Recomputation::kPipeline, Schedule::kSequential),
             "note: pipeline.recomputation = pipeline takes time but saves no memory in stage 0\n");
-  EXPECT_EQ(notes("001", Recomputation::kPipeline, "grouped"), "");
+  EXPECT_EQ(notes("001", Recomputation::kPipeline, Schedule::kGrouped), "");
   Job on_one_ipu = three_layers("001");
   on_one_ipu.ipu_of_stage = {0, 0};
-  EXPECT_EQ(notes_of(on_one_ipu, Recomputation::kPipeline, "sequential"), "")
+  EXPECT_EQ(notes_of(on_one_ipu, Recomputation::kPipeline, Schedule::kSequential), "")
       << "what stage 0 keeps lives on while stage 1 runs";
 }
 
 TEST(Recomputation, KeepsTheInputsOfStagesByDefault) {
   const CompileOptions unsaid;
   CompileOptions sequential;
-  sequential.pipeline.schedule = "sequential";
+  sequential.pipeline.schedule = Schedule::kSequential;
   const Job job = three_layers("001");
   EXPECT_EQ(after(job, unsaid), after(job, options_of(Recomputation::kPipeline)));
   EXPECT_EQ(after(job, sequential), "") << "the backward pass follows at once in every stage";
@@ -290,13 +289,6 @@ TEST(Recomputation, NumbersACloneWhoseNameTheModelHas) {
   Job job = three_layers("000");
   job.graph.add_tensor({"h.recomputed", {DataType::kF32, {2}, {}}});
   EXPECT_THAT(after(job, options_of(Recomputation::kLayer)), HasSubstr("h.recomputed.1 = mul(x, w)"));
-}
-
-TEST(Recomputation, NamesTheModesThereAre) {
-  EXPECT_EQ(*parse_recomputation("layer"), Recomputation::kLayer);
-  EXPECT_EQ(name_of(Recomputation::kStandard), "standard");
-  EXPECT_EQ(parse_recomputation("layers").error().message,
-            "pipeline.recomputation = layers: unknown mode; did you mean layer?");
 }
 
 /// What must run once: updates, what reads a tensor that is updated, and what the step reports.
@@ -558,7 +550,7 @@ TEST_P(RecomputationProperty, ChangesNoBitOfAnyGradient) {
       for (const Status& status : {verify_operations(job.graph), recomputation().verify(options, random.job, job)}) {
         ASSERT_TRUE(status) << status.error().message;
       }
-      EXPECT_EQ(gradients_of(job), plain) << name_of(mode) << " " << checkpoints << " " << recompute;
+      EXPECT_EQ(gradients_of(job), plain) << word_of(mode) << " " << checkpoints << " " << recompute;
     }
   }
 }

@@ -63,7 +63,7 @@ CompileOptions options_of(proto::RunConfig job, const std::string& model) {
 Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomputation mode, std::int64_t ipus = 1) {
   CompileOptions options = options_of(job, model);
   options.ipus_per_replica = ipus;
-  options.pipeline.recomputation = name_of(mode);
+  options.pipeline.recomputation = mode;
   options.pipeline.recomputation_memory = 0;  // So standard does what it can.
   auto program = compile(options);
   EXPECT_TRUE(program) << program.error().message;
@@ -91,10 +91,10 @@ class RecomputationInTraining : public ::testing::TestWithParam<const char*> {
           continue;
         }
         const Outcome less = run_with(job, GetParam(), mode, ipus);
-        EXPECT_EQ(less.records[0].tensors, plain.records[0].tensors) << name_of(mode) << " on " << ipus;
+        EXPECT_EQ(less.records[0].tensors, plain.records[0].tensors) << word_of(mode) << " on " << ipus;
         for (std::size_t step = 0; step < plain.records[0].steps.size(); ++step) {
           EXPECT_EQ(less.records[0].steps[step].loss, plain.records[0].steps[step].loss)
-              << name_of(mode) << " on " << ipus << " in step " << step;
+              << word_of(mode) << " on " << ipus << " in step " << step;
         }
       }
     }
@@ -119,7 +119,7 @@ TEST(RecomputationInDumps, ShowsTheOriginalsOnly) {
   CompileOptions options = options_of(config(1, 2), "small-cnn");
   options.ipus_per_replica = 2;
   options.gradient_accumulation = 4;
-  options.pipeline.recomputation = "all";
+  options.pipeline.recomputation = Recomputation::kAll;
   const auto program = compile(options);
   ASSERT_TRUE(program) << program.error().message;
 
@@ -179,7 +179,7 @@ const std::map<std::string, CompileOptions>& deep_models() {
 
 /// Bytes of the images on the IPU that has most.
 double images_of(CompileOptions options, Recomputation mode, double proportion = 0.9) {
-  options.pipeline.recomputation = name_of(mode);
+  options.pipeline.recomputation = mode;
   options.pipeline.recomputation_memory = proportion;
   const auto program = plan_program(options);
   EXPECT_TRUE(program) << program.error().message;

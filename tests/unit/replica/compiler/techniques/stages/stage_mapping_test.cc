@@ -67,7 +67,7 @@ proto::RunConfig job_of(bool half) {
 }
 
 Outcome run_with(const proto::RunConfig& job, const std::string& frozen, const Mapping& mapping,
-                 const std::string& schedule) {
+                 Schedule schedule) {
   CompileOptions options = *compile_options(job, dataset());
   options.forward = five_layers;
   options.frozen = frozen;
@@ -82,11 +82,11 @@ Outcome run_with(const proto::RunConfig& job, const std::string& frozen, const M
 
 void expect_the_bits_of_the_plain_job(bool half, const std::string& frozen) {
   const proto::RunConfig job = job_of(half);
-  const Outcome plain = run_with(job, frozen, {}, "grouped");
+  const Outcome plain = run_with(job, frozen, {}, Schedule::kGrouped);
   ASSERT_FALSE(plain.records[0].tensors.empty());
   for (const Mapping& mapping : mappings()) {
-    for (const std::string schedule : {"grouped", "interleaved", "sequential"}) {
-      SCOPED_TRACE(mapping.name + ", " + schedule);
+    for (const Schedule schedule : {Schedule::kGrouped, Schedule::kInterleaved, Schedule::kSequential}) {
+      SCOPED_TRACE(mapping.name + ", " + name_of(schedule));
       const Outcome staged = run_with(job, frozen, mapping, schedule);
       EXPECT_EQ(staged.records[0].tensors, plain.records[0].tensors);
       ASSERT_EQ(staged.records[0].steps.size(), plain.records[0].steps.size());
