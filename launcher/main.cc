@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <fcntl.h>
@@ -41,7 +42,7 @@ std::size_t local_instances(const Placement& placement) {
 Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: the launcher needs 22, mpirun 24,
   constexpr rlim_t kForALocalInstance = 4;  // and mpirun 3 to 3.4 more per instance here.
-  const rlim_t for_metrics = options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
+  const rlim_t for_metrics = options.metrics.port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
                         std::max(kForALocalInstance * rlim_t{local_instances(placement)},
                                  rlim_t{placement.num_instances} + placement.num_replicas);
@@ -164,13 +165,14 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (!options->question.empty()) {
     return ask(options->question, "", console);
   }
-  if (options->subcommand == Subcommand::kEstimate) {
+  if (options->subcommand() == Subcommand::kEstimate) {
     for (const std::string& note : options->notes) {
       console.say(fmt::format("note: {}", note));
     }
     return estimate(*options, console);
   }
-  if (options->profile.compare) {
+  const auto* const to_profile = std::get_if<ProfileRequest>(&options->request);
+  if (to_profile != nullptr && to_profile->compare) {
     return compare_profiles(*options, console);
   }
   const Result<Placement> placement = place(*options);
@@ -198,8 +200,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return dry_run(*options, *placement, console);
   }
   const RunJob job = [&](const Options& asked) { return run_job(asked, *placement, console, launched_at); };
-  const int code =
-      options->subcommand == Subcommand::kProfile ? profile(*options, console, job) : job(*options).exit_code;
+  const int code = to_profile != nullptr ? profile(*options, console, job) : job(*options).exit_code;
   console.settle();
   limit_the_end(code);
   return code;

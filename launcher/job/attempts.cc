@@ -43,9 +43,9 @@ int pause(double seconds) {
 /// Places the job on all hosts except `lost`. Errors: kUsage if too few hosts are left.
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
-  if (placement.hosts.size() < options.hosts_min) {
+  if (placement.hosts.size() < options.restarts.hosts_min) {
     return fail(ErrorCode::kUsage, fmt::format("{} left, but --hosts-min is {}",
-                                               counted(placement.hosts.size(), "host"), options.hosts_min));
+                                               counted(placement.hosts.size(), "host"), options.restarts.hosts_min));
   }
   return placement;
 }
@@ -53,10 +53,10 @@ Result<Placement> place_without(const Options& options, const std::vector<std::s
 }  // namespace
 
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at) {
-  if (options.restarts > 0 && placement.hosts.size() < options.hosts_min) {
+  if (options.restarts.count_max > 0 && placement.hosts.size() < options.restarts.hosts_min) {
     console.say(
         fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower it, or give it more hosts",
-                    options.hosts_min, counted(placement.hosts.size(), "host")));
+                    options.restarts.hosts_min, counted(placement.hosts.size(), "host")));
     return {.exit_code = exit_code_of(ErrorCode::kUsage)};
   }
   Options attempt = options;
@@ -71,7 +71,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // Between attempts, no job can take a checkpoint.
-    if (restarts == options.restarts || !may_go_on(end, restarts)) {
+    if (restarts == options.restarts.count_max || !may_go_on(end, restarts)) {
       return end;
     }
     lost.insert(lost.end(), end.lost_hosts.begin(), end.lost_hosts.end());
@@ -83,7 +83,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     where = std::move(*left);
     const double wait =
         std::min(kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
-    console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
+    console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts.count_max, wait,
                             lost.empty() ? "" : fmt::format(", without {}", fmt::join(lost, ", "))));
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
@@ -91,13 +91,13 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     // Until the job has a checkpoint of its own, it restarts as the user requested, and overwrites its own leftovers.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
-      attempt.resume = "auto";
+      attempt.checkpoints.resume = "auto";
     } else {
-      attempt.overwrite = true;
+      attempt.output.overwrite = true;
     }
     const double now = monotonic_seconds();
-    if (attempt.timeout_seconds > 0) {
-      attempt.timeout_seconds = std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
+    if (attempt.timeouts.job_seconds > 0) {
+      attempt.timeouts.job_seconds = std::max(kLeastSeconds, attempt.timeouts.job_seconds - (now - launched_at));
     }
     launched_at = now;
   }

@@ -59,17 +59,17 @@ JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, C
     : loop_(loop),
       options_(options),
       console_(console),
-      writer_({.folder = options.checkpoint_dir,
-               .metrics = options.output_dir + "/metrics.csv",
-               .keep = options.checkpoint_keep,
-               .may_replace = options.overwrite},
+      writer_({.folder = options.checkpoints.dir,
+               .metrics = options.output.dir + "/metrics.csv",
+               .keep = options.checkpoints.keep,
+               .may_replace = options.output.overwrite},
               [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
                 asio::post(loop_, [this, step, news] { on_news(step, news); });
               }),
-      requests_(options.checkpoint_every.seconds) {}
+      requests_(options.checkpoints.every.seconds) {}
 
 Status JobCheckpoints::find(const std::string& onnx_sha256) {
-  const bool trains = options_.subcommand == Subcommand::kRun && !options_.config.inference();
+  const bool trains = options_.subcommand() == Subcommand::kRun && !options_.config.inference();
   if (!trains) {
     return {};
   }
@@ -81,24 +81,25 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
     console_.say(fmt::format("resuming from {}, after step {}", resumed_->folder, last_step_));
   }
   identity_.set_onnx_sha256(onnx_sha256);
-  const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);
+  const std::vector<std::string> earlier = checkpoints_in(options_.checkpoints.dir);
   has_earlier_ = !earlier.empty();
   std::error_code error;
-  goes_on_ = options_.resume == kAuto ||
-             (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(), options_.checkpoint_dir, error));
+  goes_on_ =
+      options_.checkpoints.resume == kAuto ||
+      (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(), options_.checkpoints.dir, error));
   if (goes_on_) {
     writer_.go_on();
-  } else if (!options_.overwrite && has_earlier_) {
+  } else if (!options_.output.overwrite && has_earlier_) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to resume from them, add "
                             "--overwrite to replace them, or choose another folder",
-                            options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
+                            options_.checkpoints.dir, fs::path(earlier.front()).filename().string()));
   }
   return {};
 }
 
 Status JobCheckpoints::take_folder() {
-  const CheckpointInterval& every = options_.checkpoint_every;
+  const CheckpointInterval& every = options_.checkpoints.every;
   if (every.steps > 0 || every.seconds > 0 || (goes_on_ && has_earlier_)) {
     POPRUN_TRY(writer_.take_folder());
     set_aside_damaged();
@@ -110,23 +111,23 @@ Status JobCheckpoints::take_folder() {
 void JobCheckpoints::set_aside_damaged() {
   for (const std::string& folder : damaged_) {
     std::error_code unused;
-    if (fs::equivalent(fs::path(folder).parent_path(), options_.checkpoint_dir, unused)) {
+    if (fs::equivalent(fs::path(folder).parent_path(), options_.checkpoints.dir, unused)) {
       std::rename(folder.c_str(), (folder + ".damaged").c_str());
     }
   }
 }
 
 Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
-  if (options_.resume.empty()) {
+  if (options_.checkpoints.resume.empty()) {
     return std::nullopt;
   }
-  const bool is_auto = options_.resume == kAuto;
-  const std::string& folder = is_auto ? options_.checkpoint_dir : options_.resume;
+  const bool is_auto = options_.checkpoints.resume == kAuto;
+  const std::string& folder = is_auto ? options_.checkpoints.dir : options_.checkpoints.resume;
   POPRUN_TRY(check_can_list(folder));
-  const std::vector<std::string> all = is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
+  const std::vector<std::string> all = is_auto ? checkpoints_in(options_.checkpoints.dir) : candidates(folder);
   if (all.empty() && is_auto) {
     console_.say(fmt::format("note: --resume auto: no checkpoint in {}, so the job starts from the beginning",
-                             options_.checkpoint_dir));
+                             options_.checkpoints.dir));
     return std::nullopt;
   }
   if (all.empty()) {
@@ -152,11 +153,11 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
         ErrorCode::kHostResources,
         fmt::format("--resume {}: {} there, but none is usable: {} cannot be read{}; see above for the reason, make {} "
                     "readable, and run this again",
-                    options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
+                    options_.checkpoints.resume, counted(all.size(), "checkpoint"), unreadable.size(),
                     damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
   return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, but none is complete; remove them to start over",
-                                            options_.resume, counted(all.size(), "checkpoint")));
+                                            options_.checkpoints.resume, counted(all.size(), "checkpoint")));
 }
 
 Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
@@ -220,7 +221,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
 /// Tells the user that checkpoints are taken too often: a replica keeps its copy of the state until it is stored, and
 /// takes no other meanwhile.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
-  const std::uint64_t every = options_.checkpoint_every.steps;
+  const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(
         fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by then; "
@@ -233,7 +234,7 @@ std::string JobCheckpoints::summary() const {
   return stored_ == 0
              ? ""
              : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s", grouped(stored_),
-                           options_.checkpoint_dir, grouped(last_.step), mebibytes_text(last_.bytes), last_.seconds);
+                           options_.checkpoints.dir, grouped(last_.step), mebibytes_text(last_.bytes), last_.seconds);
 }
 
 /// Estimates the number of steps from the speed since the first step.

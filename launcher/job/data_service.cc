@@ -55,8 +55,8 @@ DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console
       events_(std::move(events)) {}
 
 Status DataService::start() {
-  if (!options_.hostio_address.empty()) {
-    ask(options_.hostio_address, leaves_loopback(options_.hostio_address));
+  if (!options_.hostio.address.empty()) {
+    ask(options_.hostio.address, leaves_loopback(options_.hostio.address));
     return {};
   }
   const std::string bind = listening_address(setup_.own_address);
@@ -72,7 +72,7 @@ Status DataService::start() {
 }
 
 std::vector<std::pair<std::string, std::string>> DataService::tls_options() const {
-  const TlsFiles& files = options_.tls_files;
+  const TlsFiles& files = options_.hostio.tls_files;
   if (!files.any()) {
     return {};
   }
@@ -86,7 +86,7 @@ void DataService::ask(const std::string& address, bool leaves_loopback) {
                                         identity,
                                         options_.config.data().source(),
                                         setup_.only_describe,
-                                        static_cast<double>(options_.hostio_timeout_seconds)};
+                                        static_cast<double>(options_.hostio.timeout_seconds)};
   query_ = std::make_unique<DatasetQuery>(
       loop_, question, [this](const proto::Loading& loading) { tell(loading); },
       [this, address, tls = identity.has_value()](const Result<proto::Dataset>& dataset) {

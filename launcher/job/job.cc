@@ -1,18 +1,11 @@
 #include "launcher/job/job.h"
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
-#include "launcher/placement/addresses.h"
-#include "launcher/placement/hosts.h"
-#include "launcher/placement/mca_parameters.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/verdict/replica_words.h"
 #include "replica/base/text.h"
@@ -20,17 +13,12 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::chrono::seconds kDiskTimeUntold{5};
-constexpr std::chrono::seconds kDiskTimeMax{600};
-// Time for a host to answer even if a packet is lost: the retransmission follows after 1 s.
-constexpr std::chrono::seconds kAnswerPatience{2};
-
 Deadlines::Limits limits_of(const Options& options) {
-  return {.heartbeat_interval = options.heartbeat_interval_seconds,
-          .heartbeat_timeout = options.heartbeat_timeout_seconds,
-          .join_timeout = static_cast<double>(options.collective_timeout_seconds),
-          .job_timeout = options.timeout_seconds,
-          .drain_timeout = options.drain_timeout_seconds};
+  return {.heartbeat_interval = options.timeouts.heartbeat_interval_seconds,
+          .heartbeat_timeout = options.timeouts.heartbeat_seconds,
+          .join_timeout = static_cast<double>(options.timeouts.collective_seconds),
+          .job_timeout = options.timeouts.job_seconds,
+          .drain_timeout = options.timeouts.drain_seconds};
 }
 
 }  // namespace
@@ -50,7 +38,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, O
                   .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
                   .on_dataset = [this](const auto& served) { on_dataset(served); },
                   .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
-      state_(placement, launched_at, options.cpu_isa),
+      state_(placement, launched_at, options.hosts.cpu_isa),
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
@@ -70,21 +58,22 @@ JobEnd Job::run() {
     give_error(started.error());
   }
   loop_.run();
-  JobEnd end{.exit_code = exit_code_,
-             .may_pass = signal_ == 0 && !is_final_ &&
-                         (exit_code_ == exit_code_of(ErrorCode::kInfrastructure) ||
-                          exit_code_ == exit_code_of(ErrorCode::kUnreachable)),
-             .has_checkpoint = checkpoints_.writer().has_stored(),
-             .lost_hosts = lost_hosts_};
+  end_.may_pass = end_.may_pass && signal_ == 0 &&
+                  (end_.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
+                   end_.exit_code == exit_code_of(ErrorCode::kUnreachable));
+  end_.has_checkpoint = checkpoints_.writer().has_stored();
   if (record_.results().complete() && !options_.config.has_check()) {
-    end.profile = record_.results().profile();
+    end_.profile = record_.results().profile();
   }
-  return end;
+  return std::move(end_);
 }
 
-/// Address at which replicas reach this launcher. Requires: the coordinator runs.
-std::string Job::address() const {
-  return fmt::format("{}:{}", processes_.own_address(), coordinator_->port());
+Reaction Job::react(JobEvent event) {
+  const JobResults& results = record_.results();
+  const Reaction reaction = reaction_to(
+      event, phase_, {.trained = record_.steps() > 0, .reported = results.reported(), .complete = results.complete()});
+  phase_ = phase_after(phase_, reaction);
+  return reaction;
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
@@ -116,29 +105,13 @@ void Job::on_beat(const proto::Beat& beat) {
   }
 }
 
-void Job::on_leave(std::uint32_t instance, bool orderly) {
-  state_.leave(instance, orderly);
-  deadlines_.left(monotonic_seconds());
-  drain_point_.left(instance);
-  tell_where_to_stop();
-  if (!orderly) {
-    trouble(Deadlines::Trouble::kLostTouch);
+void Job::tell_where_to_stop() {
+  if (react(JobEvent::kHeld) == Reaction::kIgnore) {
+    return;
   }
-}
-
-void Job::on_failure(const proto::Failure& failure) {
-  state_.failure(failure, monotonic_seconds());
-  const auto has_code = [&failure](ErrorCode code) {
-    return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
-  };
-  // If a NaN or infinity ends a step, replica 0 also ends or waits at that step, after it has sent its dumps of the
-  // step. No instance exits before we have decided.
-  const bool dumps_come = has_code(ErrorCode::kData) && dumps_may_come();
-  awaits_dumps_ = awaits_dumps_ || dumps_come;
-  const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
-  trouble(has_other_sides ? Deadlines::Trouble::kOneSide
-          : dumps_come    ? Deadlines::Trouble::kDumps
-                          : Deadlines::Trouble::kCause);
+  if (const std::optional<std::uint64_t> last_part = drain_point_.last_part()) {
+    coordinator_->stop_after(*last_part);
+  }
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
@@ -150,215 +123,125 @@ Status Job::on_report(const proto::ReportItem& item) {
     give_error(error);
     return tl::unexpected<Error>{error};
   }
-  Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
+  const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
+  Status taken = record_.take(item, shows, monotonic_seconds());
   if (!taken) {
-    is_final_ = is_final_ || !ending();  // It could not be written later either.
+    end_.may_pass = end_.may_pass && !shows;  // It could not be written later either.
     give_error(taken.error());
-  } else if (item.has_dumped() && awaits_dumps_) {
+  } else if (item.has_dumped()) {
     deadlines_.dump_came(monotonic_seconds());
   }
   return taken;
 }
 
 Status Job::on_report_end() {
-  if (phase_ == Phase::kStopping) {
+  if (react(JobEvent::kReportEnd) == Reaction::kIgnore) {
     return {};
   }
   Status finished = record_.finish_report();
   if (!finished) {
     give_error(finished.error());
-  } else if (awaits_dumps_) {
+  } else if (deadlines_.awaits_dumps()) {
     decide();
   }
   return finished;
 }
 
-void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
-  OutputRouter& output = record_.mpirun_output();
-  const std::size_t held = output.held_lines();
-  output.take(line, is_stderr);
-  if (output.held_lines() > held) {
-    deadlines_.mpirun_line_held(monotonic_seconds());
-  }
-  if (output.notices().findings() != state_.mpirun()) {
-    state_.mpirun_found(output.notices().findings());
-    lacks_daemon(state_) ? conclude_start(0) : trouble(Deadlines::Trouble::kCause);
-  }
-}
-
-/// Concludes a start in which mpirun ended without starting anything, or still waits for a daemon that will not start.
-/// Before the verdict, probes the hosts whose daemon did not start.
-void Job::conclude_start(int status) {
-  if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
-    return;
-  }
-  const MpirunNotices& notices = record_.mpirun_output().notices();
-  const auto conclude = [this, status, &notices](std::vector<std::string> silent) {
-    state_.hosts_do_not_answer(std::move(silent));
-    give_verdict(
-        unless_settings(state_, mpirun_verdict(state_, status, notices, record_.logs_folder()), component_variables()));
-  };
-  std::vector<std::string> others;
-  for (std::size_t h = 0; h < placement_.hosts.size(); ++h) {
-    const bool asked = lacks_daemon(state_) ? same_host(state_.mpirun().start_failure->node, placement_.hosts[h])
-                                            : notices.misses_a_daemon();
-    if (asked && !placement_.is_local[h] && placement_.slurm_job.empty()) {
-      others.push_back(placement_.hosts[h]);
-    }
-  }
-  if (others.empty()) {
-    conclude({});
-  } else {
-    find_silent_hosts(loop_, std::move(others), kAnswerPatience, conclude);
-  }
-}
-
-void Job::on_mpirun_exit(int status) {
-  if (options_.verbosity > 0) {
-    console_.say(fmt::format("mpirun {}", exit_text(status)));
-  }
-  if (ending()) {
-    return;
-  }
-  const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (needs_nobody_ || (clean && record_.results().reported())) {
-    wait_for_files_alone();
-    return;
-  }
-  if (start_ended_) {
-    return;
-  }
-  if (state_.any_trouble()) {
-    decide();
-    return;
-  }
-  if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
-    if (const Status fits = processes_.check_mpirun(); !fits) {
-      give_error(fits.error());
+void Job::wait_for_deadline() {
+  const double now = monotonic_seconds();
+  const std::chrono::duration<double> wait(deadlines_.next(facts(), now) - now);
+  timer_.expires_after(std::chrono::ceil<std::chrono::steady_clock::duration>(wait));
+  timer_.async_wait([this](const asio::error_code& error) {
+    const Reaction reaction = error ? Reaction::kIgnore : react(JobEvent::kTick);
+    if (reaction == Reaction::kIgnore) {
       return;
     }
-  }
-  conclude_start(status);
-}
-
-void Job::on_data_server_exit(int status) {
-  if (ending() || record_.results().reported()) {
-    return;
-  }
-  console_.say(fmt::format("the data server {}; replicas keep trying for {} s and lose nothing if you restart it: {}",
-                           exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
-}
-
-/// Records trouble, and waits a little for messages that explain it.
-void Job::trouble(Deadlines::Trouble kind) {
-  if (ending() || needs_nobody_) {
-    return;
-  }
-  const double now = monotonic_seconds();
-  deadlines_.trouble(kind, now);
-  if (deadlines_.due(facts(), now) == Deadlines::Due::kVerdict) {
-    decide();
-  }
-}
-
-/// Returns whether dumps may come: a replica is at most one step ahead of replica 0, whose metrics may be in transit.
-bool Job::dumps_may_come() const {
-  return record_.results().awaits_dumps(record_.steps() + 2);
-}
-
-void Job::decide() {
-  deadlines_.judged();
-  if (std::optional<Verdict> verdict = name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
-    if (awaits_dumps_ && dumps_may_come()) {
-      verdict->more.emplace_back("  replica 0 did not send all of its dump");
+    const double woke_at = monotonic_seconds();
+    notice_own_silence(woke_at);
+    if (reaction == Reaction::kWatchDrain) {
+      record_.tell_stopping(state_, woke_at);
     }
-    give_verdict(unless_settings(state_, *verdict, component_variables()));
-  }
-}
-
-void Job::give_verdict(const Verdict& verdict) {
-  if (ending() || needs_nobody_) {
-    return;
-  }
-  if (record_.results().reported()) {  // The job is complete, whatever broke later.
-    console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
-    wait_for_files_alone();
-    return;
-  }
-  const double now = monotonic_seconds();
-  notice_own_silence(now);
-  lost_hosts_ = lost_hosts(state_, now, deadlines_.quiet_seconds());
-  Verdict told = verdict;
-  if (const Status reaches_itself = check_loopback(); !reaches_itself) {
-    told.more.insert(told.more.begin(), "  " + reaches_itself.error().message);
-  }
-  record_.tell(told, state_, now);
-  stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
-}
-
-void Job::give_error(const Error& error) {
-  give_verdict({exit_code_of(error.code), error.message});
-}
-
-void Job::stop(int exit_code, bool at_once) {
-  exit_code_ = exit_code;
-  if (phase_ != Phase::kStopping) {
-    phase_ = Phase::kStopping;
-    deadlines_.stopping(monotonic_seconds());
-    if (coordinator_ != nullptr) {
-      coordinator_->close();  // mpirun may still start replicas that it was about to start.
+    if (reaction != Reaction::kWatchEnd) {
+      update(woke_at);
     }
-    processes_.terminate();
-  }
-  if (at_once) {
-    processes_.kill();
-  }
+    do_what_is_due(woke_at);
+    wait_for_deadline();
+  });
 }
 
-void Job::finish() {
-  phase_ = Phase::kOver;
-  processes_.clear_away();
-  record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
-  checkpoints_.writer().no_more_metrics();
-  const auto end_loop = [this] { loop_.stop(); };
-  if (coordinator_ == nullptr) {
-    end_loop();
-  } else {
-    coordinator_->stop(end_loop);
-    wait_for_disk();
-  }
+Deadlines::Facts Job::facts() const {
+  const bool silence_counts = reaction_to(JobEvent::kTrouble, phase_, {}) == Reaction::kJudge;
+  return {.joining = data_waits_ && !state_.all_joined(),
+          .done = record_.results().complete() && state_.all_left(),
+          .processes_run = processes_.any_run(),
+          .oldest_heartbeat = silence_counts ? state_.oldest_heartbeat() : std::nullopt};
 }
 
-/// Waits for a checkpoint that may still be being written to a slow or hanging disk: the write cannot be cancelled.
-void Job::wait_for_disk() {
-  end_timer_.expires_after(waits_for_disk_ ? kDiskTimeMax : kDiskTimeUntold);
-  end_timer_.async_wait([this](const asio::error_code& error) {
-    if (error) {
-      return;
-    }
-    if (std::exchange(waits_for_disk_, true)) {
-      return end_without_disk();
-    }
+/// Excuses heartbeats that are late only because the launcher was suspended.
+void Job::notice_own_silence(double now) {
+  const Deadlines::Slept slept = deadlines_.woke(now);
+  if (slept.excuses_silence) {
+    state_.forgive_silence(now);
+  }
+  if (slept.is_worth_telling) {
     console_.say(
-        fmt::format("the job has ended, but a checkpoint is still being written to {}; "
-                    "waiting {} s for it, or until the next signal",
-                    options_.checkpoint_dir, kDiskTimeMax.count()));
-    wait_for_disk();
-  });
+        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); replicas "
+                    "assume that a launcher silent for too long has died",
+                    slept.seconds));
+  }
 }
 
-void Job::end_without_disk() {
-  console_.say(fmt::format("ending without the checkpoint that is being written to {}", options_.checkpoint_dir));
-  std::_Exit(exit_code_);
-}
-
-void Job::wait_for_signal() {
-  signals_.async_wait([this](const asio::error_code& error, int number) {
-    if (!error) {
-      on_signal(number);
-      wait_for_signal();
+/// Brings screen, files and requests up to date.
+void Job::update(double now) {
+  record_.refresh(now);
+  checkpoints_.writer().hold_metrics(record_.results().metrics_wait());
+  look_after_results(now);
+  if (react(JobEvent::kCheckpointTime) == Reaction::kTake) {
+    if (const auto step = checkpoints_.due(state_.step(), record_.total_steps(), now)) {
+      coordinator_->request_checkpoint(*step);
     }
-  });
+  }
+  if (const auto news = stragglers_.news(state_)) {
+    console_.say(*news);
+  }
+  if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
+    console_.say(*news);
+  }
+  // mpirun's messages about a failure may arrive before any other sign of it, so they wait for the root cause.
+  if (deadlines_.shows_mpirun_lines(now)) {
+    record_.mpirun_output().release_mpirun_lines();
+  }
+}
+
+void Job::do_what_is_due(double now) {
+  switch (deadlines_.due(facts(), now)) {
+    case Deadlines::Due::kNothing:
+      return;
+    case Deadlines::Due::kVerdict:
+      return decide();
+    case Deadlines::Due::kSilence:
+      // Instances of one host fall silent together, but not at the same moment.
+      return give_verdict(silence_verdict(state_, state_.silent(now, options_.timeouts.heartbeat_seconds / 2), now));
+    case Deadlines::Due::kAbsence:
+      state_.end_joining();
+      return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now),
+                                          fmt::format("{}:{}", processes_.own_address(), coordinator_->port())));
+    case Deadlines::Due::kMpirunEnd:
+      console_.say(fmt::format("the job is done, but mpirun is still running after {} s; ending it",
+                               options_.timeouts.heartbeat_seconds));
+      return stop(code_of_results());
+    case Deadlines::Due::kDrainEnd:
+      return end_drain();
+    case Deadlines::Due::kRoomEnd:
+      return give_results_up(*record_.results().save_failure(),
+                             fmt::format(" (tried for {} s)", Deadlines::kRoomSeconds));
+    case Deadlines::Due::kJobTimeout:
+      return end_at_timeout(now);
+    case Deadlines::Due::kKill:
+      return processes_.kill();
+    case Deadlines::Due::kFinish:
+      return finish();
+  }
 }
 
 }  // namespace poprun::launcher

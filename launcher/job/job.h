@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "launcher/screen/console.h"
 #include "launcher/verdict/deadlines.h"
 #include "launcher/verdict/job_state.h"
+#include "launcher/verdict/phases.h"
 #include "launcher/verdict/post_mortem.h"
 #include "launcher/verdict/slow_replicas.h"
 #include "launcher/wire/coordinator.h"
@@ -46,9 +48,9 @@ struct JobEnd {
 /// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the whole state; gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled.
 ///
-///     running --> draining --> stopping --> over
-///        |  a signal   |  results safe, mpirun gone
-///        '-------------+--> a verdict, or a second signal
+/// verdict/phases.h draws the phases of a job and says which event counts in which of them. Every handler below first
+/// asks `react`, then does what the reaction says. The rest of the class is in job_start.cc, job_failure.cc (signs of
+/// trouble, up to the verdict), job_end.cc (signals, and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt; `restarts` counts the
@@ -61,16 +63,11 @@ class Job final : private CoordinatorEvents {
   JobEnd run();
 
  private:
-  enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
+  /// Returns what to do about `event`, and enters the phase that follows.
+  Reaction react(JobEvent event);
 
-  [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
-
-  // Start-up. Each function returns an error if something went wrong before any replica ran.
+  // The start. Returns an error if something went wrong before any replica ran.
   Status prepare();
-  int check_model();
-  Status start_metrics();
-  Status start_coordinator();
-  [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
 
   // Messages from instances (CoordinatorEvents).
@@ -81,50 +78,41 @@ class Job final : private CoordinatorEvents {
   Status on_report_end() override;
   void on_failure(const proto::Failure& failure) override;
 
-  // Handlers for the events of child processes and for signals.
-  void on_mpirun_line(std::string_view line, bool is_stderr);
-  void on_mpirun_exit(int status);
-  void conclude_start(int status);
-  void on_data_server_exit(int status);
-  void on_signal(int number);
-  void request_checkpoint(double now);
-  void drain(int number);
-  void tell_where_to_stop();
-  [[nodiscard]] int code_of_results() const;
-  [[nodiscard]] std::string address() const;
-
-  // Timers and deadlines.
+  // What is due.
+  void wait_for_deadline();
   [[nodiscard]] Deadlines::Facts facts() const;
   void notice_own_silence(double now);
-  void wake();
+  void update(double now);
   void do_what_is_due(double now);
-  void end_drain();
-  void end_at_timeout(double now);
-  [[nodiscard]] std::string how_far() const;
-  [[nodiscard]] std::string doing_now(double now) const;
+  void tell_where_to_stop();
 
-  // The job's state, for monitoring (job_metrics.cc).
-  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Leaves out start_time_seconds.
-  [[nodiscard]] JobPhase phase_told() const;
-  void add_training(JobMetrics& metrics) const;
-
-  // Decisions and the end of the job.
+  // Trouble, and the verdict on it.
+  void on_mpirun_line(std::string_view line, bool is_stderr);
+  void on_mpirun_exit(int status);
+  void on_data_server_exit(int status);
   void trouble(Deadlines::Trouble kind);
   void decide();
-  [[nodiscard]] bool dumps_may_come() const;
+  void explain_mpirun(int status);
   void give_verdict(const Verdict& verdict);
-  void wait_for_files_alone();
-  void look_after_results(double now);
-  void tell_of_straggler();
-  void give_results_up(const Error& error, std::string_view after);
   void give_error(const Error& error);
-  void stop(int exit_code, bool at_once);
+
+  // The end.
+  void wait_for_signal();
+  void on_signal(int number);
+  void drain();
+  void end_drain();
+  void end_at_timeout(double now);
+  [[nodiscard]] int code_of_results() const;
+  void look_after_results(double now);
+  void give_results_up(const Error& error, std::string_view after);
+  void stop(int exit_code);
   void finish();
-  void wait_for_disk();
+  void wait_for_disk(std::chrono::seconds patience);
   void end_without_disk();
 
-  void wait_for_deadline();
-  void wait_for_signal();
+  // For monitoring.
+  Status start_metrics();
+  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Leaves out start_time_seconds.
 
   const Options& options_;
   const Placement& placement_;
@@ -138,29 +126,20 @@ class Job final : private CoordinatorEvents {
   asio::signal_set signals_;
   asio::steady_timer timer_;
   asio::steady_timer end_timer_;
-  bool waits_for_disk_ = false;  ///< Only disk writes are pending, and the user was told.
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;
   DrainPoint drain_point_;
   Stragglers stragglers_;
-  std::optional<DataWaits> data_waits_;  ///< Set once the data server's address is known.
+  std::optional<DataWaits> data_waits_;  ///< Set once the dataset and its server's address are known.
   JobRecord record_;
   JobCheckpoints checkpoints_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<MetricsServer> metrics_server_;  ///< Null without --metrics-port.
 
   Phase phase_ = Phase::kRunning;
-  int exit_code_ = 0;
-  std::vector<std::string> lost_hosts_;
-  int signal_ = 0;             ///< The first signal that asked the job to end.
-  bool start_ended_ = false;   ///< No replica started; the launcher is finding out why.
-  bool stop_told_ = false;     ///< The instances were told after which part to stop.
-  bool no_room_told_ = false;  ///< The user was told that the results wait for disk space.
-  bool awaits_dumps_ = false;  ///< The decision waits for dumps that are still arriving.
-  bool dataset_known_ = false;
-  bool is_final_ = false;      ///< A restart would fail for the same reason.
-  bool needs_nobody_ = false;  ///< All results have arrived; only disk writes are pending.
+  int signal_ = 0;                   ///< The first signal that asked the job to end.
+  JobEnd end_ = {.may_pass = true};  ///< What is known of it so far.
 };
 
 /// Runs the job and, with --restarts, runs it again from its last checkpoint if it fails for a reason that may pass: on

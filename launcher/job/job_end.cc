@@ -1,8 +1,9 @@
-// The end of a job: requests to stop, and the wait for its files; job.cc has the rest of the class.
-#include <algorithm>
+// The end of a job: requests to stop, and the wait for its files, its processes and the disk; job.cc has the rest of
+// the class.
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,10 +11,25 @@
 #include "launcher/screen/summary.h"
 
 namespace poprun::launcher {
+namespace {
+
+constexpr std::chrono::seconds kDiskTimeUntold{5};
+constexpr std::chrono::seconds kDiskTimeMax{600};
+
+}  // namespace
+
+void Job::wait_for_signal() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (!error) {
+      on_signal(number);
+      wait_for_signal();
+    }
+  });
+}
 
 void Job::on_signal(int number) {
   if (number == SIGUSR1) {
-    const bool trains = record_.steps() > 0 && phase_ == Phase::kRunning;
+    const bool trains = react(JobEvent::kCheckpointSignal) == Reaction::kTake;
     console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
                         : "SIGUSR1: no checkpoint: the job is not training now");
     if (trains) {
@@ -26,42 +42,37 @@ void Job::on_signal(int number) {
   if (repeats) {
     return;
   }
-  if (phase_ == Phase::kOver) {
-    return waits_for_disk_ ? end_without_disk() : void();
-  }
-  if (record_.results().complete() && !ending()) {
-    stop(code_of_results(), /*at_once=*/false);
-    return;
-  }
-  if (signal_ != 0 || phase_ != Phase::kRunning) {
-    // mpirun gets the time that it needs to clean up, but only once.
-    const bool stopping = phase_ == Phase::kStopping;
-    stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
-    return;
-  }
-  signal_ = number;
-  if (record_.steps() == 0 && !record_.results().reported()) {
+  const Reaction reaction = react(JobEvent::kEndSignal);
+  if (reaction == Reaction::kDrain || reaction == Reaction::kSaveEarly) {
+    signal_ = number;
+    drain();
+  } else if (reaction == Reaction::kEndUntrained) {
+    signal_ = number;
     console_.say(fmt::format("SIG{}: ending the {}", sigabbrev_np(number),
                              options_.config.has_check()   ? "check"
                              : options_.config.inference() ? "job; outputs are kept only if they are complete"
                                                            : "job, which has not completed a step yet"));
-    stop(128 + number, false);
-    return;
+    stop(128 + number);
+  } else if (reaction == Reaction::kEndUnsaved) {
+    stop(128 + number);
+  } else if (reaction == Reaction::kEndComplete) {
+    stop(code_of_results());
+  } else if (reaction == Reaction::kKill) {  // mpirun gets the time that it needs to clean up, but only once.
+    processes_.kill();
+  } else if (reaction == Reaction::kLeave) {
+    end_without_disk();
   }
-  drain(number);
 }
 
 /// Stops the job at its next micro-batch, or batch of an evaluation, and saves.
-void Job::drain(int number) {
-  phase_ = Phase::kDraining;
+void Job::drain() {
   deadlines_.draining(monotonic_seconds());
-  needs_nobody_ = record_.results().reported();
   const bool trained = record_.steps() == record_.total_steps();
-  const std::string limit = options_.drain_timeout_seconds > 0
-                                ? fmt::format(", {} s at most (--drain-timeout)", options_.drain_timeout_seconds)
+  const std::string limit = options_.timeouts.drain_seconds > 0
+                                ? fmt::format(", {} s at most (--drain-timeout)", options_.timeouts.drain_seconds)
                                 : "";
-  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights", sigabbrev_np(number),
-                           needs_nobody_ ? "the training is done, and its results are being written"
+  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights", sigabbrev_np(signal_),
+                           record_.results().reported() ? "the training is done, and its results are being written"
                            : trained
                                ? "the training is done; saving its weights, without waiting for an evaluation to end"
                                : "stopping at the next micro-batch and saving the weights",
@@ -69,14 +80,28 @@ void Job::drain(int number) {
   coordinator_->request_drain();
 }
 
-void Job::tell_where_to_stop() {
-  if (phase_ != Phase::kDraining || stop_told_) {
+void Job::end_drain() {
+  if (record_.results().complete()) {
+    stop(code_of_results());
     return;
   }
-  if (const std::optional<std::uint64_t> last_part = drain_point_.last_part()) {
-    stop_told_ = true;
-    coordinator_->stop_after(*last_part);
+  if (const std::optional<Error> failure = record_.results().save_failure()) {
+    give_results_up(*failure, " before --drain-timeout expired");
+    return;
   }
+  console_.say(fmt::format(
+      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without its weights",
+      options_.timeouts.drain_seconds, record_.awaited(state_, monotonic_seconds())));
+  stop(128 + signal_);
+}
+
+void Job::end_at_timeout(double now) {
+  end_.may_pass = false;
+  if (const std::optional<Error> failure = record_.results().save_failure()) {
+    give_results_up(*failure, " before --timeout expired");
+    return;
+  }
+  give_verdict(timeout_verdict(state_, options_.timeouts.job_seconds, record_.how_far(state_), now));
 }
 
 /// Returns the exit code for a check's result or, if a signal cut the job short, the code for this signal, so that a
@@ -88,45 +113,11 @@ int Job::code_of_results() const {
   return signal_ != 0 && record_.results().profile().outcome().drained() ? 128 + signal_ : 0;
 }
 
-void Job::end_drain() {
-  if (record_.results().complete()) {
-    stop(code_of_results(), /*at_once=*/false);
-    return;
-  }
-  if (const std::optional<Error> failure = record_.results().save_failure()) {
-    give_results_up(*failure, " before --drain-timeout expired");
-    return;
-  }
-  console_.say(fmt::format(
-      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without its weights",
-      options_.drain_timeout_seconds, doing_now(monotonic_seconds())));
-  stop(128 + signal_, /*at_once=*/false);
-}
-
-/// Returns what a draining job waits for. Replica 0 stands for all: the others stop with it, and it saves the results.
-std::string Job::doing_now(double now) const {
-  if (record_.results().reported()) {
-    return "writing the results";
-  }
-  const ReplicaView& first = state_.instances()[0].replicas[0];
-  return fmt::format("replica 0: {} for {:.0f} s", first.activity.empty() ? "computing" : first.activity,
-                     std::max(0.0, now - first.since));
-}
-
-/// Ignores all further trouble, since processes are no longer needed.
-void Job::wait_for_files_alone() {
-  needs_nobody_ = true;
-  look_after_results(monotonic_seconds());
-}
-
 void Job::look_after_results(double now) {
-  if (ending()) {
-    return;
-  }
   if (record_.results().complete()) {
     deadlines_.results_written();
-    if (needs_nobody_) {
-      stop(code_of_results(), /*at_once=*/false);
+    if (react(JobEvent::kFilesComplete) == Reaction::kEndComplete) {
+      stop(code_of_results());
     }
     return;
   }
@@ -136,8 +127,7 @@ void Job::look_after_results(double now) {
   }
   if (failure->code != ErrorCode::kInfrastructure) {
     give_results_up(*failure, "");
-  } else if (!std::exchange(no_room_told_, true)) {
-    deadlines_.no_room(now);
+  } else if (deadlines_.no_room(now)) {
     console_.say(fmt::format("{}; {}the job tries again for {} s, then ends without it", failure->message,
                              failure->facts.shortage ? "make room: " : "", Deadlines::kRoomSeconds));
   }
@@ -145,9 +135,56 @@ void Job::look_after_results(double now) {
 
 /// Gives up on the results. Only complete files have their final names.
 void Job::give_results_up(const Error& error, std::string_view after) {
-  is_final_ = true;
+  end_.may_pass = false;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));
-  stop(signal_ == 0 ? exit_code_of(error.code) : 128 + signal_, /*at_once=*/false);
+  stop(signal_ == 0 ? exit_code_of(error.code) : 128 + signal_);
+}
+
+void Job::stop(int exit_code) {
+  react(JobEvent::kOutcome);
+  end_.exit_code = exit_code;
+  deadlines_.stopping(monotonic_seconds());
+  if (coordinator_ != nullptr) {
+    coordinator_->close();  // mpirun may still start replicas that it was about to start.
+  }
+  processes_.terminate();
+}
+
+void Job::finish() {
+  react(JobEvent::kProcessesGone);
+  processes_.clear_away();
+  record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
+  checkpoints_.writer().no_more_metrics();
+  const auto end_loop = [this] { loop_.stop(); };
+  if (coordinator_ == nullptr) {
+    end_loop();
+  } else {
+    coordinator_->stop(end_loop);
+    wait_for_disk(kDiskTimeUntold);
+  }
+}
+
+/// Waits for a checkpoint that may still be being written to a slow or hanging disk: the write cannot be cancelled.
+void Job::wait_for_disk(std::chrono::seconds patience) {
+  end_timer_.expires_after(patience);
+  end_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) {
+      return;
+    }
+    if (react(JobEvent::kDiskTime) == Reaction::kLeave) {
+      return end_without_disk();
+    }
+    console_.say(
+        fmt::format("the job has ended, but a checkpoint is still being written to {}; "
+                    "waiting {} s for it, or until the next signal",
+                    options_.checkpoints.dir, kDiskTimeMax.count()));
+    wait_for_disk(kDiskTimeMax);
+  });
+}
+
+void Job::end_without_disk() {
+  console_.say(fmt::format("ending without the checkpoint that is being written to {}", options_.checkpoints.dir));
+  std::_Exit(end_.exit_code);
 }
 
 }  // namespace poprun::launcher

@@ -9,6 +9,21 @@
 #include "replica/base/sha256.h"
 
 namespace poprun::launcher {
+namespace {
+
+/// Before anything is started, refuses a model that no replica could read. Returns 0, or the exit code once the reason
+/// is printed. Costs the start of one process.
+int check_model(const Options& options, const OnnxFile& onnx, Console& console) {
+  if (onnx.bytes.empty()) {
+    return 0;
+  }
+  proto::ModelQuestion question;
+  *question.mutable_model() = options.config.model();
+  question.set_onnx_model(onnx.bytes);
+  return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console);
+}
+
+}  // namespace
 
 proto::JoinReply join_reply(const Options& options, const Placement& placement, const ServedDataset& served,
                             const std::optional<Checkpoint>& resumed) {
@@ -24,12 +39,12 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement, 
   *reply.mutable_dataset() = served.dataset;
   reply.set_hostio_address(served.address);
   reply.set_hostio_tls(served.tls);
-  reply.set_hostio_timeout_seconds(options.hostio_timeout_seconds);
-  reply.set_heartbeat_interval_ms(static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));
-  reply.set_collective_timeout_seconds(options.collective_timeout_seconds);
+  reply.set_hostio_timeout_seconds(options.hostio.timeout_seconds);
+  reply.set_heartbeat_interval_ms(static_cast<std::uint32_t>(options.timeouts.heartbeat_interval_seconds * 1000));
+  reply.set_collective_timeout_seconds(options.timeouts.collective_seconds);
   reply.mutable_command()->Assign(options.command.begin(), options.command.end());
   reply.set_takes_checkpoints(!config.inference() && !config.has_check() && !config.has_profile());
-  reply.set_checkpoint_every_steps(options.checkpoint_every.steps);
+  reply.set_checkpoint_every_steps(options.checkpoints.every.steps);
   if (resumed) {
     *reply.mutable_resume() = resumed->manifest.host();
   }
@@ -37,13 +52,14 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement, 
 }
 
 Status Job::prepare() {
-  if (const auto warning = warning_about_key(options_.tls_files.key)) {
+  if (const auto warning = warning_about_key(options_.hostio.tls_files.key)) {
     console_.say(fmt::format("warning: {}", *warning));
   }
-  POPRUN_ASSIGN(security_, job_security(options_.tls_files, services_leave_loopback()));
+  const bool leave_loopback = processes_.services_leave_loopback();
+  POPRUN_ASSIGN(security_, job_security(options_.hostio.tls_files, leave_loopback));
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
-  if (const int refused = check_model(); refused != 0) {
-    stop(refused, /*at_once=*/false);
+  if (const int refused = check_model(options_, inputs_.onnx, console_); refused != 0) {
+    stop(refused);
     return {};
   }
   POPRUN_TRY(start_metrics());
@@ -52,38 +68,17 @@ Status Job::prepare() {
   POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), restarts_ > 0));
   POPRUN_TRY(checkpoints_.take_folder());
   POPRUN_TRY(processes_.check());
-  POPRUN_TRY(start_coordinator());
-  return processes_.start(coordinator_->port());
-}
-
-/// Before anything is started, refuses a model that no replica could read. Returns 0, or the exit code once the reason
-/// is printed. Costs the start of one process.
-int Job::check_model() {
-  if (inputs_.onnx.bytes.empty()) {
-    return 0;
-  }
-  proto::ModelQuestion question;
-  *question.mutable_model() = options_.config.model();
-  question.set_onnx_model(inputs_.onnx.bytes);
-  return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
-}
-
-bool Job::services_leave_loopback() const {
-  return leaves_loopback(processes_.listens_at() + ":");
-}
-
-Status Job::start_coordinator() {
   POPRUN_ASSIGN(coordinator_, Coordinator::start(loop_, *this,
                                                  {.bind_host = processes_.listens_at(),
                                                   .token = security_.token,
-                                                  .identity = security_.identity(services_leave_loopback()),
+                                                  .identity = security_.identity(leave_loopback),
                                                   .job = {placement_.num_instances, placement_.replicas_per_instance()},
                                                   .launched_at = launched_at_,
                                                   .initial_weights = inputs_.initial_weights,
                                                   .onnx_model = inputs_.onnx,
                                                   .checkpoints = checkpoints_.writer(),
                                                   .resumed_state = checkpoints_.resumed_state()}));
-  return {};
+  return processes_.start(coordinator_->port());
 }
 
 void Job::on_dataset(const Result<ServedDataset>& served) {
@@ -91,15 +86,14 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
     give_error(served.error());
     return;
   }
-  if (phase_ != Phase::kRunning) {
+  if (react(JobEvent::kDataset) == Reaction::kIgnore) {
     return;
   }
   if (const Status same = checkpoints_.take_data(served->dataset); !same) {
     give_error(same.error());
     return;
   }
-  dataset_known_ = true;
-  data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
+  data_waits_.emplace(served->address, options_.hostio.timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
   if (no_test && options_.config.inference()) {
     console_.say("note: the data has no test part, so inference runs on all its items");

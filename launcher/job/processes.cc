@@ -108,7 +108,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
                                    folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
-  program.environment.emplace_back("POPRUN_EMU_TLS", security_.variable(leaves_loopback(listens_at() + ":")));
+  program.environment.emplace_back("POPRUN_EMU_TLS", security_.variable(services_leave_loopback()));
   if (options_.verbosity > 0) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }

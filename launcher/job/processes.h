@@ -54,6 +54,8 @@ class JobProcesses {
 
   /// Returns the address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
+  /// Returns whether other hosts reach these services, which then use TLS.
+  [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
 
   /// Called once a replica has joined: by then mpirun has created its session, and the job's folder records what to
   /// remove at the end.

@@ -7,6 +7,7 @@
 
 #include "launcher/outputs/read_file.h"
 #include "launcher/screen/summary.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 
@@ -16,10 +17,10 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
       console_(console),
       folder_(folder),
       display_(console, options.config),
-      results_(options.output_dir, options.config),
+      results_(options.output.dir, options.config),
       logs_(logs_folder(), placement.num_replicas),
       router_(console, logs_, placement_,
-              {.only_instance = options.only_output_from_instance,
+              {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,
                .show_info = options.verbosity > 0}) {}
 
@@ -27,8 +28,9 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
   const bool leaves_results_alone = options_.config.has_check();
   // The leftovers of an attempt that never reached its first checkpoint are not results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
-  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone || is_own,
-                                            traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
+  POPRUN_ASSIGN(folder_,
+                OutputFolder::take(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
+                                   traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }
@@ -54,6 +56,27 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   return {};
 }
 
+/// Replica 0 stands for all: the others stop with it, and it saves the results.
+std::string JobRecord::awaited(const JobState& state, double now) const {
+  if (results_.reported()) {
+    return "writing the results";
+  }
+  const ReplicaView& first = state.instances()[0].replicas[0];
+  return fmt::format("replica 0: {} for {:.0f} s", first.activity.empty() ? "computing" : first.activity,
+                     std::max(0.0, now - first.since));
+}
+
+std::string JobRecord::how_far(const JobState& state) const {
+  if (options_.config.has_check()) {
+    const proto::CheckReport& check = results_.check();
+    const std::uint32_t runs = check.plan().runs();
+    return runs == 0 ? "had not finished planning"
+                     : fmt::format("had finished {} of {}", check.runs_size(), counted(runs, "run"));
+  }
+  return state.step() == 0 ? "had not completed a step"
+                           : fmt::format("was at step {} of {} at its last heartbeats", state.step(), total_steps());
+}
+
 void JobRecord::refresh(double now) {
   const Status results = results_.refresh(now);
   const Status logs = logs_.flush();
@@ -65,7 +88,7 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
   constexpr double kBetweenNotesSeconds = 60;
   if (written) {
     if (std::exchange(disk_full_, false)) {
-      console_.say(fmt::format("note: the files in {} can be written again", options_.output_dir));
+      console_.say(fmt::format("note: the files in {} can be written again", options_.output.dir));
     }
   } else if (!disk_full_ && now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     disk_full_ = true;
@@ -123,7 +146,7 @@ void JobRecord::close(bool ended_early, const std::string& checkpoints) {
   if (options_.config.has_profile()) {
     return;
   }
-  console_.out(summary(results_.profile(), options_.output_dir, checkpoints));
+  console_.out(summary(results_.profile(), options_.output.dir, checkpoints));
 }
 
 }  // namespace poprun::launcher

@@ -39,13 +39,19 @@ class JobRecord {
   /// Ends the report. Errors: those of JobResults::finish.
   Status finish_report() { return results_.finish(); }
   [[nodiscard]] const JobResults& results() const { return results_; }
+  /// Returns whether dumps may come: a replica is at most one step ahead of replica 0, whose metrics may be in transit.
+  [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
 
   /// Receives mpirun's lines; holds some of them back until it is clear whether something failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
-  /// Shows, at intervals, what a job that was asked to stop is still doing.
-  void tell_stopping(const std::string& doing, double now) { display_.stopping(doing, now); }
+  /// Returns what a job that was asked to stop waits for.
+  [[nodiscard]] std::string awaited(const JobState& state, double now) const;
+  /// Shows it at intervals.
+  void tell_stopping(const JobState& state, double now) { display_.stopping(awaited(state, now), now); }
+  /// Returns the job's progress so far, as a clause that follows "it".
+  [[nodiscard]] std::string how_far(const JobState& state) const;
 
   /// Brings the screen and the files up to date. If the disk accepts no data, reports this and retries.
   void refresh(double now);

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <asio/io_context.hpp>
@@ -30,7 +31,7 @@ namespace {
 /// Returns the description of a job's dataset from the user's data server or from one that is started for this query.
 /// Blocks until the answer arrives. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
-  POPRUN_ASSIGN(const Security security, job_security(options.tls_files, /*leaves_loopback=*/false));
+  POPRUN_ASSIGN(const Security security, job_security(options.hostio.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
   asio::io_context loop;
   Supervisor supervisor(loop);
@@ -104,13 +105,14 @@ Result<proto::CompileQuestion> dry_run_question(const Options& options, Console&
 }
 
 Result<proto::EstimateQuestion> estimate_question(const Options& options, Console& console) {
+  const auto& request = std::get<EstimateRequest>(options.request);
   proto::EstimateQuestion question;
-  question.set_varied_key(options.varied.key);
-  question.set_compile(options.estimate_compile);
-  question.set_by_layer(options.estimate_by_layer);
+  question.set_varied_key(request.varied.key);
+  question.set_compile(request.compile);
+  question.set_by_layer(request.by_layer);
   question.set_by_block(options.verbosity > 0);
   question.set_show_all_ipus(options.verbosity > 0);
-  std::vector<VariedJob> jobs = options.varied.jobs;
+  std::vector<VariedJob> jobs = request.varied.jobs;
   if (jobs.empty()) {
     jobs.push_back({"", options.config});
   }
@@ -156,7 +158,7 @@ class AnswerFile {
 Result<proto::ProfileQuestion> profile_question(const Options& options, Console& console) {
   proto::ProfileQuestion question;
   POPRUN_ASSIGN(*question.mutable_job(), compile_question(options, console));
-  for (const NamedTile& named : options.profile.tiles) {
+  for (const NamedTile& named : std::get<ProfileRequest>(options.request).tiles) {
     proto::ProfiledTile& tile = *question.add_tiles();
     tile.set_tile(named.tile);
     if (named.ipu) {
@@ -169,9 +171,10 @@ Result<proto::ProfileQuestion> profile_question(const Options& options, Console&
 
 /// Returns the job as it runs for its profile: a few steps, without dumps.
 Options few_steps_of(const Options& options) {
+  const std::uint32_t steps = std::get<ProfileRequest>(options.request).steps;
   Options few = options;
-  few.config.mutable_profile()->set_steps(options.profile.steps);
-  few.config.mutable_training()->set_steps(options.profile.steps);
+  few.config.mutable_profile()->set_steps(steps);
+  few.config.mutable_training()->set_steps(steps);
   few.config.mutable_report()->clear_dump_tensors();
   return few;
 }
@@ -187,11 +190,11 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
 
 /// Writes the profile in place of an earlier run's results, unless a run of this job has already removed them.
 Status write(const proto::Profile& profile, const Options& options) {
-  POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output_dir, /*overwrite=*/true));
+  POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
-    POPRUN_TRY(clear_results(options.output_dir, options.config.model().initial_weights()));
+    POPRUN_TRY(clear_results(options.output.dir, options.config.model().initial_weights()));
   }
-  return write_profile(options.output_dir, profile);
+  return write_profile(options.output.dir, profile);
 }
 
 }  // namespace
@@ -211,10 +214,10 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(question.error());
   }
   // This is only a check: the job later locks the folder itself.
-  if (const auto folder = OutputFolder::take(options.output_dir, options.overwrite); !folder) {
+  if (const auto folder = OutputFolder::take(options.output.dir, options.output.overwrite); !folder) {
     return console.say(folder.error());
   }
-  const AnswerFile answer(options.output_dir);
+  const AnswerFile answer(options.output.dir);
   question->set_answer_file(answer.path());
   const int asked = ask({"poprun-emu-replica", "--profile"}, question->SerializeAsString(), console);
   if (asked != 0) {
@@ -226,7 +229,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   }
   const std::string& shortage = profile->report().shortage();
   const bool may_run = shortage.empty() || options.config.memory().allow_out_of_memory();
-  if (may_run && options.profile.run) {
+  if (may_run && std::get<ProfileRequest>(options.request).run) {
     const JobEnd end = run(few_steps_of(options));
     if (end.exit_code != 0 || !end.profile) {
       return end.exit_code;
@@ -237,7 +240,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(written.error());
   }
   console.out(profile_screen(*profile, {.width = console.page_width(), .everything = options.verbosity > 0}));
-  console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output_dir));
+  console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output.dir));
   if (may_run) {
     return 0;
   }
@@ -245,15 +248,16 @@ int profile(const Options& options, Console& console, const RunJob& run) {
 }
 
 int compare_profiles(const Options& options, Console& console) {
+  const std::vector<std::string>& files = std::get<ProfileRequest>(options.request).compared;
   std::vector<proto::Profile> profiles;
-  for (const std::string& file : options.profile.compared) {
+  for (const std::string& file : files) {
     Result<proto::Profile> profile = read_profile(file);
     if (!profile) {
       return console.say(profile.error());
     }
     profiles.push_back(*std::move(profile));
   }
-  console.out(profile_comparison({options.profile.compared[0], profiles[0]}, {options.profile.compared[1], profiles[1]},
+  console.out(profile_comparison({files[0], profiles[0]}, {files[1], profiles[1]},
                                  {.width = console.page_width(), .everything = options.verbosity > 0}));
   return 0;
 }

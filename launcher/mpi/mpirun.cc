@@ -57,9 +57,9 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
   if (!ssh_user.empty()) {
     settings.emplace_back("OMPI_MCA_plm_rsh_args", "-l " + ssh_user);
   }
-  if (!options.host_subnet.empty()) {
-    settings.emplace_back("OMPI_MCA_btl_tcp_if_include", options.host_subnet);
-    settings.emplace_back("OMPI_MCA_oob_tcp_if_include", options.host_subnet);
+  if (!options.hosts.subnet.empty()) {
+    settings.emplace_back("OMPI_MCA_btl_tcp_if_include", options.hosts.subnet);
+    settings.emplace_back("OMPI_MCA_oob_tcp_if_include", options.hosts.subnet);
   }
   if (as_root) {
     settings.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
@@ -85,11 +85,11 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       // Part of the promise of bit-identical results: one thread per replica, whatever the user's environment says.
       {"OMP_NUM_THREADS", "1"},
   };
-  if (!options.cpu_isa.empty()) {
-    std::string isa = options.cpu_isa;
+  if (!options.hosts.cpu_isa.empty()) {
+    std::string isa = options.hosts.cpu_isa;
     std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::toupper(c); });
     variables.emplace_back("ONEDNN_MAX_CPU_ISA", isa);
-    if (options.cpu_isa == "sse41" || options.cpu_isa == "avx") {
+    if (options.hosts.cpu_isa == "sse41" || options.hosts.cpu_isa == "avx") {
       // glibc's mathematical functions have variants that use FMA, which processors without AVX2 may not support.
       variables.emplace_back("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2");
     }
@@ -111,7 +111,7 @@ std::string srun_line(const std::string& job) {
 
 /// Returns the command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
 std::string remote_shell(const Options& options, const Placement& placement) {
-  if (const auto users = mca_parameter(kRemoteShellParameters, options.mpi_global_args)) {
+  if (const auto users = mca_parameter(kRemoteShellParameters, options.mpirun.global_args)) {
     return *users;
   }
   return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
@@ -119,7 +119,7 @@ std::string remote_shell(const Options& options, const Placement& placement) {
 
 /// Returns the user's global arguments without those that the launcher handles itself.
 std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
-  std::vector<std::string> arguments = without_mca_argument(kHostfileParameter, options.mpi_global_args);
+  std::vector<std::string> arguments = without_mca_argument(kHostfileParameter, options.mpirun.global_args);
   return placement.all_local ? arguments : without_mca_argument(kRemoteShellParameters, std::move(arguments));
 }
 
@@ -169,8 +169,8 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     }
     // Secrets are left out: mpirun sends variables named by -x to its daemons in plain text.
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
-    line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
-    if (const auto own = options.instance_mpi_local_args.find(i); own != options.instance_mpi_local_args.end()) {
+    line.insert(line.end(), options.mpirun.local_args.begin(), options.mpirun.local_args.end());
+    if (const auto own = options.mpirun.instance_local_args.find(i); own != options.mpirun.instance_local_args.end()) {
       line.insert(line.end(), own->second.begin(), own->second.end());
     }
     line.push_back(replica_program);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -232,14 +233,14 @@ Status resolve_instances(Options& options) {
                             "number of replicas; use {} or {} instances",
                             replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
   }
-  if (!options.instance_mpi_local_args.empty() && options.instance_mpi_local_args.rbegin()->first >= instances) {
+  if (!options.mpirun.instance_local_args.empty() && options.mpirun.instance_local_args.rbegin()->first >= instances) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 to {}",
-                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
+                            options.mpirun.instance_local_args.rbegin()->first, instances - 1));
   }
-  if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
+  if (options.output.only_instance >= static_cast<std::int64_t>(instances)) {
     return fail(ErrorCode::kUsage, fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
-                                               options.only_output_from_instance, instances - 1));
+                                               options.output.only_instance, instances - 1));
   }
   return {};
 }
@@ -268,7 +269,8 @@ void note_what_check_overrules(Options& options) {
 
 /// Refuses options that contradict an estimate, which starts no job and writes no file.
 Status check_estimate(const Options& options) {
-  if (options.subcommand != Subcommand::kEstimate) {
+  const auto* const request = std::get_if<EstimateRequest>(&options.request);
+  if (request == nullptr) {
     return {};
   }
   if (options.dry_run) {
@@ -276,24 +278,9 @@ Status check_estimate(const Options& options) {
                 "--dry-run compiles the job that would run, but estimate runs none; give only one of them, or estimate "
                 "--compile");
   }
-  if (options.estimate_by_layer && !options.varied.key.empty()) {
+  if (request->by_layer && !request->varied.key.empty()) {
     return fail(ErrorCode::kUsage,
                 "--by-layer lists the layers of one job, but --vary estimates several; give only one of them");
-  }
-  return {};
-}
-
-/// Refuses requests that are redundant or have no effect.
-Status check_profile_request(const Options& options) {
-  const ProfileRequest& request = options.profile;
-  if (options.dry_run) {
-    return fail(
-        ErrorCode::kUsage,
-        "--dry-run compiles the job that would run; to profile it without running, give profile --no-run instead");
-  }
-  if (request.compare && !request.tiles.empty()) {
-    return fail(ErrorCode::kUsage,
-                "--tile is for the profile of a job, but --compare reads existing profiles; give only one of them");
   }
   return {};
 }
@@ -302,23 +289,33 @@ Status check_profile_request(const Options& options) {
 void take_folder_of_its_own(Options& options, const char* folder) {
   Setting& setting = setting_of(options, "output-dir");
   if (setting.origin == Origin::kDefault) {
-    options.output_dir = setting.text = folder;
+    options.output.dir = setting.text = folder;
   }
 }
 
-/// Checks the options of a profile, and gives it its own default folder.
+/// Refuses requests that are redundant or have no effect, and gives a profile its own default folder.
 Status resolve_profile(Options& options) {
-  if (options.subcommand != Subcommand::kProfile) {
+  const auto* const request = std::get_if<ProfileRequest>(&options.request);
+  if (request == nullptr) {
     return {};
   }
-  POPRUN_TRY(check_profile_request(options));
+  if (options.dry_run) {
+    return fail(
+        ErrorCode::kUsage,
+        "--dry-run compiles the job that would run; to profile it without running, give profile --no-run instead");
+  }
+  if (request->compare && !request->tiles.empty()) {
+    return fail(ErrorCode::kUsage,
+                "--tile is for the profile of a job, but --compare reads existing profiles; give only one of them");
+  }
   take_folder_of_its_own(options, "poprun-emu-profile");
   return {};
 }
 
 /// Adapts the options to a check, which runs steps of the job and leaves results of earlier jobs alone.
 Status resolve_check(Options& options) {
-  if (options.subcommand != Subcommand::kCheck) {
+  const auto* const request = std::get_if<CheckRequest>(&options.request);
+  if (request == nullptr) {
     return {};
   }
   if (options.config.inference()) {
@@ -328,8 +325,8 @@ Status resolve_check(Options& options) {
     return fail(ErrorCode::kUsage, "--dry-run starts no replica, but check runs the job; give only one of them");
   }
   proto::CheckConfig& check = *options.config.mutable_check();
-  check.set_steps(options.check_steps);
-  for (const std::uint32_t ipus : options.check_ipus) {
+  check.set_steps(request->steps);
+  for (const std::uint32_t ipus : request->ipus) {
     if (std::ranges::count(check.ipus(), ipus) == 0) {
       check.add_ipus(ipus);
     }
@@ -366,7 +363,7 @@ Status check_outlining(const Options& options) {
 
 /// Clears the options for resuming unless the job trains.
 void resolve_checkpoints(Options& options) {
-  const bool trains = options.subcommand == Subcommand::kRun && !options.config.inference();
+  const bool trains = options.subcommand() == Subcommand::kRun && !options.config.inference();
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
     const Setting& setting = setting_of(options, name);
     if (!trains && setting.text != find_row(name)->fallback) {
@@ -374,17 +371,18 @@ void resolve_checkpoints(Options& options) {
     }
   }
   if (!trains) {
-    options.checkpoint_every = {};
-    options.resume.clear();
-    options.restarts = 0;
+    options.checkpoints.every = {};
+    options.checkpoints.resume.clear();
+    options.restarts.count_max = 0;
   }
-  if (options.restarts > 0 && options.checkpoint_every.steps == 0 && options.checkpoint_every.seconds == 0) {
+  if (options.restarts.count_max > 0 && options.checkpoints.every.steps == 0 &&
+      options.checkpoints.every.seconds == 0) {
     options.notes.emplace_back(
         "--restarts without --checkpoint-every: if something dies, the job restarts from where it began");
   }
-  if (options.checkpoint_dir.empty()) {
-    options.checkpoint_dir = options.output_dir + "/checkpoints";
-    setting_of(options, "checkpoint-dir").derived = options.checkpoint_dir;
+  if (options.checkpoints.dir.empty()) {
+    options.checkpoints.dir = options.output.dir + "/checkpoints";
+    setting_of(options, "checkpoint-dir").derived = options.checkpoints.dir;
   }
 }
 
@@ -416,16 +414,17 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_outlining(options));
   POPRUN_TRY(resolve_instances(options));
   resolve_checkpoints(options);
-  if (!options.host_lists.empty() && !options.hostfile.empty()) {
+  if (!options.hosts.lists.empty() && !options.hosts.file.empty()) {
     return fail(ErrorCode::kUsage, "--host and --hostfile cannot be combined; give only one of them");
   }
-  if (!options.metrics_address.empty() && options.metrics_port == 0) {
+  if (!options.metrics.address.empty() && options.metrics.port == 0) {
     options.notes.push_back(
-        fmt::format("--metrics-address {} has no effect without --metrics-port", options.metrics_address));
+        fmt::format("--metrics-address {} has no effect without --metrics-port", options.metrics.address));
   }
-  if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
-    return fail(ErrorCode::kUsage, fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
-                                               options.heartbeat_timeout_seconds, options.heartbeat_interval_seconds));
+  if (options.timeouts.heartbeat_seconds < 2 * options.timeouts.heartbeat_interval_seconds) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
+                            options.timeouts.heartbeat_seconds, options.timeouts.heartbeat_interval_seconds));
   }
   return {};
 }

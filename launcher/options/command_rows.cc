@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -96,43 +97,43 @@ Rows hosts() {
                             row("hosts", "host", "LIST", "",
                                 "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' limits a host to 4 "
                                 "instances, 'user@node0' logs in as user",
-                                Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); }))),
+                                Text{}, [](Options& o, const std::string& v) { o.hosts.lists.push_back(v); }))),
       row("hosts", "hostfile", "FILE", "",
           "File with one host per line, in mpirun's format, such as 'node0 slots=4'; not with --host", Text{},
-          into(&Options::hostfile)),
+          into(&Options::hosts, &HostOptions::file)),
       row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts talk to each other, such as 10.1.0.0/16",
-          Subnet{}, into(&Options::host_subnet)),
+          Subnet{}, into(&Options::hosts, &HostOptions::subnet)),
       row("hosts", "cpu-isa", "NAME", "",
           fmt::format("Instruction set that every replica computes with, for hosts with different processors: {} "
                       "(default: the best of each processor, which must then be the same on all hosts)",
                       fmt::join(cpu_isas(), ", ")),
-          Choice{cpu_isas()}, into(&Options::cpu_isa)),
+          Choice{cpu_isas()}, into(&Options::hosts, &HostOptions::cpu_isa)),
       many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
                                   "Extra mpirun arguments for the whole job, such as \"--mca NAME VALUE\"", Words{},
-                                  add_words(&Options::mpi_global_args))),
+                                  add_words(&MpirunOptions::global_args))),
       many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
                                   "Extra mpirun arguments for every instance, such as \"-x NAME=VALUE\"", Words{},
-                                  add_words(&Options::mpi_local_args))),
+                                  add_words(&MpirunOptions::local_args))),
       many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
                                   "Extra mpirun arguments for instance I only, after those for all", InstanceWords{},
                                   [](Options& o, const auto& v) {
-                                    auto& words = o.instance_mpi_local_args[v.first];
+                                    auto& words = o.mpirun.instance_local_args[v.first];
                                     words.insert(words.end(), v.second.begin(), v.second.end());
                                   }))};
 }
 
 auto into(std::string TlsFiles::*file) {
-  return [=](Options& options, const std::string& path) { options.tls_files.*file = path; };
+  return [=](Options& options, const std::string& path) { options.hostio.tls_files.*file = path; };
 }
 
 Rows data_server() {
   return {row("data-server", "hostio-address", "HOST:PORT", "",
               "Use the poprun-emu-hostio that listens there instead of starting one; its token is read from the "
               "environment variable POPRUN_EMU_TOKEN",
-              HostPort{}, into(&Options::hostio_address)),
+              HostPort{}, into(&Options::hostio, &HostioOptions::address)),
           row("data-server", "hostio-timeout", "SECONDS", "60",
               "How long to wait while the data server neither answers nor makes progress in reading the dataset",
-              Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
+              Integer{1, 86400}, into(&Options::hostio, &HostioOptions::timeout_seconds)),
           row("data-server", "tls-cert", "FILE", "",
               "Your own certificate (PEM) for launcher, replicas and data server, used even on a single host; needs "
               "--tls-key and --tls-ca (default: derived from the job's token, for connections between hosts)",
@@ -145,102 +146,121 @@ Rows data_server() {
 }
 
 Rows output() {
-  return {
-      row("output", "output-dir", "DIR", "poprun-emu-out",
-          "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{}, into(&Options::output_dir)),
-      flag("output", "overwrite", "Replace the results of an earlier run in --output-dir", into(&Options::overwrite)),
-      row("output", "only-output-from-instance", "I", "",
-          "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
-          into(&Options::only_output_from_instance))};
+  return {row("output", "output-dir", "DIR", "poprun-emu-out",
+              "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
+              into(&Options::output, &OutputOptions::dir)),
+          flag("output", "overwrite", "Replace the results of an earlier run in --output-dir",
+               into(&Options::output, &OutputOptions::overwrite)),
+          row("output", "only-output-from-instance", "I", "",
+              "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
+              into(&Options::output, &OutputOptions::only_instance))};
 }
 
 Rows checkpoints() {
-  return {row("checkpoints", "checkpoint-every", "INTERVAL", "",
-              "Take a checkpoint every so many steps, such as 500, or after every interval of time, such as 30s, 10min "
-              "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1",
-              Interval{}, into(&Options::checkpoint_every)),
-          row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep", Integer{1, 1'000'000},
-              into(&Options::checkpoint_keep)),
-          row("checkpoints", "checkpoint-dir", "DIR", "",
-              "Folder for checkpoints (default: checkpoints in --output-dir)", Text{}, into(&Options::checkpoint_dir)),
-          row("checkpoints", "resume", "DIR|auto", "",
-              "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run without a "
-              "break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none",
-              Text{}, into(&Options::resume)),
-          row("checkpoints", "restarts", "N", "0",
-              "How often to restart the job from its last checkpoint if something died (exit code 75), without the "
-              "hosts that were lost",
-              Integer{0, 1'000'000}, into(&Options::restarts)),
-          row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
-              into(&Options::hosts_min))};
+  return {
+      row("checkpoints", "checkpoint-every", "INTERVAL", "",
+          "Take a checkpoint every so many steps, such as 500, or after every interval of time, such as 30s, 10min "
+          "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1",
+          Interval{}, into(&Options::checkpoints, &CheckpointOptions::every)),
+      row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep", Integer{1, 1'000'000},
+          into(&Options::checkpoints, &CheckpointOptions::keep)),
+      row("checkpoints", "checkpoint-dir", "DIR", "", "Folder for checkpoints (default: checkpoints in --output-dir)",
+          Text{}, into(&Options::checkpoints, &CheckpointOptions::dir)),
+      row("checkpoints", "resume", "DIR|auto", "",
+          "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run without a "
+          "break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none",
+          Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
+      row("checkpoints", "restarts", "N", "0",
+          "How often to restart the job from its last checkpoint if something died (exit code 75), without the "
+          "hosts that were lost",
+          Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
+      row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
+          into(&Options::restarts, &RestartOptions::hosts_min))};
 }
 
 Rows metrics() {
   return {row("metrics", "metrics-port", "PORT", "0",
               "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs; 0: do not",
-              Integer{0, 65535}, into(&Options::metrics_port)),
+              Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
           row("metrics", "metrics-address", "ADDRESS", "",
               "Address of this machine to serve the metrics at, 0.0.0.0 for all (default: 127.0.0.1 or, with other "
               "hosts, the address at which they reach this one); anyone who can reach it can read them",
-              IpAddress{}, into(&Options::metrics_address))};
+              IpAddress{}, into(&Options::metrics, &MetricsOptions::address))};
 }
 
 Rows timeouts() {
   return {row("timeouts", "timeout", "SECONDS", "0", "End the job with exit code 75 after this time; 0 means never",
-              Real{0, 1e8}, into(&Options::timeout_seconds)),
+              Real{0, 1e8}, into(&Options::timeouts, &TimeoutOptions::job_seconds)),
           row("timeouts", "drain-timeout", "SECONDS", "0",
               "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its weights if it has not stopped and "
               "saved them within this time; 0 waits until a second signal",
-              Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
+              Real{0, 1e8}, into(&Options::timeouts, &TimeoutOptions::drain_seconds)),
           row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance",
-              Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
+              Real{0.05, 60}, into(&Options::timeouts, &TimeoutOptions::heartbeat_interval_seconds)),
           row("timeouts", "heartbeat-timeout", "SECONDS", "30",
               "End the job when an instance has sent no heartbeat for this long, or has not joined this long after the "
               "last other instance joined",
-              Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
+              Real{0.5, 86400}, into(&Options::timeouts, &TimeoutOptions::heartbeat_seconds)),
           row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other",
-              Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
+              Integer{1, 86400}, into(&Options::timeouts, &TimeoutOptions::collective_seconds))};
+}
+
+/// Returns a function that stores an option of a subcommand. The defaults of other subcommands are not stored.
+template <typename Asked, typename Store>
+auto in_request(Store store) {
+  return [=](Options& options, const auto& value) {
+    if (auto* request = std::get_if<Asked>(&options.request)) {
+      store(*request, value);
+    }
+  };
+}
+
+template <typename Asked, typename T>
+auto into(T Asked::*member) {
+  return in_request<Asked>([=](Asked& request, const auto& value) { request.*member = static_cast<T>(value); });
 }
 
 Rows check() {
-  return {row("check", "check-steps", "N", "3", "Training steps of each run", Integer{1, 1000},
-              into(&Options::check_steps)),
-          row("check", "check-ipus", "LIST", "",
-              "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: --ipus-per-replica, or 2, 3 "
-              "and 4 if that is 1, up to the number of layers)",
-              Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
-                o.check_ipus.assign(ipus.begin(), ipus.end());
-              })};
+  return {
+      row("check", "check-steps", "N", "3", "Training steps of each run", Integer{1, 1000}, into(&CheckRequest::steps)),
+      row("check", "check-ipus", "LIST", "",
+          "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: --ipus-per-replica, or 2, 3 "
+          "and 4 if that is 1, up to the number of layers)",
+          Integers{2, 64}, in_request<CheckRequest>([](CheckRequest& check, const std::vector<std::int64_t>& ipus) {
+            check.ipus.assign(ipus.begin(), ipus.end());
+          }))};
 }
 
 Rows estimate() {
   return {
       flag("estimate", "by-layer",
            "Also show a row for each layer; with -v also its convolutions, dense layers and so on, with their formulas",
-           into(&Options::estimate_by_layer)),
+           into(&EstimateRequest::by_layer)),
       flag("estimate", "compile", "Also compile the job, and show what the compiler needs",
-           into(&Options::estimate_compile)),
+           into(&EstimateRequest::compile)),
       row("estimate", "vary", "KEY=VALUES", "",
           "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or ipus-per-replica, as in "
           "model.layers=2,4,8; can be given once",
-          Variation{}, [](Options& o, const Variation::Value& v) {
-            o.varied.key = v.key;
-            o.varied.values = v.values;
-          })};
+          Variation{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const Variation::Value& v) {
+            estimate.varied.key = v.key;
+            estimate.varied.values = v.values;
+          }))};
 }
 
 Rows profile() {
-  return {
-      flag("profile", "no-run", "Compile the job, but execute nothing", [](Options& o, bool v) { o.profile.run = !v; }),
-      row("profile", "profile-steps", "N", "3", "Training steps to execute or, in inference, batches per replica",
-          Integer{1, 1000}, [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
-      many(Arity::kRepeated,
-           row("profile", "tile", "[IPU:]TILE", "",
-               "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3", TileName{},
-               [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); })),
-      flag("profile", "compare",
-           "Compare two profiles (profile.pb or profile.json), source and target, given instead of a train.cfg",
-           [](Options& o, bool v) { o.profile.compare = v; })};
+  return {flag("profile", "no-run", "Compile the job, but execute nothing",
+               in_request<ProfileRequest>([](ProfileRequest& profile, bool v) { profile.run = !v; })),
+          row("profile", "profile-steps", "N", "3", "Training steps to execute or, in inference, batches per replica",
+              Integer{1, 1000}, into(&ProfileRequest::steps)),
+          many(Arity::kRepeated,
+               row("profile", "tile", "[IPU:]TILE", "",
+                   "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3",
+                   TileName{}, in_request<ProfileRequest>([](ProfileRequest& profile, const NamedTile& v) {
+                     profile.tiles.push_back(v);
+                   }))),
+          flag("profile", "compare",
+               "Compare two profiles (profile.pb or profile.json), source and target, given instead of a train.cfg",
+               into(&ProfileRequest::compare))};
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ namespace {
 
 /// Adds notes on size limits and groups that have no effect because nothing is off-chip or sharded. A check tries both.
 void note_locations_without_effect(Options& options) {
-  if (options.subcommand == Subcommand::kCheck) {
+  if (options.subcommand() == Subcommand::kCheck) {
     return;
   }
   const proto::MemoryConfig& memory = options.config.memory();

@@ -95,9 +95,14 @@ auto into(T Options::*member) {
   return [=](Options& options, const auto& value) { options.*member = static_cast<T>(value); };
 }
 
-inline auto add_words(std::vector<std::string> Options::*member) {
+template <typename Group, typename T>
+auto into(Group Options::*group, T Group::*member) {
+  return [=](Options& options, const auto& value) { options.*group.*member = static_cast<T>(value); };
+}
+
+inline auto add_words(std::vector<std::string> MpirunOptions::*member) {
   return [=](Options& options, const std::vector<std::string>& words) {
-    auto& list = options.*member;
+    auto& list = options.mpirun.*member;
     list.insert(list.end(), words.begin(), words.end());
   };
 }

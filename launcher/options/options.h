@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "proto/run_config.pb.h"
@@ -48,6 +49,84 @@ struct NamedTile {
   std::uint32_t tile = 0;
 };
 
+/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0: never.
+struct CheckpointInterval {
+  std::uint64_t steps = 0;
+  double seconds = 0;
+};
+
+/// Where replicas run. For placement/; also mpirun's environment.
+struct HostOptions {
+  std::vector<std::string> lists;
+  std::string file;
+  std::string subnet;
+  std::string cpu_isa;  ///< For every replica; empty: the best that each host supports.
+};
+
+/// Additional arguments of mpirun, split into words.
+struct MpirunOptions {
+  std::vector<std::string> global_args;
+  std::vector<std::string> local_args;
+  std::map<std::uint32_t, std::vector<std::string>> instance_local_args;  ///< By instance.
+};
+
+/// The results, and what is shown of the replicas.
+struct OutputOptions {
+  std::string dir;
+  bool overwrite = false;
+  std::int64_t only_instance = -1;  ///< -1: show all instances.
+};
+
+struct CheckpointOptions {
+  CheckpointInterval every;
+  std::uint32_t keep = 0;  ///< Positive once parsed.
+  std::string dir;         ///< Not empty once parsed.
+  std::string resume;      ///< A folder, "auto", or empty.
+};
+
+/// Restarts after failures that may be transient.
+struct RestartOptions {
+  std::uint32_t count_max = 0;
+  std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive once parsed.
+};
+
+/// The data server, and the certificates of all services of the job.
+struct HostioOptions {
+  std::string address;                ///< Empty: start our own data server.
+  std::uint32_t timeout_seconds = 0;  ///< Positive once parsed.
+  TlsFiles tls_files;                 ///< Empty: certificates are derived from the token if needed.
+};
+
+/// Limits of waits. The first three are positive once parsed.
+struct TimeoutOptions {
+  double heartbeat_interval_seconds = 0;
+  double heartbeat_seconds = 0;          ///< --heartbeat-timeout.
+  std::uint32_t collective_seconds = 0;  ///< --collective-timeout.
+  double job_seconds = 0;                ///< Limit for the whole job; 0: none.
+  double drain_seconds = 0;              ///< From the signal that ends the job; 0: no limit.
+};
+
+struct MetricsOptions {
+  std::uint16_t port = 0;  ///< 0: do not serve metrics.
+  std::string address;     ///< Empty: the default in --help metrics.
+};
+
+/// The request of `poprun-emu train.cfg`, which has no options that the others lack.
+struct RunRequest {};
+
+/// The request of `poprun-emu check`, as in CheckConfig.
+struct CheckRequest {
+  std::uint32_t steps = 0;
+  std::vector<std::uint32_t> ipus;
+};
+
+/// The request of `poprun-emu estimate`.
+struct EstimateRequest {
+  bool compile = false;
+  bool by_layer = false;
+  Varied varied;
+};
+
 /// The request of `poprun-emu profile`.
 struct ProfileRequest {
   bool run = true;          ///< Execute `steps` steps.
@@ -57,73 +136,44 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< their paths, source and target.
 };
 
-/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0: never.
-struct CheckpointInterval {
-  std::uint64_t steps = 0;
-  double seconds = 0;
-};
+/// The options of a subcommand alone, in the order of Subcommand.
+using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
 
 /// The user's request, with each value checked by itself and against the others. Not yet placed on hosts.
 struct Options {
-  Subcommand subcommand = Subcommand::kRun;
-  proto::RunConfig config;  ///< topology.instance_host is not yet set.
+  Request request;
+  [[nodiscard]] Subcommand subcommand() const { return static_cast<Subcommand>(request.index()); }
 
+  proto::RunConfig config;           ///< topology.instance_host is not yet set.
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
   std::string config_file;           ///< As given; empty only if no job is run.
-  std::vector<std::string> host_lists;
-  std::string hostfile;
-  std::string host_subnet;
-  std::string cpu_isa;          ///< For every replica; empty: the best that each host supports.
+
+  HostOptions hosts;
+  MpirunOptions mpirun;
+  OutputOptions output;
+  CheckpointOptions checkpoints;
+  RestartOptions restarts;
+  HostioOptions hostio;
+  TimeoutOptions timeouts;
+  MetricsOptions metrics;
+  std::uint32_t verbosity = 0;  ///< 0, 1 (-v), 2 (-vv).
+
+  // Requests for something else than a job.
   bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
-  bool estimate_compile = false;   ///< For Subcommand::kEstimate.
-  bool estimate_by_layer = false;  ///< For Subcommand::kEstimate.
-
-  std::string output_dir;
-  bool overwrite = false;
-
-  CheckpointInterval checkpoint_every;
-  std::uint32_t checkpoint_keep = 0;  ///< Positive once parsed.
-  std::string checkpoint_dir;         ///< Not empty once parsed.
-  std::string resume;                 ///< A folder, "auto", or empty.
-  std::uint32_t restarts = 0;         ///< Largest number of restarts after failures that may be transient.
-  std::uint32_t hosts_min = 0;        ///< Fewest hosts for a restart; positive once parsed.
-
-  std::int64_t only_output_from_instance = -1;  ///< -1: show all instances.
-  std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
-
-  std::vector<std::string> mpi_global_args;                                   ///< Split into words.
-  std::vector<std::string> mpi_local_args;                                    ///< Split into words.
-  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< By instance, split into words.
-
-  TlsFiles tls_files;  ///< Empty: certificates are derived from the token if needed.
-
-  std::string hostio_address;                ///< Empty: start our own data server.
-  std::uint32_t hostio_timeout_seconds = 0;  ///< Positive once parsed, like the next three.
-  double heartbeat_interval_seconds = 0;
-  double heartbeat_timeout_seconds = 0;
-  std::uint32_t collective_timeout_seconds = 0;
-  double timeout_seconds = 0;        ///< Limit for the whole job; 0: none.
-  double drain_timeout_seconds = 0;  ///< From the signal that ends the job; 0: no limit.
-
-  std::uint16_t metrics_port = 0;  ///< 0: do not serve metrics.
-  std::string metrics_address;     ///< Empty: the default in --help metrics.
-
   /// The command of a program that answers a question; no job is run then (see inquiry.h).
   std::vector<std::string> question;
   std::optional<std::string> help;  ///< The topic of --help; empty for the common options.
   bool version = false;
 
-  std::vector<Setting> settings;  ///< All rows, in table order.
+  // For options/ alone, which resolves them.
   /// Parameters that other keys of [data] set for the data source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
-  std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
-  std::vector<std::uint32_t> check_ipus;       ///< For Subcommand::kCheck, as in CheckConfig.
-  Varied varied;                               ///< For Subcommand::kEstimate.
-  ProfileRequest profile;                      ///< For Subcommand::kProfile.
   std::optional<double> loss_scaling;          ///< As in the configuration; none: the precision decides.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
-  std::vector<std::string> notes;              ///< Decisions made, and options without effect; one line each.
+  std::vector<Setting> settings;               ///< All rows, in table order.
+
+  std::vector<std::string> notes;  ///< Decisions made, and options without effect; one line each.
 };
 
 }  // namespace poprun::launcher

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -256,10 +257,11 @@ Result<const OptionRow*> varied_row(const std::string& key) {
 
 /// Fills in the jobs with the values of --vary, as if each value were on the command line.
 Status resolve_variation(Options& options, std::vector<Written> written) {
-  Varied& varied = options.varied;
-  if (varied.key.empty()) {
+  auto* const estimate = std::get_if<EstimateRequest>(&options.request);
+  if (estimate == nullptr || estimate->varied.key.empty()) {
     return {};
   }
+  Varied& varied = estimate->varied;
   if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
     return fail(ErrorCode::kUsage, "--vary was given twice; one key can be varied at a time, with several values");
   }
@@ -269,7 +271,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   for (const std::string& value : varied.values) {
     written.back().value = value;
     Options one;
-    one.subcommand = options.subcommand;
+    one.request = EstimateRequest{};
     one.config_file = options.config_file;
     POPRUN_TRY(give_values(one, written));
     if (const Status status = check_together(one); !status) {
@@ -285,6 +287,20 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   return {};
 }
 
+Request request_of(Subcommand subcommand) {
+  switch (subcommand) {
+    case Subcommand::kRun:
+      return RunRequest{};
+    case Subcommand::kCheck:
+      return CheckRequest{};
+    case Subcommand::kEstimate:
+      return EstimateRequest{};
+    case Subcommand::kProfile:
+      return ProfileRequest{};
+  }
+  return RunRequest{};
+}
+
 /// Parses the command line, then the file with `read`, then checks the values of both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
@@ -295,18 +311,21 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   if (answered) {
     return options;
   }
-  POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
-  POPRUN_TRY(check_subcommand(options.subcommand, line.written));
+  POPRUN_ASSIGN(const Subcommand subcommand, take_subcommand(line.positional));
+  POPRUN_TRY(check_subcommand(subcommand, line.written));
+  options.request = request_of(subcommand);
   // Checked before a missing train.cfg: a wrong value may be why there seem to be two files (`-np 4 train.cfg`).
   Options alone;
+  alone.request = options.request;
   for (const Written& w : line.written) {
     POPRUN_TRY(give_value(alone, w));
   }
   std::string text;
-  if (alone.profile.compare) {
-    POPRUN_ASSIGN(options.profile.compared, compared_files(line));
+  const auto* const profile = std::get_if<ProfileRequest>(&alone.request);
+  if (profile != nullptr && profile->compare) {
+    POPRUN_ASSIGN(std::get<ProfileRequest>(options.request).compared, compared_files(line));
   } else if (!alone.print_topology || !line.positional.empty()) {
-    POPRUN_ASSIGN(options.config_file, config_file_of(line, options.subcommand));
+    POPRUN_ASSIGN(options.config_file, config_file_of(line, subcommand));
     POPRUN_ASSIGN(text, read(options.config_file));
   }
   POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));

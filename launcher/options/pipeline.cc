@@ -160,7 +160,7 @@ void note_pipeline_without_effect(Options& options) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
     }
   };
-  const bool check = options.subcommand == Subcommand::kCheck;  // A check tries all schedules.
+  const bool check = options.subcommand() == Subcommand::kCheck;  // A check tries all schedules.
   note("pipeline.schedule", check || !one_stage, "with a single stage");
   note("pipeline.schedule", check || !is_phased(options), "with memory.phases");
   note(kPhaseIpus, is_phased(options), "without memory.phases");

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -241,8 +242,10 @@ std::string shown(const Options& options, std::string_view everywhere, const Pro
 /// Returns the largest number of IPUs that the job may use: a check also splits the model over other numbers of IPUs.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
-  for (const std::uint32_t ipus : options.check_ipus) {
-    most = std::max(most, ipus);
+  if (const auto* check = std::get_if<CheckRequest>(&options.request)) {
+    for (const std::uint32_t ipus : check->ipus) {
+      most = std::max(most, ipus);
+    }
   }
   return most;
 }
@@ -277,7 +280,7 @@ Status check_partials(const Options& options) {
       return fail(ErrorCode::kUsage,
                   fmt::format("{} needs model.precision = half, but it is float", shown(options, kPartials, setting)));
     }
-    if (options.subcommand == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
+    if (options.subcommand() == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
       return fail(ErrorCode::kUsage,
                   fmt::format("{}: check splits the model in several ways that must give equal bits, but partial sums "
                               "by IPU or stage depend on the split; choose the operators by name with {}",

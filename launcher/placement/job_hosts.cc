@@ -177,7 +177,7 @@ bool lists_hosts(const std::string& text) {
 /// Returns the hosts in the file that Open MPI's parameter names or, if that is not set, in its default file.
 Result<JobHosts> hosts_by_default(const Options& options) {
   const std::array<std::string, 1> parameter = {"orte_default_hostfile"};
-  const auto set = mca_parameter(parameter, options.mpi_global_args);
+  const auto set = mca_parameter(parameter, options.mpirun.global_args);
   const std::string file = set.value_or(mca_folder() + "/openmpi-default-hostfile");
   if (file == "none" || (!set && !std::ifstream(file).is_open())) {
     return JobHosts{};
@@ -227,17 +227,17 @@ Status check_mpi_arguments(std::span<const std::string> arguments) {
 }  // namespace
 
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances) {
-  POPRUN_TRY(check_mpi_arguments(options.mpi_global_args));
-  POPRUN_TRY(check_mpi_arguments(options.mpi_local_args));
-  for (const auto& [instance, arguments] : options.instance_mpi_local_args) {
+  POPRUN_TRY(check_mpi_arguments(options.mpirun.global_args));
+  POPRUN_TRY(check_mpi_arguments(options.mpirun.local_args));
+  for (const auto& [instance, arguments] : options.mpirun.instance_local_args) {
     POPRUN_TRY(check_mpi_arguments(arguments));
   }
   std::vector<Host> named;
-  if (!options.host_lists.empty()) {
-    POPRUN_ASSIGN(named, parse_host_list(fmt::format("{}", fmt::join(options.host_lists, ","))));
-  } else if (!options.hostfile.empty()) {
-    POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
-    POPRUN_ASSIGN(named, parse_hostfile(options.hostfile, text));
+  if (!options.hosts.lists.empty()) {
+    POPRUN_ASSIGN(named, parse_host_list(fmt::format("{}", fmt::join(options.hosts.lists, ","))));
+  } else if (!options.hosts.file.empty()) {
+    POPRUN_ASSIGN(const std::string text, read_config_file(options.hosts.file));
+    POPRUN_ASSIGN(named, parse_hostfile(options.hosts.file, text));
   }
   if (!named.empty() && !in_path("srun")) {
     return JobHosts{.hosts = std::move(named)};

@@ -89,7 +89,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
-                     std::ranges::find(options.mpi_global_args, name) != options.mpi_global_args.end();
+                     std::ranges::find(options.mpirun.global_args, name) != options.mpirun.global_args.end();
   if (user.empty() || !given) {
     return {};
   }
@@ -237,8 +237,8 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
   placement.source = given.source;
   placement.slurm_job = given.slurm_job;
   placement.ipus_per_link_domain = device.ipus_per_link_domain;
-  if (!options.host_subnet.empty()) {
-    POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.host_subnet));
+  if (!options.hosts.subnet.empty()) {
+    POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.hosts.subnet));
   }
   return placement;
 }

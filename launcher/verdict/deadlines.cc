@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "replica/base/error.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -35,15 +37,32 @@ double patience(Deadlines::Trouble kind) {
 Deadlines::Deadlines(const Limits& limits, double launched_at)
     : limits_(limits), launched_at_(launched_at), started_at_(launched_at), woke_at_(launched_at) {}
 
+Deadlines::Trouble Deadlines::trouble_of_failure(std::uint32_t exit_code, bool dumps_may_come) {
+  const auto is = [exit_code](ErrorCode code) { return exit_code == static_cast<std::uint32_t>(exit_code_of(code)); };
+  if (is(ErrorCode::kInfrastructure) || is(ErrorCode::kBug)) {
+    return Trouble::kOneSide;
+  }
+  // If a NaN or infinity ends a step, replica 0 also ends or waits at that step, after it has sent its dumps of the
+  // step. No instance exits before we have decided.
+  return is(ErrorCode::kData) && dumps_may_come ? Trouble::kDumps : Trouble::kCause;
+}
+
 void Deadlines::trouble(Trouble kind, double now) {
   const double at = now + patience(kind);
   judge_at_ = std::min(judge_at_.value_or(at), at);
+  awaits_dumps_ = awaits_dumps_ || kind == Trouble::kDumps;
 }
 
 void Deadlines::dump_came(double now) {
-  if (judge_at_) {
+  if (judge_at_ && awaits_dumps_) {
     judge_at_ = now + kDumpSeconds;
   }
+}
+
+bool Deadlines::no_room(double now) {
+  const bool is_first = !no_room_at_;
+  no_room_at_ = no_room_at_.value_or(now);
+  return is_first;
 }
 
 Deadlines::Slept Deadlines::woke(double now) {

@@ -30,6 +30,9 @@ class Deadlines {
     kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
   };
 
+  /// Returns the kind of trouble of an instance that fails with `exit_code`.
+  static Trouble trouble_of_failure(std::uint32_t exit_code, bool dumps_may_come);
+
   /// The state of a job at one moment.
   struct Facts {
     bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
@@ -71,8 +74,10 @@ class Deadlines {
 
   /// Record events, at `now`.
   void trouble(Trouble kind, double now);
-  /// Makes a pending verdict wait for the next piece of a dump.
+  /// Records a piece of a dump. If the verdict waits for dumps, it waits for the next piece.
   void dump_came(double now);
+  /// Returns whether any verdict had to wait for dumps.
+  [[nodiscard]] bool awaits_dumps() const { return awaits_dumps_; }
   /// Records that the verdict on the trouble so far was given, or that the trouble proved harmless.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
@@ -80,8 +85,8 @@ class Deadlines {
   void left(double now) { left_at_ = now; }
   /// Records that the job was asked to end in an orderly way.
   void draining(double now) { drained_at_ = now; }
-  /// Records that the results cannot be written. Only the first call counts.
-  void no_room(double now) { no_room_at_ = no_room_at_.value_or(now); }
+  /// Records that the results cannot be written. Only the first call counts. Returns whether this is the first.
+  bool no_room(double now);
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
   /// Records that the loop woke up, or that it reads its clock before a verdict.
@@ -117,6 +122,7 @@ class Deadlines {
   std::optional<double> joined_at_;  ///< When the last instance so far joined.
   double left_at_ = 0;               ///< When the last instance so far left.
   std::optional<double> judge_at_;
+  bool awaits_dumps_ = false;
   std::optional<double> drained_at_;
   std::optional<double> no_room_at_;
   std::optional<double> stopping_since_;

@@ -217,10 +217,11 @@ void DrainPoint::left(std::uint32_t instance) {
   }
 }
 
-std::optional<std::uint64_t> DrainPoint::last_part() const {
-  if (!std::ranges::all_of(instances_, &Instance::settled)) {
+std::optional<std::uint64_t> DrainPoint::last_part() {
+  if (told_ || !std::ranges::all_of(instances_, &Instance::settled)) {
     return std::nullopt;
   }
+  told_ = true;
   return std::ranges::max_element(instances_, {}, &Instance::parts)->parts;
 }
 

@@ -120,8 +120,8 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Returns the last part that any replica begins; known once every instance is on hold or has left.
-  [[nodiscard]] std::optional<std::uint64_t> last_part() const;
+  /// Returns the last part that any replica begins, once: when every instance is on hold or has left.
+  std::optional<std::uint64_t> last_part();
 
  private:
   struct Instance {
@@ -129,6 +129,7 @@ class DrainPoint {
     std::uint64_t parts = 0;  ///< Parts begun by the replica that is furthest ahead.
   };
   std::vector<Instance> instances_;
+  bool told_ = false;
 };
 
 }  // namespace poprun::launcher

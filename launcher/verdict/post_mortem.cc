@@ -297,6 +297,19 @@ bool lacks_daemon(const JobState& state) {
   return failure && failure->no_daemon && std::ranges::none_of(state.instances(), &InstanceView::joined);
 }
 
+std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices) {
+  const Placement& placement = state.placement();
+  std::vector<std::string> asked;
+  for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
+    const bool may_be_down = lacks_daemon(state) ? same_host(state.mpirun().start_failure->node, placement.hosts[h])
+                                                 : notices.misses_a_daemon();
+    if (may_be_down && !placement.is_local[h] && placement.slurm_job.empty()) {
+      asked.push_back(placement.hosts[h]);
+    }
+  }
+  return asked;
+}
+
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet) {
   const MpirunFindings& mpirun = state.mpirun();
   std::vector<std::string> lost;

@@ -37,6 +37,10 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
 /// instance has joined, all daemons are running, and later messages of the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
+/// Returns the other hosts, spelled as given, that may be the reason why mpirun started nothing: their daemon did not
+/// start, and it is not known why. Empty in a Slurm job, where no host need accept connections to its ssh port.
+std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
+
 /// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach the host, the host does not
 /// answer, or all of its instances have been silent for at least half of `quiet` seconds. Never includes this machine;
 /// returns no host if it would return all of them.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "launcher/verdict/replica_words.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -103,6 +104,20 @@ std::optional<Straggler> Stragglers::found() {
   suspect_->steps += before;
   told_ = stretches_ == kStretches;
   return told_ ? suspect_ : std::nullopt;
+}
+
+std::optional<std::string> Stragglers::news(const JobState& state) {
+  const std::optional<Straggler> found = this->found();
+  if (!found) {
+    return std::nullopt;
+  }
+  const std::string others = found->others > 0 ? fmt::format(", as are {}", counted(found->others, "other")) : "";
+  return fmt::format(
+      "note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} against {} in "
+      "operators per step, over {} steps; all replicas wait for it at each exchange",
+      found->replica, state.instances()[state.placement().instance_of(found->replica)].host,
+      found->seconds_per_step / found->usual_seconds, others, duration_text(found->seconds_per_step),
+      duration_text(found->usual_seconds), found->steps);
 }
 
 Straggler Stragglers::slowest_of_stretch() const {

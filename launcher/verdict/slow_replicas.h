@@ -61,6 +61,8 @@ class Stragglers {
 
   /// Returns the first straggler, once. Call often: it also ends stretches.
   std::optional<Straggler> found();
+  /// Returns the message about it, once, instead of the straggler itself.
+  std::optional<std::string> news(const JobState& state);
 
   /// Returns the slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, or if
   /// there is only one replica.

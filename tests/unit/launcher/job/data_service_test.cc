@@ -33,7 +33,7 @@ class DataServiceTest : public ::testing::Test {
     std::filesystem::permissions(program, std::filesystem::perms::owner_all);
     Options options;
     options.config.mutable_data()->set_source("synthetic:images=1x2x2,classes=2,items=16");
-    options.hostio_timeout_seconds = 2;
+    options.hostio.timeout_seconds = 2;
     std::optional<Result<ServedDataset>> answer;
     DataService data(
         loop_, supervisor_, console_, options,

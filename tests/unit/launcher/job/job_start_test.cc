@@ -11,9 +11,9 @@ using ::testing::ElementsAre;
 proto::JoinReply reply_with(std::uint64_t test_items) {
   Options options;
   options.config.mutable_training()->set_evaluate(true);
-  options.hostio_timeout_seconds = 7;
-  options.heartbeat_interval_seconds = 0.5;
-  options.collective_timeout_seconds = 90;
+  options.hostio.timeout_seconds = 7;
+  options.timeouts.heartbeat_interval_seconds = 0.5;
+  options.timeouts.collective_seconds = 90;
   Placement placement;
   placement.num_replicas = 2;
   placement.num_instances = 2;

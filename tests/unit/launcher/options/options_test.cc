@@ -125,10 +125,10 @@ TEST(Options, DefaultsFillTheWholeConfiguration) {
   EXPECT_EQ(config.device().ipu(), "mk2");
   EXPECT_EQ(config.topology().num_replicas(), 1U);
   EXPECT_EQ(config.topology().num_instances(), 1U);
-  EXPECT_EQ(options->output_dir, "poprun-emu-out");
-  EXPECT_EQ(options->hostio_timeout_seconds, 60U);
-  EXPECT_EQ(options->heartbeat_timeout_seconds, 30);
-  EXPECT_EQ(options->collective_timeout_seconds, 120U);
+  EXPECT_EQ(options->output.dir, "poprun-emu-out");
+  EXPECT_EQ(options->hostio.timeout_seconds, 60U);
+  EXPECT_EQ(options->timeouts.heartbeat_seconds, 30);
+  EXPECT_EQ(options->timeouts.collective_seconds, 120U);
   EXPECT_THAT(options->notes, IsEmpty());
 }
 
@@ -231,17 +231,17 @@ TEST(Options, ThatLackTheirValueDoNotTakeTheNextOptionForIt) {
   EXPECT_EQ(error_of({"--output-dir", "--training.seed=3"}), "--output-dir: needs a value");
   EXPECT_EQ(error_of({"-n", "--overwrite"}), "--num-replicas: needs a value");
   EXPECT_EQ(error_of({"--training.nesterov", "-v"}), "--training.nesterov: needs a value");
-  EXPECT_EQ(parse({"--output-dir", "--mine"})->output_dir, "--mine");
-  EXPECT_EQ(parse({"--output-dir=--dry-run"})->output_dir, "--dry-run");
+  EXPECT_EQ(parse({"--output-dir", "--mine"})->output.dir, "--mine");
+  EXPECT_EQ(parse({"--output-dir=--dry-run"})->output.dir, "--dry-run");
 }
 
 TEST(Options, OfMpirunAreItsOwnEvenWhereOursAreCalledAlike) {
   const auto options = parse({"--mpi-global-args", "--allow-run-as-root", "--mpi-local-args", "-v", "--overwrite"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_THAT(options->mpi_global_args, ElementsAre("--allow-run-as-root"));
-  EXPECT_THAT(options->mpi_local_args, ElementsAre("-v"));
-  EXPECT_TRUE(options->overwrite);
+  EXPECT_THAT(options->mpirun.global_args, ElementsAre("--allow-run-as-root"));
+  EXPECT_THAT(options->mpirun.local_args, ElementsAre("-v"));
+  EXPECT_TRUE(options->output.overwrite);
 }
 
 TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
@@ -249,9 +249,9 @@ TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
                               "--mpi-local-args", "-x 'A=1 2'", "-H", "n0", "--host", "n[1-2]"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_THAT(options->mpi_global_args, ElementsAre("--mca", "a", "b", "--timestamp-output"));
-  EXPECT_THAT(options->mpi_local_args, ElementsAre("-x", "A=1 2"));
-  EXPECT_THAT(options->host_lists, ElementsAre("n0", "n[1-2]"));
+  EXPECT_THAT(options->mpirun.global_args, ElementsAre("--mca", "a", "b", "--timestamp-output"));
+  EXPECT_THAT(options->mpirun.local_args, ElementsAre("-x", "A=1 2"));
+  EXPECT_THAT(options->hosts.lists, ElementsAre("n0", "n[1-2]"));
 }
 
 TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
@@ -286,8 +286,8 @@ TEST(Options, OfOneInstanceAreItsOwn) {
              "--instance-mpi-local-args", "1:--report-bindings"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_THAT(options->instance_mpi_local_args, ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
-                                                            Pair(3U, ElementsAre("-x", "B=1 2"))));
+  EXPECT_THAT(options->mpirun.instance_local_args, ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
+                                                               Pair(3U, ElementsAre("-x", "B=1 2"))));
   EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
             "--instance-mpi-local-args: there is no instance 2; instances are 0 to 1");
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
@@ -451,7 +451,7 @@ TEST(Options, ThatPrintTheTopologyAloneNeedNoTrainCfg) {
 }
 
 TEST(Options, OfASubnetHaveItsMask) {
-  EXPECT_EQ(parse({"--host-subnet", "10.1.0.0/16"})->host_subnet, "10.1.0.0/16");
+  EXPECT_EQ(parse({"--host-subnet", "10.1.0.0/16"})->hosts.subnet, "10.1.0.0/16");
   for (const char* wrong : {"10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1/16", "eth0", "::1/64"}) {
     EXPECT_EQ(error_of({"--host-subnet", wrong}),
               std::string("--host-subnet = ") + wrong +
@@ -523,11 +523,11 @@ TEST(Options, AreCheckedAgainstEachOther) {
 }
 
 TEST(Options, MetricsAreServedWhereAskedFor) {
-  EXPECT_EQ(parse({})->metrics_port, 0);
+  EXPECT_EQ(parse({})->metrics.port, 0);
   const auto options = parse({"--metrics-port", "9464", "--metrics-address", "::"});
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->metrics_port, 9464);
-  EXPECT_EQ(options->metrics_address, "::");
+  EXPECT_EQ(options->metrics.port, 9464);
+  EXPECT_EQ(options->metrics.address, "::");
   EXPECT_THAT(options->notes, IsEmpty());
   EXPECT_THAT(parse({"--metrics-address", "0.0.0.0"})->notes,
               ElementsAre("--metrics-address 0.0.0.0 has no effect without --metrics-port"));

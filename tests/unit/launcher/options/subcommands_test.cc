@@ -27,18 +27,18 @@ TEST(Subcommands, StandBeforeTrainCfg) {
   const auto options = parse({"check", "-n", "2", "train.cfg", "--check-steps", "5"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->subcommand, Subcommand::kCheck);
+  EXPECT_EQ(options->subcommand(), Subcommand::kCheck);
   EXPECT_EQ(options->config_file, "train.cfg");
   EXPECT_EQ(options->config.check().steps(), 5U);
   EXPECT_THAT(options->config.check().ipus(), IsEmpty());
-  EXPECT_EQ(options->output_dir, "poprun-emu-check");
+  EXPECT_EQ(options->output.dir, "poprun-emu-check");
 }
 
 TEST(Subcommands, AreNoFilesAndFilesAreNone) {
-  EXPECT_EQ(parse({"./check"})->subcommand, Subcommand::kRun);
+  EXPECT_EQ(parse({"./check"})->subcommand(), Subcommand::kRun);
   EXPECT_EQ(parse({"./check"})->config_file, "./check");
   EXPECT_FALSE(parse({"train.cfg"})->config.has_check());
-  EXPECT_EQ(parse({"train.cfg"})->output_dir, "poprun-emu-out");
+  EXPECT_EQ(parse({"train.cfg"})->output.dir, "poprun-emu-out");
   EXPECT_EQ(parse({"checks"})->config_file, "checks");
   EXPECT_THAT(error_of({"check"}), HasSubstr("usage: poprun-emu check [options] train.cfg"));
 }
@@ -147,9 +147,17 @@ TEST(Check, SaysWhichKeysItOverrules) {
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 
-std::vector<std::int64_t> layers_of(const Options& options) {
+EstimateRequest estimate_of(const Result<Options>& options) {
+  return std::get<EstimateRequest>(options->request);
+}
+
+ProfileRequest profile_of(const Result<Options>& options) {
+  return std::get<ProfileRequest>(options->request);
+}
+
+std::vector<std::int64_t> layers_of(const EstimateRequest& request) {
   std::vector<std::int64_t> layers;
-  for (const VariedJob& job : options.varied.jobs) {
+  for (const VariedJob& job : request.varied.jobs) {
     layers.push_back(job.config.model().sizes().at("layers"));
   }
   return layers;
@@ -159,11 +167,11 @@ TEST(Estimate, TakesItsOptions) {
   const auto options = parse({"estimate", "--by-layer", "train.cfg", "--compile"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->subcommand, Subcommand::kEstimate);
-  EXPECT_TRUE(options->estimate_by_layer);
-  EXPECT_TRUE(options->estimate_compile);
-  EXPECT_THAT(options->varied.jobs, IsEmpty());
-  EXPECT_FALSE(parse({"estimate", "train.cfg"})->estimate_compile);
+  EXPECT_EQ(options->subcommand(), Subcommand::kEstimate);
+  EXPECT_TRUE(estimate_of(options).by_layer);
+  EXPECT_TRUE(estimate_of(options).compile);
+  EXPECT_THAT(estimate_of(options).varied.jobs, IsEmpty());
+  EXPECT_FALSE(estimate_of(parse({"estimate", "train.cfg"})).compile);
   EXPECT_EQ(error_of({"train.cfg", "--compile"}),
             "--compile belongs to the subcommand estimate; usage: poprun-emu estimate [options] "
             "train.cfg");
@@ -174,23 +182,24 @@ TEST(Estimate, MakesAJobOfEachValue) {
                              "[model]\nname = mlp\nlayers = 3\n[training]\noptimizer = adam\n");
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->varied.key, "model.layers");
-  EXPECT_THAT(layers_of(*options), ElementsAre(2, 4, 8));
-  EXPECT_EQ(options->varied.jobs[2].value, "8");
-  EXPECT_EQ(options->varied.jobs[2].config.model().name(), "mlp");
-  EXPECT_EQ(options->varied.jobs[2].config.training().optimizer(), "adam");
+  EXPECT_EQ(estimate_of(options).varied.key, "model.layers");
+  EXPECT_THAT(layers_of(estimate_of(options)), ElementsAre(2, 4, 8));
+  EXPECT_EQ(estimate_of(options).varied.jobs[2].value, "8");
+  EXPECT_EQ(estimate_of(options).varied.jobs[2].config.model().name(), "mlp");
+  EXPECT_EQ(estimate_of(options).varied.jobs[2].config.training().optimizer(), "adam");
   EXPECT_EQ(options->config.model().sizes().at("layers"), 3) << "the job itself";
-  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "model=mlp,gpt2"})->varied.key, "model.name");
-  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary=ipus-per-replica=2,4"})
-                ->varied.jobs[1]
+  EXPECT_EQ(estimate_of(parse({"estimate", "train.cfg", "--vary", "model=mlp,gpt2"})).varied.key, "model.name");
+  EXPECT_EQ(estimate_of(parse({"estimate", "train.cfg", "--vary=ipus-per-replica=2,4"}))
+                .varied.jobs[1]
                 .config.topology()
                 .ipus_per_replica(),
             4U);
-  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"}, "[data]\nsource = text:x\n")
-                ->varied.jobs[0]
-                .config.data()
-                .source(),
-            "text:x?sequence-length=64");
+  EXPECT_EQ(
+      estimate_of(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"}, "[data]\nsource = text:x\n"))
+          .varied.jobs[0]
+          .config.data()
+          .source(),
+      "text:x?sequence-length=64");
 }
 
 TEST(Estimate, RefusesWhatCannotBeVaried) {
@@ -232,17 +241,17 @@ TEST(Profile, TakesItsOptions) {
       parse({"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
 
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->subcommand, Subcommand::kProfile);
-  EXPECT_EQ(options->output_dir, "poprun-emu-profile");
-  EXPECT_FALSE(options->profile.run);
-  EXPECT_EQ(options->profile.steps, 5U);
-  ASSERT_EQ(options->profile.tiles.size(), 2U);
-  EXPECT_FALSE(options->profile.tiles[0].ipu);
-  EXPECT_EQ(options->profile.tiles[0].tile, 952U);
-  EXPECT_EQ(options->profile.tiles[1].ipu, 1U);
-  EXPECT_EQ(options->profile.tiles[1].tile, 3U);
-  EXPECT_TRUE(parse({"profile", "train.cfg"})->profile.run);
-  EXPECT_EQ(parse({"profile", "train.cfg"})->profile.steps, 3U);
+  EXPECT_EQ(options->subcommand(), Subcommand::kProfile);
+  EXPECT_EQ(options->output.dir, "poprun-emu-profile");
+  EXPECT_FALSE(profile_of(options).run);
+  EXPECT_EQ(profile_of(options).steps, 5U);
+  ASSERT_EQ(profile_of(options).tiles.size(), 2U);
+  EXPECT_FALSE(profile_of(options).tiles[0].ipu);
+  EXPECT_EQ(profile_of(options).tiles[0].tile, 952U);
+  EXPECT_EQ(profile_of(options).tiles[1].ipu, 1U);
+  EXPECT_EQ(profile_of(options).tiles[1].tile, 3U);
+  EXPECT_TRUE(profile_of(parse({"profile", "train.cfg"})).run);
+  EXPECT_EQ(profile_of(parse({"profile", "train.cfg"})).steps, 3U);
   EXPECT_FALSE(parse({"profile", "train.cfg"})->config.has_profile()) << "what is compiled";
   EXPECT_EQ(error_of({"train.cfg", "--no-run"}),
             "--no-run belongs to the subcommand profile; usage: poprun-emu profile [options] "
@@ -255,7 +264,7 @@ TEST(Profile, ComparesTwoFilesInTheirOrder) {
         Args{"profile", "a.pb", "--compare", "b.json"}}) {
     const auto options = parse(args, "not a train.cfg");
     ASSERT_TRUE(options) << options.error().message;
-    EXPECT_THAT(options->profile.compared, ElementsAre("a.pb", "b.json"));
+    EXPECT_THAT(profile_of(options).compared, ElementsAre("a.pb", "b.json"));
   }
   EXPECT_EQ(error_of({"profile", "--compare", "a.pb"}),
             "--compare needs two profiles, source and target, but got a.pb; usage: "

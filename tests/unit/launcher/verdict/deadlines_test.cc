@@ -90,8 +90,8 @@ TEST(Deadlines, ADrainedJobHasAllTheTimeItNeedsWithoutADrainTimeout) {
 
 TEST(Deadlines, AFullDiskHasTenMinutesFromItsFirstRefusalOn) {
   Deadlines d = deadlines();
-  d.no_room(kLaunch + 10);
-  d.no_room(kLaunch + 300);
+  EXPECT_TRUE(d.no_room(kLaunch + 10));
+  EXPECT_FALSE(d.no_room(kLaunch + 300)) << "not the first";
   expect_due(d, {}, Due::kRoomEnd, kLaunch + 610);
 }
 
@@ -125,6 +125,22 @@ TEST(Deadlines, AVerdictWaitsForDumpsAsLongAsTheyCome) {
   expect_due(d, {}, Due::kVerdict, kLaunch + 12);
   d.dump_came(kLaunch + 11);
   expect_due(d, {}, Due::kVerdict, kLaunch + 13);
+}
+
+TEST(Deadlines, AVerdictOnOtherTroubleDoesNotWaitForDumps) {
+  Deadlines d = deadlines();
+  d.trouble(Trouble::kOneSide, kLaunch + 10);
+  d.dump_came(kLaunch + 10.25);
+  EXPECT_FALSE(d.awaits_dumps());
+  expect_due(d, {}, Due::kVerdict, kLaunch + 10.5);
+}
+
+TEST(Deadlines, TheCodeOfAFailureTellsWhoElseMayKnow) {
+  EXPECT_EQ(Deadlines::trouble_of_failure(75, false), Trouble::kOneSide);
+  EXPECT_EQ(Deadlines::trouble_of_failure(70, true), Trouble::kOneSide);
+  EXPECT_EQ(Deadlines::trouble_of_failure(65, true), Trouble::kDumps);
+  EXPECT_EQ(Deadlines::trouble_of_failure(65, false), Trouble::kCause);
+  EXPECT_EQ(Deadlines::trouble_of_failure(86, true), Trouble::kCause);
 }
 
 TEST(Deadlines, LaterTroubleCanHastenAVerdictAndNotDelayIt) {

@@ -63,6 +63,7 @@ TEST(DrainPoint, IsWhereTheReplicaThatIsFurthestIs) {
   EXPECT_FALSE(point.last_part()) << "instance 1 may begin further parts";
   point.beat(beat(1, true, {8, 7}));
   EXPECT_EQ(point.last_part(), 9U);
+  EXPECT_FALSE(point.last_part()) << "told once";
 }
 
 TEST(DrainPoint, WaitsForBeatsThatHold) {

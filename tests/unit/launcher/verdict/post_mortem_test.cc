@@ -581,6 +581,17 @@ TEST_F(PostMortem, NamesTheHostWithoutADaemonUntilAnInstanceJoins) {
   EXPECT_FALSE(name_cause(some, 20, kQuiet)) << "this shell did not hand our line on";
 }
 
+TEST_F(PostMortem, AsksOnlyOtherHostsWhoseDaemonIsMissing) {
+  proto::Topology topology;
+  topology.set_num_replicas(2);
+  topology.set_num_instances(2);
+  topology.set_ipus_per_replica(1);
+  JobState nobody(*place(topology, std::vector<Host>{{"node0"}, {"node1"}}), 0);
+  EXPECT_THAT(hosts_to_ask(nobody, notices("not enough slots")), IsEmpty());
+  nobody.mpirun_found({.start_failure = StartFailure{"node1", "", "the remote shell ended", /*no_daemon=*/true}});
+  EXPECT_THAT(hosts_to_ask(nobody, {}), ElementsAre("node1"));
+}
+
 TEST_F(PostMortem, BlamesVariablesThatChooseOpenMpisPartsBeforeTheFirstStepOnly) {
   const std::vector<std::string> named = {"OMPI_MCA_pml"};
   const Verdict died{75, "replica 0 died"};

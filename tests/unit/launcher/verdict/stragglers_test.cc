@@ -11,22 +11,27 @@ class StragglersTest : public ::testing::Test {
   /// `steps` further steps; returns who was found on the way.
   std::optional<Straggler> run(const std::vector<double>& seconds, std::uint64_t steps) {
     std::optional<Straggler> found;
-    totals_.resize(seconds.size());
     for (std::uint64_t step = 0; step < steps; ++step) {
-      ++steps_;
-      proto::Beat beat;
-      for (std::size_t r = 0; r < seconds.size(); ++r) {
-        totals_[r] += seconds[r];
-        proto::ReplicaProgress& progress = *beat.add_replicas();
-        progress.set_replica(static_cast<std::uint32_t>(r));
-        progress.mutable_times()->set_steps(steps_);
-        progress.mutable_times()->set_compute_seconds(totals_[r]);
-      }
-      stragglers_.beat(beat);
+      beat(seconds);
       const std::optional<Straggler> now = stragglers_.found();
       found = now ? now : found;
     }
     return found;
+  }
+
+  /// Reports one further step.
+  void beat(const std::vector<double>& seconds) {
+    totals_.resize(seconds.size());
+    ++steps_;
+    proto::Beat beat;
+    for (std::size_t r = 0; r < seconds.size(); ++r) {
+      totals_[r] += seconds[r];
+      proto::ReplicaProgress& progress = *beat.add_replicas();
+      progress.set_replica(static_cast<std::uint32_t>(r));
+      progress.mutable_times()->set_steps(steps_);
+      progress.mutable_times()->set_compute_seconds(totals_[r]);
+    }
+    stragglers_.beat(beat);
   }
 
   Stragglers stragglers_{4};
@@ -44,6 +49,23 @@ TEST_F(StragglersTest, AreNamedOnceWithTheFactorAndTheSteps) {
   EXPECT_DOUBLE_EQ(found->usual_seconds, 1);
   EXPECT_EQ(found->steps, 30U);
   EXPECT_FALSE(run({1, 1, 2.5, 1.2}, 100));
+}
+
+TEST_F(StragglersTest, TheMessageNamesTheReplicaItsHostAndBothTimes) {
+  proto::Topology topology;
+  topology.set_num_replicas(4);
+  topology.set_num_instances(4);
+  topology.set_ipus_per_replica(1);
+  const JobState state(*place(topology, std::vector<Host>{{"node0"}, {"node1"}}), 0);
+  for (int stretch = 1; stretch < Stragglers::kStretches; ++stretch) {
+    run({1, 1, 1.9, 2}, Stragglers::kStretchSteps);
+  }
+  run({1, 1, 1.9, 2}, Stragglers::kStretchSteps - 1);
+  beat({1, 1, 1.9, 2});
+  EXPECT_EQ(stragglers_.news(state),
+            "note: replica 3 (host node1) is 2.0 times as slow as the median of the others, as are 1 other: 2.00 s "
+            "against 1.00 s in operators per step, over 30 steps; all replicas wait for it at each exchange");
+  EXPECT_FALSE(stragglers_.news(state)) << "told once";
 }
 
 TEST_F(StragglersTest, OfOneHostAreCounted) {

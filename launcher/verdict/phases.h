@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// The life of a job, as one table (phases.cc): which event counts while the job waits for what, and what is done then.
+/// Pure functions; the event loop (job/job.h) reports each event and does what the reaction says.
+///
+///        mpirun gave up
+///   .----------------> kAskingHosts --.
+///   |                                 |
+///   |    all results have arrived,    |
+///   |    and no process is needed     v
+///   kRunning ------------------> kSaving -----------.   the outcome is decided
+///   |                                 | a signal    |   (from any phase above)
+///   | a signal                        v             v
+///   '------------> kDraining --> kSavingEarly --> kEnding --> kClosing --> kWaitingForDisk
+///                                                   processes gone    5 s later
+namespace poprun::launcher {
+
+/// What the job waits for.
+enum class Phase : std::uint8_t {
+  kRunning,         ///< For instances to join, to run, and to report their results.
+  kAskingHosts,     ///< For hosts to answer, since mpirun gave up; otherwise like kRunning.
+  kDraining,        ///< A signal asked the job to stop: for instances to stop and to report their results.
+  kSaving,          ///< For the disk: all results have arrived, and processes are no longer needed.
+  kSavingEarly,     ///< The same, in a job that a signal asked to stop.
+  kEnding,          ///< For processes to end: the outcome is decided.
+  kClosing,         ///< For calls to end, and for a checkpoint that is still being written.
+  kWaitingForDisk,  ///< For that checkpoint: the user was told.
+};
+inline constexpr std::size_t kNumPhases = 8;
+
+enum class JobEvent : std::uint8_t {
+  kTick,              ///< The loop woke up to see what is due.
+  kEndSignal,         ///< A signal asks the job to end.
+  kCheckpointSignal,  ///< A signal asks for a checkpoint.
+  kCheckpointTime,    ///< It is time to see whether a checkpoint is due.
+  kDataset,           ///< The data server has described the dataset.
+  kHeld,              ///< An instance may have come to hold: it sent a heartbeat, or left.
+  kReportItem,        ///< A piece of a report arrived.
+  kReportEnd,         ///< A report is complete, or broke off.
+  kFilesComplete,     ///< All result files are complete on disk.
+  kTrouble,           ///< A sign that something failed, of which the cause may be unknown.
+  kVerdict,           ///< The cause of a failure is known.
+  kMpirunGaveUp,      ///< mpirun ended without a known reason, or waits for a daemon that will not start.
+  kMpirunDone,        ///< mpirun ended with code 0.
+  kMpirunFailed,      ///< mpirun ended in another way.
+  kDataServerExit,    ///< Our own data server ended.
+  kOutcome,           ///< The exit code is decided.
+  kProcessesGone,     ///< All processes have ended, or their time is up.
+  kDiskTime,          ///< The time for the last checkpoint is up.
+};
+
+/// What to do.
+enum class Reaction : std::uint8_t {
+  kIgnore,
+  kWatch,         ///< Bring screen, files and requests up to date, then see what is due.
+  kWatchDrain,    ///< The same, and say what the job still waits for.
+  kWatchEnd,      ///< Only see what is due.
+  kDrain,         ///< Ask instances to stop at their next part.
+  kSaveEarly,     ///< The same; results have arrived, so only files are waited for.
+  kEndUntrained,  ///< End at once: there is nothing to save.
+  kEndUnsaved,    ///< End at once, without the results.
+  kEndComplete,   ///< End with the code of the results.
+  kKill,          ///< Kill the processes that are still ending.
+  kLeave,         ///< Exit without the checkpoint that is being written.
+  kTake,          ///< Do what the event asks for.
+  kRefuse,        ///< Say that it cannot be done now.
+  kKeep,          ///< Keep what arrived, but no longer show it.
+  kJudge,         ///< Wait for an explanation, then find the cause.
+  kTell,          ///< Tell the user.
+  kAskHosts,      ///< Find out which hosts do not answer, then say why mpirun gave up.
+  kExplain,       ///< Find out why mpirun ended.
+  kSaveAlone,     ///< From now on, wait for files alone.
+  kEnd,           ///< End the processes.
+  kClose,         ///< End calls and files.
+  kWaitForDisk,   ///< Tell the user, and wait longer.
+};
+
+/// How far the job's results are.
+struct ResultFacts {
+  bool trained = false;   ///< A training step is complete.
+  bool reported = false;  ///< The whole report has arrived.
+  bool complete = false;  ///< All files are complete on disk.
+};
+
+/// Returns what `event` means in `phase`.
+[[nodiscard]] Reaction reaction_to(JobEvent event, Phase phase, const ResultFacts& facts);
+
+/// Returns the phase that follows `phase` once `reaction` is chosen.
+[[nodiscard]] Phase phase_after(Phase phase, Reaction reaction);
+
+}  // namespace poprun::launcher
