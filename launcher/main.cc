@@ -162,8 +162,11 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.out(options->help ? help_text(*options->help) : fmt::format("poprun-emu {}", POPRUN_VERSION));
     return 0;
   }
-  if (!options->question.empty()) {
-    return ask(options->question, "", console);
+  if (options->list_models) {
+    return list_models(console);
+  }
+  if (options->check_onnx) {
+    return ask({"poprun-emu-onnx-check", *options->check_onnx}, "", console);
   }
   if (options->subcommand() == Subcommand::kEstimate) {
     for (const std::string& note : options->notes) {

@@ -392,7 +392,7 @@ int run() {
 /// Answers a question instead of running a job.
 int answer(const std::vector<std::string>& arguments) {
   const Answer answer = answer_inquiry(arguments, std::cin);
-  fmt::print("{}", answer.text);
+  std::cout << answer.message << std::flush;
   if (!answer.status) {
     fmt::print(stderr, "{}\n", answer.status.error().message);
     return exit_code_of(answer.status.error().code);

@@ -1,5 +1,6 @@
 #include "launcher/job/inquiry.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -23,7 +24,7 @@ Result<ModelInputs> read_inputs(const proto::ModelConfig& model) {
   return inputs;
 }
 
-int ask(const std::vector<std::string>& command, const std::string& input, Console& console) {
+int ask(const std::vector<std::string>& command, const std::string& input, Console& console, const TakeOutput& take) {
   asio::io_context loop;
   Supervisor supervisor(loop);
   int exit_code = 0;
@@ -38,15 +39,27 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
       loop.stop();
     }
   });
+  std::string output;
+  std::vector<std::string> errors;  // Printed after what `take` prints.
   bool complained = false;
   // Prints the first line as an error, and further lines, which are its table, unchanged.
   const auto complain = [&](std::string_view line) {
     std::exchange(complained, true) ? console.err(line) : console.say(line);
   };
+  const Child::Program program{.path = path_beside_us(command[0]),
+                               .arguments = command,
+                               .environment = {},
+                               .death_signal = SIGKILL,
+                               .input = input,
+                               .writes_lines = !take};
   const Status started = supervisor.start_inquiry(
-      {path_beside_us(command[0]), command, {}, SIGKILL, input}, [&](std::string_view line) { console.out(line); },
-      complain,
+      program, [&](std::string_view text) { take ? void(output += text) : console.out(text); },
+      [&](std::string_view line) { take ? void(errors.emplace_back(line)) : complain(line); },
       [&](int status) {
+        if (take) {
+          take(output);
+        }
+        std::ranges::for_each(errors, complain);
         if (!WIFEXITED(status)) {
           complain(fmt::format("{} {}", command[0], exit_text(status)));
         }

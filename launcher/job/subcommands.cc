@@ -1,17 +1,14 @@
 #include "launcher/job/subcommands.h"
 
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <asio/io_context.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "launcher/job/data_service.h"
 #include "launcher/job/inquiry.h"
@@ -21,9 +18,13 @@
 #include "launcher/outputs/read_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/process/supervisor.h"
+#include "launcher/screen/dry_run.h"
+#include "launcher/screen/estimate_tables.h"
 #include "launcher/screen/profile_screen.h"
 #include "launcher/wire/security.h"
+#include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -73,13 +74,6 @@ Result<proto::CompileQuestion> compile_question(const Options& options, Console&
   return job;
 }
 
-/// Asks the replica's program the question, unless `question` is an error. Returns the exit code.
-template <typename Question>
-int ask_replica(const char* option, const Result<Question>& question, Console& console) {
-  return question ? ask({"poprun-emu-replica", option}, question->SerializeAsString(), console)
-                  : console.say(question.error());
-}
-
 void print_plan(Console& console, const Options& options, const Placement& placement) {
   const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
   console.out(topology_table(placement));
@@ -98,9 +92,6 @@ void print_plan(Console& console, const Options& options, const Placement& place
 Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
   POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
   job.set_show_graphs(options.verbosity > 1);
-  job.set_show_schedule(options.verbosity > 0);
-  job.set_show_all_ipus(options.verbosity > 1);
-  job.set_screen_width(static_cast<std::uint32_t>(console.page_width()));
   return job;
 }
 
@@ -109,9 +100,6 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
   proto::EstimateQuestion question;
   question.set_varied_key(request.varied.key);
   question.set_compile(request.compile);
-  question.set_by_layer(request.by_layer);
-  question.set_by_block(options.verbosity > 0);
-  question.set_show_all_ipus(options.verbosity > 0);
   std::vector<VariedJob> jobs = request.varied.jobs;
   if (jobs.empty()) {
     jobs.push_back({"", options.config});
@@ -137,24 +125,6 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
   return question;
 }
 
-/// A file through which another process answers; removed with this object.
-class AnswerFile {
- public:
-  explicit AnswerFile(const std::string& folder)
-      : path_(std::filesystem::absolute(folder) / fmt::format(".poprun-emu-answer-{}", getpid())) {}
-  AnswerFile(const AnswerFile&) = delete;
-  AnswerFile& operator=(const AnswerFile&) = delete;
-  ~AnswerFile() {
-    std::error_code unused;
-    std::filesystem::remove(path_, unused);
-  }
-
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 Result<proto::ProfileQuestion> profile_question(const Options& options, Console& console) {
   proto::ProfileQuestion question;
   POPRUN_ASSIGN(*question.mutable_job(), compile_question(options, console));
@@ -165,7 +135,6 @@ Result<proto::ProfileQuestion> profile_question(const Options& options, Console&
       tile.set_ipu(*named.ipu);
     }
   }
-  question.set_show_times(options.verbosity > 0);
   return question;
 }
 
@@ -197,19 +166,59 @@ Status write(const proto::Profile& profile, const Options& options) {
   return write_profile(options.output.dir, profile);
 }
 
+/// Asks the replica's program, unless `question` is an error. Returns the exit code.
+template <typename Answer, typename Question, typename Show>
+int ask_about(const char* option, const Result<Question>& question, Console& console, Show show) {
+  return question ? ask_replica<Answer>(option, question->SerializeAsString(), console, show)
+                  : console.say(question.error());
+}
+
+std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer) {
+  if (answer.jobs().empty()) {
+    return "";
+  }
+  const auto& request = std::get<EstimateRequest>(options.request);
+  if (request.varied.jobs.empty()) {
+    return estimate_tables(answer.jobs(0), {.by_layer = request.by_layer, .everything = options.verbosity > 0});
+  }
+  std::vector<std::string> values;
+  for (const VariedJob& job : request.varied.jobs) {
+    values.push_back(job.value);
+  }
+  return varied_table(request.varied.key, values, answer);
+}
+
+std::string activities_text(const proto::ProfileAnswer& answer) {
+  std::string text = "# wall time of the profile\n";
+  for (const proto::Activity& activity : answer.times()) {
+    text += fmt::format("{:<28} {}\n", activity.name(), duration_text(activity.seconds()));
+  }
+  return text;
+}
+
 }  // namespace
+
+int list_models(Console& console) {
+  return ask_replica<proto::ModelList>("--list-models", "", console, model_table);
+}
 
 int dry_run(const Options& options, const Placement& placement, Console& console) {
   print_plan(console, options, placement);
-  return ask_replica("--compile", dry_run_question(options, console), console);
+  const DryRunFrame frame{
+      .width = console.page_width(), .schedule = options.verbosity > 0, .everything = options.verbosity > 1};
+  return ask_about<proto::CompileAnswer>(
+      "--compile", dry_run_question(options, console), console,
+      [&](const proto::CompileAnswer& answer) { return dry_run_text(answer, options.config, frame); });
 }
 
 int estimate(const Options& options, Console& console) {
-  return ask_replica("--estimate", estimate_question(options, console), console);
+  return ask_about<proto::EstimateAnswer>(
+      "--estimate", estimate_question(options, console), console,
+      [&](const proto::EstimateAnswer& answer) { return estimate_text(options, answer); });
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {
-  Result<proto::ProfileQuestion> question = profile_question(options, console);
+  const Result<proto::ProfileQuestion> question = profile_question(options, console);
   if (!question) {
     return console.say(question.error());
   }
@@ -217,29 +226,28 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (const auto folder = OutputFolder::take(options.output.dir, options.output.overwrite); !folder) {
     return console.say(folder.error());
   }
-  const AnswerFile answer(options.output.dir);
-  question->set_answer_file(answer.path());
-  const int asked = ask({"poprun-emu-replica", "--profile"}, question->SerializeAsString(), console);
+  proto::Profile compiled;
+  const auto take = [&](const proto::ProfileAnswer& answer) {
+    compiled.ParseFromString(answer.profile());
+    return options.verbosity > 0 && !answer.profile().empty() ? activities_text(answer) : "";
+  };
+  const int asked = ask_replica<proto::ProfileAnswer>("--profile", question->SerializeAsString(), console, take);
   if (asked != 0) {
     return asked;
   }
-  Result<proto::Profile> profile = read_profile(answer.path());
-  if (!profile) {
-    return console.say(profile.error());
-  }
-  const std::string& shortage = profile->report().shortage();
+  const std::string& shortage = compiled.report().shortage();
   const bool may_run = shortage.empty() || options.config.memory().allow_out_of_memory();
   if (may_run && std::get<ProfileRequest>(options.request).run) {
     const JobEnd end = run(few_steps_of(options));
     if (end.exit_code != 0 || !end.profile) {
       return end.exit_code;
     }
-    add_run(*end.profile, *profile);
+    add_run(*end.profile, compiled);
   }
-  if (const Status written = write(*profile, options); !written) {
+  if (const Status written = write(compiled, options); !written) {
     return console.say(written.error());
   }
-  console.out(profile_screen(*profile, {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.out(profile_screen(compiled, {.width = console.page_width(), .everything = options.verbosity > 0}));
   console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output.dir));
   if (may_run) {
     return 0;

@@ -10,6 +10,9 @@
 /// The subcommands and options with which the command does something else instead of running a job, or before it.
 namespace poprun::launcher {
 
+/// Runs --list-models: prints the built-in models, which the replica's program knows. Returns the exit code.
+int list_models(Console& console);
+
 /// Runs `poprun-emu estimate`: asks a data server for a description of the data, and the replica's program how much
 /// memory the job, or each of the jobs that --vary derives from it, needs. Returns the exit code.
 int estimate(const Options& options, Console& console);

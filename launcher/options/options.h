@@ -161,9 +161,9 @@ struct Options {
   // Requests for something else than a job.
   bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
-  /// The command of a program that answers a question; no job is run then (see inquiry.h).
-  std::vector<std::string> question;
-  std::optional<std::string> help;  ///< The topic of --help; empty for the common options.
+  bool list_models = false;               ///< No job is run then, nor with the next three.
+  std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
+  std::optional<std::string> help;        ///< The topic of --help; empty for the common options.
   bool version = false;
 
   // For options/ alone, which resolves them.

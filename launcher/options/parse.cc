@@ -110,12 +110,11 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   }
   const auto check_onnx =
       std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
-  if (asks_for("list-models")) {
-    options.question = {"poprun-emu-replica", "--list-models"};
-  } else if (check_onnx != line.written.end()) {
-    options.question = {"poprun-emu-onnx-check", check_onnx->value};
+  options.list_models = asks_for("list-models");
+  if (check_onnx != line.written.end()) {
+    options.check_onnx = check_onnx->value;
   }
-  return !options.question.empty();
+  return options.list_models || options.check_onnx;
 }
 
 /// Returns a hint that names an installed job that can be run unchanged; empty if there is none.

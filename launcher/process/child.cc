@@ -156,7 +156,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   // Returns at once, since exec closes the child's end.
   const ssize_t told = read(report.read, &reason, sizeof(reason));
   close(report.read);
-  auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
+  auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout), program.writes_lines);
   auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
   POPRUN_TRY(prepared);
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
@@ -186,8 +186,8 @@ void Child::drain() {
   err_->drain();
 }
 
-Child::Pipe::Pipe(asio::io_context& loop, int descriptor, OnLine on_line)
-    : stream_(loop, descriptor), on_line_(std::move(on_line)), buffer_(kReadBytes) {}
+Child::Pipe::Pipe(asio::io_context& loop, int descriptor, OnLine on_line, bool has_lines)
+    : stream_(loop, descriptor), on_line_(std::move(on_line)), has_lines_(has_lines), buffer_(kReadBytes) {}
 
 void Child::Pipe::read() {
   stream_.async_read_some(asio::buffer(buffer_), [this](const asio::error_code& error, std::size_t bytes) {
@@ -215,6 +215,10 @@ void Child::Pipe::drain() {
 }
 
 void Child::Pipe::take(std::string_view bytes) {
+  if (!has_lines_) {
+    on_line_(bytes);
+    return;
+  }
   while (!bytes.empty()) {
     const std::size_t end = bytes.find('\n');
     line_ += bytes.substr(0, end);

@@ -15,7 +15,7 @@
 
 namespace poprun::launcher {
 
-/// A child process of ours: started, read line by line, killed as a process group, reaped by the job.
+/// A child process of ours: started, read line by line or in pieces, killed as a process group, reaped by the job.
 ///
 /// It gets its own process group and only the standard input that it is given. If this process dies first, the kernel
 /// sends it `death_signal`, unless that is 0, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
@@ -33,6 +33,7 @@ class Child {
     /// Called with the child's pid before it runs. If this call fails, or this process dies, the program never runs.
     std::function<Status(pid_t pid)> before = {};
     std::vector<std::string> without = {};  ///< Variables of our environment that the child does not get.
+    bool writes_lines = true;  ///< If false, `on_stdout` receives its output unchanged, in pieces as they arrive.
   };
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;
@@ -59,7 +60,7 @@ class Child {
   /// One of the child's output streams.
   class Pipe {
    public:
-    Pipe(asio::io_context& loop, int descriptor, OnLine on_line);
+    Pipe(asio::io_context& loop, int descriptor, OnLine on_line, bool has_lines = true);
     void read();
     void drain();
 
@@ -68,6 +69,7 @@ class Child {
 
     asio::posix::stream_descriptor stream_;
     OnLine on_line_;
+    bool has_lines_;
     std::string line_;
     std::vector<char> buffer_;
   };

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/listed_rows.h"
 #include "replica/base/text.h"
 #include "replica/choices/choices.h"
-#include "replica/tables/ipu_table.h"
 
 namespace poprun::launcher {
 namespace {

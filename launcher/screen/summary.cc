@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/screen/job_rows.h"
 #include "replica/base/error.h"
 #include "replica/base/text.h"
-#include "replica/tables/ipu_table.h"
 
 namespace poprun::launcher {
 namespace {
@@ -111,23 +111,7 @@ std::string remedy(const Counts& counts) {
                            : "this does not pass: fix what the rows report, or choose other --check-ipus";
 }
 
-std::string rate(double samples_per_second) {
-  return fmt::format("{} samples/s",
-                     grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
-}
-
-using Rows = std::vector<std::pair<std::string, std::string>>;
-
-/// Adds a row for each IPU that the summary lists.
-template <typename Range, typename Key, typename Row>
-void add_ipus(Rows& rows, const Range& ipus, Key key, Row row) {
-  for (const ListedRow& listed : listed_by(ipus, key)) {
-    if (listed.left_out > 0) {
-      rows.emplace_back("..", fmt::format("{}, which profile.json lists", counted(listed.left_out, "IPU")));
-    }
-    row(static_cast<int>(listed.index), listed.stands_out);
-  }
-}
+constexpr ShownIpus kListedIpus = {.elsewhere = "which profile.json lists"};
 
 void add_results(Rows& rows, const proto::Profile& profile) {
   const proto::Outcome& outcome = profile.outcome();
@@ -150,11 +134,7 @@ void add_results(Rows& rows, const proto::Profile& profile) {
                                     ? fmt::format(", resumed after step {}", grouped(outcome.resumed_after_step()))
                                     : "",
                                 outcome.drained() ? ", stopped early on request" : ""));
-  const proto::BatchSizes& sizes = profile.batch_sizes();
-  rows.emplace_back("batch sizes",
-                    fmt::format("compute {}, micro {}, replica {}, global {} samples",
-                                grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
-                                grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+  add_batch_sizes(rows, profile.batch_sizes());
   if (outcome.loss_scale() > 0) {
     rows.emplace_back("loss scale",
                       fmt::format("{:g}, {} steps skipped", outcome.loss_scale(), grouped(outcome.skipped_steps())));
@@ -170,53 +150,29 @@ std::string spread_text(const proto::Spread& spread, bool one) {
 
 void add_times(Rows& rows, const proto::Profile& profile) {
   const proto::WallTime& wall = profile.wall();
-  const proto::DeviceTime& device = profile.device();
   const bool inference = profile.config().inference();
   rows.emplace_back("start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
   rows.emplace_back(inference ? "inference" : "training",
                     fmt::format("{:.2f} s wall, {}", inference ? wall.evaluation_seconds() : wall.training_seconds(),
-                                rate(wall.samples_per_second())));
+                                rate_text(wall.samples_per_second())));
   const bool one = profile.config().topology().num_replicas() <= 1;
   rows.emplace_back("  operators", spread_text(wall.compute_seconds(), one));
   rows.emplace_back("  exchange", spread_text(wall.exchange_seconds(), one));
   rows.emplace_back("  host streams", spread_text(wall.host_stream_seconds(), one));
-  rows.emplace_back(inference ? "device batch" : "device step",
-                    fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
-                                rate(device.samples_per_second()), profile.config().device().ipu()));
-  if (device.host().calls() > 0) {
-    const proto::HostTime& host = device.host();
-    rows.emplace_back("  host", host_text({.bytes_to_device = host.bytes_to_device(),
-                                           .bytes_from_device = host.bytes_from_device(),
-                                           .stream_seconds = host.stream_seconds(),
-                                           .calls = host.calls(),
-                                           .call_seconds = host.call_seconds()}));
-  }
-  if (device.io_seconds() > 0) {
-    rows.emplace_back("  I/O tiles", io_text(device.io_seconds(), device.io_waited_seconds()));
-  }
-  if (device.ipus_size() > 1) {
-    rows.emplace_back("utilisation",
-                      fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
-    add_ipus(rows, device.ipus(), &proto::IpuTime::busy_seconds, [&](int ipu, bool busiest) {
-      const proto::IpuTime& time = device.ipus(ipu);
-      rows.emplace_back(fmt::format("IPU {} time", ipu),
-                        time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
-    });
-  }
+  add_device_time(rows, profile.device(), profile.config(), kListedIpus);
 }
 
 void add_memory(Rows& rows, const proto::Profile& profile) {
   if (profile.out_of_memory()) {
     rows.emplace_back("out of memory", "the job does not fit, but ran anyway (--allow-out-of-memory)");
   }
-  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak, [&](int ipu, bool fullest) {
-    const proto::IpuMemory& memory = profile.planned_memory(ipu);
-    rows.emplace_back(
-        profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
-        memory_text(memory.peak(), memory.capacity(), memory.always_live()) + (fullest ? kHasFullestTile : ""));
-    rows.emplace_back("  tiles", poprun::tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                                                    memory.bytes_per_tile(), memory.tile_classes()));
-  });
+  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak, kListedIpus,
+           [&](int ipu, bool fullest) {
+             const proto::IpuMemory& memory = profile.planned_memory(ipu);
+             rows.emplace_back(profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
+                               memory_text(memory, fullest));
+             rows.emplace_back("  tiles", tiles_text(memory));
+           });
 }
 
 }  // namespace
@@ -271,11 +227,7 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
     rows.emplace_back("checkpoints", checkpoints);
   }
   rows.emplace_back("results in", result_folder);
-  std::string text;
-  for (const auto& [name, value] : rows) {
-    text += fmt::format("{:<14} {}\n", name, value);
-  }
-  return text;
+  return to_text(rows);
 }
 
 }  // namespace poprun::launcher

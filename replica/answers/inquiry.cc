@@ -1,25 +1,21 @@
 #include "replica/answers/inquiry.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "proto/coordinator.pb.h"
+#include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/answers/job_answers.h"
-#include "replica/base/text.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/pass_states.h"
 #include "replica/compilation/profile.h"
 #include "replica/models/layers/model.h"
-#include "replica/program/picture.h"
+#include "replica/program/stage_schedule.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/search/memory_advice.h"
-#include "replica/tables/ipu_table.h"
 
 namespace poprun {
 namespace {
@@ -57,185 +53,82 @@ Result<ModelFigures> figures_of(const Model& model) {
   return figures;
 }
 
-/// Returns "images u8[3,224,224], 1000 classes", without labels of one element.
-std::string sample_text(const Sample& sample) {
-  std::vector<std::string> parts;
-  for (const SampleTensor& tensor : sample.tensors) {
-    if (!tensor.shape.empty()) {
-      parts.push_back(fmt::format("{} {}", tensor.name, to_text(TensorType{tensor.data, tensor.shape, {}})));
-    }
-  }
-  if (sample.classes > 0) {
-    parts.push_back(fmt::format("{} classes", sample.classes));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::string sizes_text(const Model& model) {
-  std::vector<std::string> parts;
+Result<proto::ListedModel> listed(const Model& model) {
+  POPRUN_ASSIGN(const ModelFigures figures, figures_of(model));
+  proto::ListedModel listed;
+  listed.set_name(model.name);
+  listed.set_parameters(static_cast<std::uint64_t>(figures.parameters));
+  listed.set_forward_macs(static_cast<std::uint64_t>(figures.forward_macs));
   for (const auto& [name, value] : model.sizes) {
-    parts.push_back(value == kOfData ? name + "=the data's" : fmt::format("{}={}", name, value));
+    proto::ModelSize& size = *listed.add_sizes();
+    size.set_name(name);
+    size.set_value(value == kOfData ? 0 : static_cast<std::uint64_t>(value));
   }
-  return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, " "));
+  for (const SampleTensor& tensor : model.sample.tensors) {
+    if (!tensor.shape.empty()) {  // Leaves out labels of one element.
+      proto::SampleTensor& added = *listed.add_sample();
+      added.set_name(tensor.name);
+      added.set_type(to_text(TensorType{tensor.data, tensor.shape, {}}));
+    }
+  }
+  listed.set_classes(static_cast<std::uint64_t>(model.sample.classes));
+  return listed;
 }
 
-Answer list_models() {
-  Answer answer;
-  const auto row = [&answer](const auto&... cells) {
-    answer.text += fmt::format("{:<18} {:>13}  {:>14}  {:<72} {}\n", cells...);
-  };
-  row("model", "parameters", "forward GMAC", "sizes, with their defaults", "one sample");
+Status list_models(proto::ModelList& list) {
   for (const Model& model : all_models()) {
-    const auto figures = figures_of(model);
-    if (!figures) {
-      answer.status = tl::unexpected<Error>{figures.error()};
-      return answer;
-    }
-    row(model.name, grouped(figures->parameters),
-        fmt::format("{:.9f}", static_cast<double>(figures->forward_macs) / 1e9), sizes_text(model),
-        sample_text(model.sample));
+    POPRUN_ASSIGN(*list.add_models(), listed(model));
   }
-  return answer;
+  return {};
 }
 
-void add_row(std::string& text, std::string_view name, const std::string& value) {
-  text += fmt::format("{:<14} {}\n", name, value);
-}
-
-/// Adds the rows of a table of a replica's IPUs, with a line where some are left out.
-template <typename Range, typename Key, typename Row>
-void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row) {
-  const std::vector<ListedRow> rows = all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key);
-  for (const ListedRow& listed : rows) {
-    if (listed.left_out > 0) {
-      add_row(text, "..", fmt::format("{}, listed with -vv", counted(listed.left_out, "IPU")));
-    }
-    row(static_cast<int>(listed.index), listed.stands_out);
+/// Adds memory and locations and, if the length of the job is known, device time and schedule.
+void add_device(const Program& program, const proto::RunConfig& config, const Result<JobLength>& length,
+                proto::CompiledJob& answer) {
+  for (const proto::IpuMemory& memory : program.memory()) {
+    *answer.add_memory() = without_layout(memory);
+    answer.add_peaks(place_text(program, memory.worst_step()));
   }
-}
-
-void describe_memory(const Program& program, bool all_ipus, std::string& text) {
-  for_listed(program.memory(), &proto::IpuMemory::fullest_tile_peak, all_ipus, text, [&](int ipu, bool fullest) {
-    const proto::IpuMemory& memory = program.memory(ipu);
-    add_row(text, fmt::format("IPU {} memory", ipu),
-            memory_text(memory.peak(), memory.capacity(), memory.always_live()) + ", planned" +
-                (fullest ? kHasFullestTile : ""));
-    add_row(
-        text, "  tiles",
-        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(), memory.tile_classes()));
-    if (memory.streaming_peak() > 0) {
-      add_row(text, "  streaming",
-              fmt::format("{} of {} of Streaming Memory", mebibytes_text(memory.streaming_peak()),
-                          mebibytes_text(memory.streaming_capacity())));
-    }
-    if (memory.peak() > 0) {
-      add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
-    }
-  });
-}
-
-void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length, bool all_ipus,
-                   std::string& text) {
-  const proto::DeviceTime device = device_time(program, config, length);
-  add_row(text, config.inference() ? "device batch" : "device step",
-          fmt::format("{}, {} samples/s (device clock, {}, modelled)", duration_text(device.step_seconds()),
-                      grouped(std::llround(device.samples_per_second())), program.device().name()));
-  add_row(text, "  host",
-          host_text({.bytes_to_device = device.host().bytes_to_device(),
-                     .bytes_from_device = device.host().bytes_from_device(),
-                     .stream_seconds = device.host().stream_seconds(),
-                     .calls = device.host().calls(),
-                     .call_seconds = device.host().call_seconds()}));
-  if (device.io_seconds() > 0) {
-    add_row(text, "  I/O tiles", io_text(device.io_seconds(), device.io_waited_seconds()));
-  }
-  if (device.ipus_size() == 1) {
+  *answer.mutable_locations() = program.locations();
+  if (!length) {
     return;
   }
-  add_row(text, "utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
-  for_listed(device.ipus(), &proto::IpuTime::busy_seconds, all_ipus, text, [&](int ipu, bool busiest) {
-    const proto::IpuTime& time = device.ipus(ipu);
-    add_row(text, fmt::format("IPU {} time", ipu),
-            time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
-  });
-}
-
-bool share_an_ipu(const Program& program) {
-  std::map<std::uint32_t, std::uint32_t> stage_on;
-  return std::ranges::any_of(program.functions(), [&](const proto::Function& function) {
-    return function.has_part() &&
-           stage_on.emplace(function.part().ipu(), function.part().stage()).first->second != function.part().stage();
-  });
-}
-
-/// Appends the schedule, if it is requested and there are several stages.
-void describe_schedule(const Program& program, const proto::CompileQuestion& job, std::string& text) {
-  const bool has_stages =
-      std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; });
-  if (job.show_schedule() && has_stages) {
-    const JobFunction function = job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
-    text += fmt::format(
-        "# schedule by cycle: {}{}\n",
-        job.config().inference() ? "A forward, by micro-batch" : "A forward, R recomputation, G backward, U update",
-        share_an_ipu(program) ? "; several stages on one IPU, in their order" : "");
-    text += picture(program, *find_function(program, name_of(function)),
-                    {.width = job.screen_width(), .all_ipus = job.show_all_ipus()});
+  *answer.mutable_device() = device_time(program, config, *length);
+  if (std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; })) {
+    const JobFunction function = config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
+    *answer.mutable_schedule() = stage_schedule(program, *find_function(program, name_of(function)));
   }
 }
 
-/// If requested, appends where tensors are kept, and why.
-void describe_locations(const Program& program, const proto::CompileQuestion& job, std::string& text) {
-  if (job.show_all_ipus() && !program.locations().empty()) {
-    text += fmt::format("# locations\n{}\n", fmt::join(program.locations(), "\n"));
-  }
-}
-
-/// Appends memory and locations, and, if the length of the job is known, time and schedule.
-void describe_device(const Program& program, const proto::CompileQuestion& job, const Result<JobLength>& length,
-                     std::string& text) {
-  describe_memory(program, job.show_all_ipus(), text);
-  describe_locations(program, job, text);
-  if (length) {
-    describe_time(program, job.config(), *length, job.show_all_ipus(), text);
-    describe_schedule(program, job, text);
-  }
-}
-
-/// Appends the Program's figures to `text`; text before an error stays.
-Status describe_job(const proto::CompileQuestion& job, std::string& text) {
+/// Compiles the job and describes its Program.
+Status describe_job(const proto::CompileQuestion& job, proto::CompileAnswer& answer) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();
-  const auto row = [&text](std::string_view name, const std::string& value) { add_row(text, name, value); };
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), job.onnx_model()));
   const JobInputs inputs{config, dataset, onnx};
   POPRUN_ASSIGN(CompileOptions options, compile_options(config, dataset, onnx));
   CompileObserver observer;
   if (job.show_graphs()) {
-    text += options_text(config, dataset);
-    observer.after_pass = [&text](std::string_view pass, const Job& after) {
-      text += state_text(pass, after);
+    *answer.mutable_passes() = options_text(config, dataset);
+    observer.after_pass = [&answer](std::string_view pass, const Job& after) {
+      answer.mutable_passes()->append(state_text(pass, after));
       return Status{};
     };
   }
   options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, compile_job(inputs, options, observer));
-  text += "# compiled\n";
-  row("parameters", grouped(program.parameter_count()));
-  row("operators", grouped(program.operator_count()));
-  const proto::BatchSizes sizes = batch_sizes(config);
-  row("batch sizes", fmt::format("compute {}, micro {}, replica {}, global {} samples",
-                                 grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
-                                 grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+  proto::CompiledJob& compiled = *answer.mutable_job();
+  compiled.set_parameter_count(program.parameter_count());
+  compiled.set_operator_count(program.operator_count());
+  *compiled.mutable_batch_sizes() = batch_sizes(config);
   const Result<JobLength> measured = job_length(config, dataset);
   const auto advice = [&] {
     return memory_advice(program, config, dataset, onnx, {{job.command().begin(), job.command().end()}});
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {
-    for (const proto::Note& note : program.notes()) {
-      row("note", note.text());
-    }
-    describe_device(program, job, measured, text);
+    *compiled.mutable_notes() = program.notes();
+    add_device(program, config, measured, compiled);
     return fits;
   }
   POPRUN_ASSIGN(const JobLength length, measured);
@@ -249,16 +142,12 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
   }
   const proto::JobShape shape = job_shape(program, config, length);
-  const std::string an_epoch =
-      config.inference() ? "" : fmt::format(" ({} per epoch)", grouped(shape.steps_per_epoch()));
-  row(config.inference() ? "batches" : "steps",
-      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(), an_epoch));
-  for (const proto::Note& note : program.notes()) {
-    row("note", note.text());
-  }
-  describe_device(program, job, length, text);
+  compiled.set_total_steps(shape.total_steps());
+  compiled.set_steps_per_epoch(shape.steps_per_epoch());
+  *compiled.mutable_notes() = program.notes();
+  add_device(program, config, length, compiled);
   if (!fits) {
-    text += fmt::format("# {}\n", fits.error().message);
+    compiled.set_shortage(fits.error().message);
   }
   return {};
 }
@@ -273,25 +162,19 @@ Result<Question> read_question(std::istream& input) {
   return question;
 }
 
-Answer compile_job(std::istream& input) {
-  Answer answer;
-  answer.status = read_question<proto::CompileQuestion>(input).and_then(
-      [&answer](const auto& job) { return describe_job(job, answer.text); });
-  return answer;
+/// Answers a `Question` in `input` with what `respond` makes of it.
+template <typename Question, typename Message>
+Answer answer_with(std::istream& input, Status (*respond)(const Question& question, Message& answer)) {
+  Message message;
+  const Status status =
+      read_question<Question>(input).and_then([&](const Question& question) { return respond(question, message); });
+  return {message.SerializeAsString(), status};
 }
 
-Answer estimate_jobs(std::istream& input) {
-  Answer answer;
-  answer.status = read_question<proto::EstimateQuestion>(input).and_then(
-      [&answer](const auto& question) { return answer_estimate(question, answer.text); });
-  return answer;
-}
-
-Answer profile_job(std::istream& input) {
-  Answer answer;
-  answer.status = read_question<proto::ProfileQuestion>(input).and_then(
-      [&answer](const auto& question) { return answer_profile(question, answer.text); });
-  return answer;
+Answer list_models() {
+  proto::ModelList list;
+  const Status status = list_models(list);
+  return {list.SerializeAsString(), status};
 }
 
 Answer check_model(std::istream& input) {
@@ -304,13 +187,13 @@ Answer check_model(std::istream& input) {
 
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input) {
   if (arguments.size() == 1 && arguments[0] == "--compile") {
-    return compile_job(input);
+    return answer_with(input, describe_job);
   }
   if (arguments.size() == 1 && arguments[0] == "--estimate") {
-    return estimate_jobs(input);
+    return answer_with(input, answer_estimate);
   }
   if (arguments.size() == 1 && arguments[0] == "--profile") {
-    return profile_job(input);
+    return answer_with(input, answer_profile);
   }
   if (arguments.size() == 1 && arguments[0] == "--check-model") {
     return check_model(input);

@@ -10,22 +10,22 @@
 /// since it does not know the models.
 namespace poprun {
 
-/// The text to print, and the status to end with. The text comes before the error.
+/// The serialised message (proto/answers.proto), and the status to end with. Before an error, the message holds what
+/// was found until then.
 struct Answer {
-  std::string text;
+  std::string message;
   Status status;
 };
 
-///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
-///                   one sample at its default sizes, these sizes, and the sample
+///   --list-models   every built-in model, as a ModelList
 ///
-///   --compile       figures of the compiled job in `input`, a CompileQuestion of proto/inquiry.proto: parameters and
-///                   operators even if the job does not fit
+///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion of proto/inquiry.proto: also memory
+///   and
+///                   time of a job that does not fit
 ///
-///   --estimate      estimated needs of the jobs in `input`, an EstimateQuestion: see job_answers.h
+///   --estimate      an EstimateAnswer about the jobs in `input`, an EstimateQuestion: see job_answers.h
 ///
-///   --profile       nothing, or wall time by activity; writes the Profile of the job in `input`, a ProfileQuestion, to
-///                   a file: see job_answers.h
+///   --profile       a ProfileAnswer about the job in `input`, a ProfileQuestion: see job_answers.h
 ///
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///

@@ -1,94 +1,56 @@
 #include "replica/answers/job_answers.h"
 
 #include <chrono>
-#include <fstream>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "replica/base/text.h"
 #include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/profile.h"
 #include "replica/compiler/addresses/tile_plan.h"
 #include "replica/compiler/automatic.h"
 #include "replica/estimate/estimate.h"
-#include "replica/estimate/tables.h"
+#include "replica/estimate/estimate_answer.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
 
 namespace poprun {
 namespace {
 
-struct Answered {
-  Estimate estimate;
-  std::optional<Program> program;  ///< If requested.
-};
-
-Result<Answered> answer_job(const proto::EstimateQuestion& question, const proto::EstimatedJob& job) {
+Result<proto::JobEstimate> estimate_job(const proto::EstimateQuestion& question, const proto::EstimatedJob& job) {
   const proto::ModelConfig& model = job.config().model();
   const auto file = question.onnx_models().find(model.onnx());
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(model, file == question.onnx_models().end() ? "" : file->second));
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
   options.tile_layout = true;
-  Answered answered;
-  POPRUN_ASSIGN(answered.estimate, estimate(options));
+  POPRUN_ASSIGN(const Estimate estimated, estimate(options));
+  proto::JobEstimate answer = to_proto(estimated);
   if (question.compile()) {
-    POPRUN_ASSIGN(answered.program, plan_program(options));
-    add_notes(onnx.get(), job.config(), job.dataset(), *answered.program);
+    POPRUN_ASSIGN(Program program, plan_program(options));
+    add_notes(onnx.get(), job.config(), job.dataset(), program);
+    *answer.mutable_compiled() = compiled_estimate(program);
   }
-  return answered;
+  return answer;
 }
 
-Status answer_one(const proto::EstimateQuestion& question, std::string& text) {
-  POPRUN_ASSIGN(const Answered answered, answer_job(question, question.jobs(0)));
-  text += estimate_text(answered.estimate);
-  if (question.by_layer()) {
-    text += layers_text(answered.estimate, question.by_block());
-  }
-  if (answered.program) {
-    text += compiled_text(answered.estimate, *answered.program, question.show_all_ipus());
-  }
-  return {};
-}
-
-Status answer_varied(const proto::EstimateQuestion& question, std::string& text) {
-  std::vector<VariedRow> rows;
-  for (const proto::EstimatedJob& job : question.jobs()) {
-    const Result<Answered> answered = answer_job(question, job);
-    if (!answered) {
-      Error error = answered.error();
-      error.message = fmt::format("--vary {} = {}: {}", question.varied_key(), job.value(), error.message);
-      return tl::unexpected<Error>{std::move(error)};
-    }
-    rows.push_back(varied_row(job.value(), answered->estimate,
-                              answered->program ? std::optional{compiled_need(*answered->program)} : std::nullopt));
-  }
-  text += varied_text(question.varied_key(), rows);
-  return {};
-}
-
-/// Wall time by activity.
+/// Measures wall time by activity.
 class Times {
  public:
-  void end(std::string_view what) {
-    const auto now = std::chrono::steady_clock::now();
-    seconds_.emplace_back(what, std::chrono::duration<double>(now - begin_).count());
-    begin_ = now;
-  }
+  explicit Times(proto::ProfileAnswer& answer) : answer_(answer) {}
 
-  [[nodiscard]] std::string text() const {
-    std::string text = "# wall time of the profile\n";
-    for (const auto& [what, seconds] : seconds_) {
-      text += fmt::format("{:<28} {}\n", what, duration_text(seconds));
-    }
-    return text;
+  void end(const std::string& what) {
+    const auto now = std::chrono::steady_clock::now();
+    proto::Activity& activity = *answer_.add_times();
+    activity.set_name(what);
+    activity.set_seconds(std::chrono::duration<double>(now - begin_).count());
+    begin_ = now;
   }
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::vector<std::pair<std::string, double>> seconds_;
+  proto::ProfileAnswer& answer_;
 };
 
 Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions& options) {
@@ -150,16 +112,28 @@ Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Pr
   return match_initial_weights(program, file, weights_policy(job.config()));
 }
 
-Status answer_estimate(const proto::EstimateQuestion& question, std::string& text) {
+Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer) {
   if (question.jobs().empty()) {
     return fail(ErrorCode::kUsage, "an EstimateQuestion needs a job");
   }
-  return question.varied_key().empty() ? answer_one(question, text) : answer_varied(question, text);
+  for (const proto::EstimatedJob& job : question.jobs()) {
+    Result<proto::JobEstimate> estimated = estimate_job(question, job);
+    if (!estimated) {
+      answer.Clear();
+      Error error = std::move(estimated.error());
+      if (!question.varied_key().empty()) {
+        error.message = fmt::format("--vary {} = {}: {}", question.varied_key(), job.value(), error.message);
+      }
+      return tl::unexpected<Error>{std::move(error)};
+    }
+    *answer.add_jobs() = *std::move(estimated);
+  }
+  return {};
 }
 
-Status answer_profile(const proto::ProfileQuestion& question, std::string& text) {
+Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnswer& answer) {
   const proto::RunConfig& config = question.job().config();
-  Times times;
+  Times times(answer);
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), question.job().onnx_model()));
   POPRUN_ASSIGN(CompileOptions options, compile_options(config, question.job().dataset(), onnx));
   options.tile_layout = true;
@@ -183,14 +157,8 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   proto::Profile profile = compiled_profile(program, config, length);
   profile.mutable_report()->Swap(&report);
   times.end("report");
-  std::ofstream file(question.answer_file(), std::ios::binary | std::ios::trunc);
-  if (!profile.SerializeToOstream(&file) || !file.flush()) {
-    return fail(ErrorCode::kInfrastructure, fmt::format("{}: the profile cannot be written", question.answer_file()));
-  }
+  profile.SerializeToString(answer.mutable_profile());
   times.end("writing");
-  if (question.show_times()) {
-    text += times.text();
-  }
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/error.h"
 #include "replica/compilation/host_weights.h"
@@ -19,18 +20,17 @@ Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelC
 /// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
-/// Appends the answer to `poprun-emu estimate` to `text`; text before an error stays.
+/// Estimates what the jobs need. On an error, `answer` is empty.
 ///
 /// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, they name
 /// it with its value. A job that does not fit is not an error.
-Status answer_estimate(const proto::EstimateQuestion& question, std::string& text);
+Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
-/// The answer to `poprun-emu profile`: writes the serialised Profile of the compiled job, with its report, to the file
-/// that the question names. A job that does not fit is not an error; its report says how much memory is missing.
-/// Appends the wall time by activity to `text`, if requested.
+/// Compiles the job and makes its Profile, with its report. A job that does not fit is not an error; its report says
+/// how much memory is missing.
 ///
-/// Errors: kUsage if the device does not have the tile, or the replica does not have the IPU; kInfrastructure if the
-/// file cannot be written; those of `compile_options`, `plan_program` and `match_weights_of`.
-Status answer_profile(const proto::ProfileQuestion& question, std::string& text);
+/// Errors: kUsage if the device does not have the tile, or the replica does not have the IPU; those of
+/// `compile_options`, `plan_program` and `match_weights_of`.
+Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnswer& answer);
 
 }  // namespace poprun

@@ -260,9 +260,7 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
   profile.set_operator_count(program.operator_count());
   *profile.mutable_notes() = program.notes();
   for (const proto::IpuMemory& memory : program.memory()) {
-    proto::IpuMemory& planned = *profile.add_planned_memory();
-    planned = memory;
-    planned.clear_layout();
+    *profile.add_planned_memory() = without_layout(memory);
   }
   profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
   *profile.mutable_batch_sizes() = batch_sizes(config);

@@ -67,6 +67,11 @@ bool share_bytes(const proto::Tensor& a, const proto::Tensor& b) {
          b.placement().offset() < a.placement().offset() + a.bytes();
 }
 
+proto::IpuMemory without_layout(proto::IpuMemory memory) {
+  memory.clear_layout();
+  return memory;
+}
+
 const proto::IpuMemory& fullest(const Program& program) {
   return *std::ranges::max_element(program.memory(), {}, needed);
 }

@@ -46,6 +46,9 @@ Bytes needed(const proto::IpuMemory& memory);
 /// Whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
+/// Returns what is known of the IPU's memory besides the location of every byte, which needs the most space.
+proto::IpuMemory without_layout(proto::IpuMemory memory);
+
 /// Returns the memory of the IPU that needs the most.
 const proto::IpuMemory& fullest(const Program& program);
 

@@ -39,7 +39,7 @@ struct MemoryAdvice {
 /// the fullest tile of all needed and had (also as facts), at which step of the Program it is fullest and, if given,
 /// the `advice`, which is called only then. Below are at most 19 lines of 80 columns: the tile's contents at that step
 /// by kind, with the largest tensors, separated into always live and not always live; what it mostly holds; whether the
-/// IPU as a whole would fit. Then come the advice's table and, for several IPUs, a line each (ipu_table.h). If all
+/// IPU as a whole would fit. Then come the advice's table and, for several IPUs, a line each (listed_rows.h). If all
 /// tiles fit but Streaming Memory does not, the message says how much the fullest one needed and had, with its largest
 /// remote buffers.
 ///

@@ -9,7 +9,7 @@ TRAIN = """
 [model]
 name = small-cnn
 [data]
-source = synthetic:images=1x28x28,classes=10,items=960
+source = fashion-mnist
 micro-batch-size = 16
 [training]
 steps = 8
@@ -145,7 +145,7 @@ class Evaluation(JobTest):
     def test_counts_each_test_image_once_for_any_number_of_replicas(self):
         for replicas in (1, 3, 7):
             with self.subTest(replicas=replicas):
-                profile = self.run_job("-n", replicas, "--training.steps", 1, "--data.source", "fashion-mnist",
+                profile = self.run_job("-n", replicas, "--training.steps", 1,
                                        config=TRAIN).profile()
                 self.assertEqual(profile["outcome"]["testItems"], 10000)
 

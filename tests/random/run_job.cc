@@ -150,7 +150,8 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::st
   POPRUN_TRY(job_length(job.config, job.dataset));
   std::shared_ptr<onnx_import::JobModel> model;
   if (!onnx.empty()) {
-    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx, choice_of<Loss>(job.config.model().loss())));
+    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx,
+                                                      choice_of<Loss>(job.config.model().loss())));
   }
   POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset, model));
   compile.leaves_out_unproven = false;
@@ -177,19 +178,13 @@ Status describe_job(const CompiledJob& job) {
   question.set_onnx_model(job.onnx);
   proto::ProfileQuestion profile;
   *profile.mutable_job() = question;
-  profile.set_answer_file("/dev/null");
   question.set_show_graphs(true);
-  question.set_show_schedule(true);
-  question.set_show_all_ipus(true);
-  question.set_screen_width(80);
   proto::EstimateQuestion estimate;
   *estimate.add_jobs()->mutable_config() = job.config;
   *estimate.mutable_jobs(0)->mutable_dataset() = job.dataset;
   if (!job.onnx.empty()) {
     (*estimate.mutable_onnx_models())[job.config.model().onnx()] = job.onnx;
   }
-  estimate.set_by_layer(true);
-  estimate.set_by_block(true);
   estimate.set_compile(true);
   for (const auto& [argument, input] : {std::pair{"--compile", question.SerializeAsString()},
                                         {"--estimate", estimate.SerializeAsString()},

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/listed_rows.h"
 #include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/techniques/pipeline/pipeline.h"
 #include "replica/compiler/techniques/stages/balance.h"
 #include "replica/compiler/techniques/stages/stage_cuts.h"
 #include "replica/ops/optimizers/optimizer.h"
-#include "replica/tables/ipu_table.h"
 
 /// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases are stages that take
 /// turns on their IPUs.

@@ -97,6 +97,22 @@ TEST_F(SupervisorTest, GivesAnInquiryAllOfItsInput) {
   EXPECT_THAT(out_, ElementsAre("300000"));
 }
 
+TEST_F(SupervisorTest, GivesTheOutputOfAnInquiryUnchanged) {
+  const std::string output = std::string(3'000'000, '\n') + std::string("a\0b", 3);
+  const Child::Program program{.path = "/bin/sh",
+                               .arguments = {"sh", "-c", "cat"},
+                               .environment = {},
+                               .death_signal = SIGKILL,
+                               .input = output,
+                               .writes_lines = false};
+  std::string given;
+  const Status started = supervisor_.start_inquiry(
+      program, [&given](std::string_view piece) { given += piece; }, nullptr, [this](int /*status*/) { loop_.stop(); });
+  ASSERT_TRUE(started);
+  run();
+  EXPECT_EQ(given, output);
+}
+
 TEST_F(SupervisorTest, EndsMpirunByTheEndOfItsChildren) {
   start("sleep 0.1; sleep 100 & echo up; wait $!; echo bye; exit 4");
   asio::post(loop_, [this] { supervisor_.terminate(); });  // Before it has that child.

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "launcher/screen/dry_run.h"
+#include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/onnx_models.h"
@@ -17,9 +19,28 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Answer ask(const std::string& question, const std::string& input = "") {
+using launcher::DryRunFrame;
+
+/// An answer as the launcher prints it.
+struct Printed {
+  std::string text;
+  Status status;
+};
+
+Printed ask(const std::string& question, const std::string& input = "", const DryRunFrame& frame = {}) {
   std::istringstream stream(input);
-  return answer_inquiry({question}, stream);
+  const Answer answer = answer_inquiry({question}, stream);
+  if (question == "--compile") {
+    proto::CompileQuestion job;
+    job.ParseFromString(input);
+    proto::CompileAnswer compiled;
+    EXPECT_TRUE(compiled.ParseFromString(answer.message));
+    return {dry_run_text(compiled, job.config(), frame), answer.status};
+  }
+  proto::ModelList models;
+  return {question == "--list-models" && models.ParseFromString(answer.message) ? launcher::model_table(models)
+                                                                                : answer.message,
+          answer.status};
 }
 
 /// Columns two and three of --list-models, by model.
@@ -61,7 +82,7 @@ TEST(ListModels, GivesPublishedCounts) {
 }
 
 TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
-  const Answer answer = ask("--list-models");
+  const Printed answer = ask("--list-models");
   ASSERT_TRUE(answer.status);
   for (const Model& model : all_models()) {
     EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
@@ -72,7 +93,7 @@ TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
 }
 
 TEST(Inquiry, OfAnotherKindIsRefused) {
-  const Answer answer = ask("--list");
+  const Printed answer = ask("--list");
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
   EXPECT_THAT(answer.status.error().message, HasSubstr("'--list'"));
@@ -97,7 +118,7 @@ std::string serialised(const std::string& model, std::uint32_t micro_batch) {
 }
 
 TEST(Compile, TellsWhatTheProgramIs) {
-  const Answer answer = ask("--compile", serialised("small-cnn", 16));
+  const Printed answer = ask("--compile", serialised("small-cnn", 16));
   ASSERT_TRUE(answer.status) << answer.status.error().message;
   for (const char* part :
        {"parameters     421,642\n", "operators      ", "steps          30 of 64 samples (15 per epoch)\n",
@@ -145,15 +166,12 @@ TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
   job.mutable_config()->mutable_topology()->set_ipus_per_replica(3);
   job.mutable_config()->mutable_pipeline()->set_schedule("grouped");
   job.mutable_config()->mutable_pipeline()->set_recomputation("none");
-  const auto schedule = [&job] {
-    const std::string text = ask("--compile", job.SerializeAsString()).text;
+  const auto schedule = [&job](const DryRunFrame& frame) {
+    const std::string text = ask("--compile", job.SerializeAsString(), frame).text;
     return text.substr(std::min(text.find("\nIPU 0 |"), text.size()));
   };
-  EXPECT_EQ(schedule(), "");
-  job.set_show_schedule(true);
-  job.set_screen_width(120);
-
-  EXPECT_EQ(schedule(),
+  EXPECT_EQ(schedule({}), "");
+  EXPECT_EQ(schedule({.width = 120, .schedule = true}),
             "\nIPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
             "U\n"
             "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
@@ -171,10 +189,8 @@ TEST(Compile, DrawsTheScheduleOfSeveralStagesOnOneIpu) {
     job.mutable_config()->mutable_pipeline()->add_layers_per_ipu(layers);
     job.mutable_config()->mutable_pipeline()->add_device_mapping(0);
   }
-  job.set_show_schedule(true);
-  job.set_screen_width(80);
 
-  const Answer answer = ask("--compile", job.SerializeAsString());
+  const Printed answer = ask("--compile", job.SerializeAsString(), {.schedule = true});
 
   EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n")) << answer.status.error().message;
 }
@@ -183,8 +199,8 @@ TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("resnet18", 2));
   job.mutable_config()->mutable_topology()->set_ipus_per_replica(9);
-  const auto rows = [&job](std::string_view end) {
-    std::istringstream lines(ask("--compile", job.SerializeAsString()).text);
+  const auto rows = [&job](std::string_view end, bool all) {
+    std::istringstream lines(ask("--compile", job.SerializeAsString(), {.everything = all}).text);
     int count = 0;
     for (std::string line; std::getline(lines, line);) {
       count += line.starts_with("IPU ") && line.substr(0, 14).find(end) != std::string::npos ? 1 : 0;
@@ -192,21 +208,20 @@ TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
     return count;
   };
 
-  EXPECT_THAT(rows("memory"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
-  EXPECT_THAT(rows("time"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(rows("memory", false), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(rows("time", false), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
   EXPECT_THAT(ask("--compile", job.SerializeAsString()).text,
               ::testing::AllOf(HasSubstr(": the fullest\n"), HasSubstr(": the busiest\n"),
                                HasSubstr(" IPUs, listed with -vv\n"), HasSubstr("\nnote           stages 2 to ")));
-  job.set_show_all_ipus(true);
-  EXPECT_EQ(rows("memory"), 9);
-  EXPECT_EQ(rows("time"), 9);
+  EXPECT_EQ(rows("memory", true), 9);
+  EXPECT_EQ(rows("time", true), 9);
 }
 
 TEST(Compile, CountsWhatDoesNotFit) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("resnet50", 1000));
   job.mutable_dataset()->set_train_items(10'000);
-  const Answer answer = ask("--compile", job.SerializeAsString());
+  const Printed answer = ask("--compile", job.SerializeAsString());
   EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 memory   "));
   EXPECT_THAT(answer.text, HasSubstr("\ndevice step    "));
   EXPECT_THAT(answer.text, HasSubstr("\nutilisation    "));
@@ -221,19 +236,19 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
   job.mutable_config()->set_inference(true);
-  const Answer answer = ask("--compile", job.SerializeAsString());
+  const Printed answer = ask("--compile", job.SerializeAsString());
   ASSERT_TRUE(answer.status) << answer.status.error().message;
   EXPECT_THAT(answer.text, HasSubstr("batches        1 of 64 samples\n"));
   EXPECT_THAT(answer.text, HasSubstr("device batch "));
 
   job.mutable_dataset()->set_test_items(0);
-  const Answer whole = ask("--compile", job.SerializeAsString());
+  const Printed whole = ask("--compile", job.SerializeAsString());
   EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
 }
 
 /// The answer for inference on data without "labels" and with one tensor of `dimensions` per sample.
-Answer without_labels(const std::string& model, const std::string& tensor, const std::string& element,
-                      const std::vector<std::uint32_t>& dimensions, bool inference = true) {
+Printed without_labels(const std::string& model, const std::string& tensor, const std::string& element,
+                       const std::vector<std::uint32_t>& dimensions, bool inference = true) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised(model, 2));
   job.mutable_config()->set_inference(inference);
@@ -253,21 +268,21 @@ Answer without_labels(const std::string& model, const std::string& tensor, const
 
 TEST(Compile, NeedsLabelsForTrainingOnly) {
   for (const char* model : {"small-cnn", "mlp", "resnet18"}) {
-    const Answer inferred = without_labels(model, "images", "u8", {3, 32, 32});
+    const Printed inferred = without_labels(model, "images", "u8", {3, 32, 32});
     EXPECT_TRUE(inferred.status) << inferred.status.error().message;
-    const Answer trained = without_labels(model, "images", "u8", {3, 32, 32}, false);
+    const Printed trained = without_labels(model, "images", "u8", {3, 32, 32}, false);
     ASSERT_FALSE(trained.status) << model;
     EXPECT_THAT(trained.status.error().message, HasSubstr("needs labels"));
   }
   for (const char* model : {"gpt2", "bert-base"}) {
-    const Answer inferred = without_labels(model, "tokens", "i32", {16});
+    const Printed inferred = without_labels(model, "tokens", "i32", {16});
     EXPECT_TRUE(inferred.status) << inferred.status.error().message;
     EXPECT_FALSE(without_labels(model, "tokens", "i32", {16}, false).status) << model;
   }
 }
 
 /// The answer for small-cnn with its own weights, after `change`.
-Answer with_weights(const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>& change) {
+Printed with_weights(const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>& change) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
   job.mutable_config()->mutable_model()->set_initial_weights("file.safetensors");
@@ -293,7 +308,7 @@ Answer with_weights(const std::function<void(google::protobuf::RepeatedPtrField<
 TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   // In name order: the model's first tensor is conv1.bias, its last fc2.weight.
   const auto refusal = [](const auto& change) {
-    const Answer answer = with_weights(change);
+    const Printed answer = with_weights(change);
     return answer.status ? "none" : answer.status.error().message;
   };
   EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
@@ -313,19 +328,19 @@ TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
   question.mutable_model()->set_onnx("test.onnx");
   question.mutable_model()->set_loss("cross-entropy");
   question.set_onnx_model(testing::perceptron().bytes());
-  const Answer good = ask("--check-model", question.SerializeAsString());
+  const Printed good = ask("--check-model", question.SerializeAsString());
   EXPECT_TRUE(good.status) << good.status.error().message;
   EXPECT_EQ(good.text, "");
 
   question.set_onnx_model("no model");
-  const Answer bad = ask("--check-model", question.SerializeAsString());
+  const Printed bad = ask("--check-model", question.SerializeAsString());
   ASSERT_FALSE(bad.status);
   EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
   EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: not an ONNX model, or a damaged one (8 B)"));
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
-  const Answer answer = ask("--compile", serialised("gpt2", 1));
+  const Printed answer = ask("--compile", serialised("gpt2", 1));
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
   EXPECT_EQ(answer.text, "");

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "launcher/screen/estimate_tables.h"
+#include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/answers/inquiry.h"
 #include "replica/compiler/automatic.h"
@@ -309,10 +311,28 @@ TEST(Estimate, SuggestsIpusByThreeQuartersOfTheirMemory) {
   EXPECT_EQ(ipus_for(Bytes{751}, Bytes{100}), 11);
 }
 
-/// An answer to jobs of small models.
-Answer ask(const proto::EstimateQuestion& question) {
+/// An answer as the launcher prints it.
+struct Printed {
+  std::string text;
+  Status status;
+};
+
+Printed ask(const proto::EstimateQuestion& question, const launcher::EstimateFrame& frame = {}) {
   std::istringstream stream(question.SerializeAsString());
-  return answer_inquiry({"--estimate"}, stream);
+  const Answer answer = answer_inquiry({"--estimate"}, stream);
+  proto::EstimateAnswer estimates;
+  EXPECT_TRUE(estimates.ParseFromString(answer.message));
+  if (!answer.status) {
+    EXPECT_EQ(estimates.jobs_size(), 0);
+    return {"", answer.status};
+  }
+  std::vector<std::string> values;
+  for (const proto::EstimatedJob& job : question.jobs()) {
+    values.push_back(job.value());
+  }
+  return {question.varied_key().empty() ? estimate_tables(estimates.jobs(0), frame)
+                                        : launcher::varied_table(question.varied_key(), values, estimates),
+          answer.status};
 }
 
 proto::EstimateQuestion question_of(const std::vector<std::pair<std::string, proto::RunConfig>>& jobs,
@@ -338,9 +358,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(EstimateQuestion, IsAnsweredIn80Columns) {
   for (const char* model : {"small-cnn", "resnet50", "bert-large", "gpt2-xl"}) {
-    proto::EstimateQuestion question = question_of({{"", job_of(model)}}, dataset_for(*find_model(model)));
-    question.set_by_layer(true);
-    const Answer answer = ask(question);
+    const Printed answer = ask(question_of({{"", job_of(model)}}, dataset_for(*find_model(model))), {.by_layer = true});
     ASSERT_TRUE(answer.status) << answer.status.error().message;
     for (const std::string& line : lines_of(answer.text)) {
       EXPECT_THAT(line.size(), Le(80U)) << line;
@@ -379,12 +397,12 @@ TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
 }
 
 TEST(EstimateQuestion, OfLayersListsBlocksWithTheirFormulasWhereAskedFor) {
-  proto::EstimateQuestion question = question_of({{"", job_of("small-cnn")}}, testing::dataset());
-  question.set_by_layer(true);
-  EXPECT_THAT(ask(question).text, HasSubstr("\nconv2                            18,496"));
-  EXPECT_THAT(ask(question).text, ::testing::Not(HasSubstr("(3 x 3 x 32 + 1) x 64")));
-  question.set_by_block(true);
-  EXPECT_THAT(ask(question).text, HasSubstr("18,496  convolution: (3 x 3 x 32 + 1) x 64\n"));
+  const proto::EstimateQuestion question = question_of({{"", job_of("small-cnn")}}, testing::dataset());
+  const std::string layers = ask(question, {.by_layer = true}).text;
+  EXPECT_THAT(layers, HasSubstr("\nconv2                            18,496"));
+  EXPECT_THAT(layers, ::testing::Not(HasSubstr("(3 x 3 x 32 + 1) x 64")));
+  EXPECT_THAT(ask(question, {.by_layer = true, .everything = true}).text,
+              HasSubstr("18,496  convolution: (3 x 3 x 32 + 1) x 64\n"));
 }
 
 TEST(EstimateQuestion, OfAVariedKeyHasARowForEachValueAndWhatEachMoreAdds) {
@@ -418,7 +436,7 @@ TEST(EstimateQuestion, NamesTheValueThatDoesNotWork) {
       question_of({{"12", job_of("gpt2")}, {"5", bad}}, dataset_for(*find_model("gpt2")));
   question.set_varied_key("model.heads");
 
-  const Answer answer = ask(question);
+  const Printed answer = ask(question);
 
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
@@ -450,10 +468,8 @@ TEST(EstimateQuestion, OfAnOnnxModelFindsBiasesThatAreAddedApart) {
   data.set_classes(2);
   proto::EstimateQuestion question = question_of({{"", job}}, data);
   (*question.mutable_onnx_models())["test.onnx"] = model.bytes();
-  question.set_by_layer(true);
-  question.set_by_block(true);
 
-  const Answer answer = ask(question);
+  const Printed answer = ask(question, {.by_layer = true, .everything = true});
 
   ASSERT_TRUE(answer.status) << answer.status.error().message;
   EXPECT_THAT(answer.text, HasSubstr("\ndense layer        2            20           4 "));

@@ -1,6 +1,6 @@
-/// Pictures of schedules, from the Program.
+/// Schedules of Programs, in pictures.
 
-#include "replica/program/picture.h"
+#include "replica/program/stage_schedule.h"
 
 #include <numeric>
 #include <sstream>
@@ -8,11 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/screen/schedule_picture.h"
 #include "tests/unit/replica/pipeline_program.h"
 
-namespace poprun::picture_test {
+namespace poprun::stage_schedule_test {
 namespace {
 
+using launcher::PictureFrame;
 using testing::add_execute;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -20,6 +22,10 @@ using testing::pipeline_program;
 using ::testing::SizeIs;
 using testing::StageTime;
 using ::testing::StartsWith;
+
+std::string picture(const Program& program, const proto::Function& function, const PictureFrame& frame = {}) {
+  return launcher::schedule_picture(stage_schedule(program, function), frame);
+}
 
 std::string picture_of(const Timetable& table, const StageTime& time, const PictureFrame& frame = {}) {
   const Program program = pipeline_program(table, std::vector(table.ipu_of_stage.size(), time));
@@ -37,7 +43,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 const StageTime kUpdated{.update = 1};
 
-TEST(Picture, EachIpuUpdatesBehindItsLastGradientWhileEarlierStagesRampDown) {
+TEST(StageSchedule, EachIpuUpdatesBehindItsLastGradientWhileEarlierStagesRampDown) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2}, 12, true), kUpdated),
             "IPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
             "U\n"
@@ -45,43 +51,43 @@ TEST(Picture, EachIpuUpdatesBehindItsLastGradientWhileEarlierStagesRampDown) {
             "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
 }
 
-TEST(Picture, InterleavedHasTheFirstGradientOfTheFirstIpuBehindTheThirdForwardPart) {
+TEST(StageSchedule, InterleavedHasTheFirstGradientOfTheFirstIpuBehindTheThirdForwardPart) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kInterleaved, {0, 1, 2}, 4, true), kUpdated),
             "IPU 0 | A1    A2    A3 G1 A4 G2    G3    G4 U\n"
             "IPU 1 |    A1    A2 G1 A3 G2 A4 G3    G4 U\n"
             "IPU 2 |       A1 G1 A2 G2 A3 G3 A4 G4 U\n");
 }
 
-TEST(Picture, ShowsWhatIsRecomputed) {
+TEST(StageSchedule, ShowsWhatIsRecomputed) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 2, true), {.update = 1, .recomputation = 1}),
             "IPU 0 | A1 A2     R1G1   R2G2 U\n"
             "IPU 1 |    A1R1G1 A2R2G2 U\n");
 }
 
-TEST(Picture, SequentialWorksInOnePlaceAtATime) {
+TEST(StageSchedule, SequentialWorksInOnePlaceAtATime) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kSequential, {0, 1}, 2, true), kUpdated),
             "IPU 0 | A1      G1 A2      G2 U\n"
             "IPU 1 |    A1G1       A2G2 U\n");
 }
 
-TEST(Picture, InferenceHasForwardPartsOnly) {
+TEST(StageSchedule, InferenceHasForwardPartsOnly) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 3, false), kUpdated),
             "IPU 0 | A1 A2 A3\n"
             "IPU 1 |    A1 A2 A3\n");
 }
 
-TEST(Picture, AnIpuMayHaveSeveralStages) {
+TEST(StageSchedule, AnIpuMayHaveSeveralStages) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1, 0}, 2, true), {}),
             "IPU 0 | A1 A2 A1G1 A2G2 G1 G2\n"
             "IPU 1 |    A1 A2   G1   G2\n");
 }
 
-TEST(Picture, StagesOfOneIpuTakeTurns) {
+TEST(StageSchedule, StagesOfOneIpuTakeTurns) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 0}, 3, true), kUpdated),
             "IPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n");
 }
 
-TEST(Picture, AnUpdateIsBehindTheLastGradientHoweverManyStepsItTakes) {
+TEST(StageSchedule, AnUpdateIsBehindTheLastGradientHoweverManyStepsItTakes) {
   Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 2, true),
                                      std::vector(3, StageTime{.update = 1'000}));
   proto::Function& train = *program.mutable_functions()->rbegin();
@@ -95,7 +101,7 @@ TEST(Picture, AnUpdateIsBehindTheLastGradientHoweverManyStepsItTakes) {
             "IPU 2 |       A1G1 A2G2 U\n");
 }
 
-TEST(Picture, AnUpdateThatNeedsAnotherIpuIsBehindItsLastPart) {
+TEST(StageSchedule, AnUpdateThatNeedsAnotherIpuIsBehindItsLastPart) {
   Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 2}, 2, true), std::vector<StageTime>(3));
   proto::Function& train = *program.mutable_functions()->rbegin();
   proto::Copy& gradient = *train.add_steps()->mutable_copy();
@@ -111,7 +117,7 @@ TEST(Picture, AnUpdateThatNeedsAnotherIpuIsBehindItsLastPart) {
             "IPU 2 |       A1G1 A2G2    U\n");
 }
 
-TEST(Picture, AnUpdateThatWaitsForAllIpusIsBehindThemAll) {
+TEST(StageSchedule, AnUpdateThatWaitsForAllIpusIsBehindThemAll) {
   Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1}, 2, true), std::vector<StageTime>(2));
   proto::Function& train = *program.mutable_functions()->rbegin();
   proto::Copy& norms = *train.add_steps()->mutable_copy();
@@ -125,14 +131,14 @@ TEST(Picture, AnUpdateThatWaitsForAllIpusIsBehindThemAll) {
             "IPU 1 |    A1G1 A2G2    U\n");
 }
 
-TEST(Picture, TheMiddleThatDoesNotFitIsLeftOutAndCounted) {
+TEST(StageSchedule, TheMiddleThatDoesNotFitIsLeftOutAndCounted) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 1'000'000, true), kUpdated, {.width = 80}),
             "IPU 0 | A1 A2   A3G1 A4G2 A5G3 .. A1000000G999998 G999999          G1000000 U\n"
             "IPU 1 |    A1G1 A2G2 A3G3 A4G4 .. A999999G999999  A1000000G1000000 U\n"
             ".. 999,994 cycles left out; a wider terminal shows more\n");
 }
 
-TEST(Picture, NoLineIsWiderThanTheScreen) {
+TEST(StageSchedule, NoLineIsWiderThanTheScreen) {
   for (const std::int64_t micro_batches : {1, 12, 1000}) {
     for (std::size_t width = 60; width <= 200; width += 7) {
       const std::string text = picture_of(make_timetable(Schedule::kGrouped, {0, 1, 2, 3}, micro_batches, true),
@@ -144,14 +150,14 @@ TEST(Picture, NoLineIsWiderThanTheScreen) {
   }
 }
 
-TEST(Picture, OfAScreenThatIsTooNarrowHasOneCycleAtEachEnd) {
+TEST(StageSchedule, OfAScreenThatIsTooNarrowHasOneCycleAtEachEnd) {
   EXPECT_EQ(picture_of(make_timetable(Schedule::kGrouped, {0, 1}, 8, true), kUpdated, {.width = 1}),
             "IPU 0 | A1 .. U\n"
             "IPU 1 |    ..\n"
             ".. 9 cycles left out; a wider terminal shows more\n");
 }
 
-TEST(Picture, OfManyIpusHasTheFirstAndTheLast) {
+TEST(StageSchedule, OfManyIpusHasTheFirstAndTheLast) {
   std::vector<std::uint32_t> ipus(64);
   std::iota(ipus.begin(), ipus.end(), 0U);
   const Timetable table = make_timetable(Schedule::kGrouped, ipus, 128, true);
@@ -162,9 +168,9 @@ TEST(Picture, OfManyIpusHasTheFirstAndTheLast) {
   EXPECT_THAT(lines_of(picture_of(table, kUpdated, {.width = 60})), SizeIs(65));
 }
 
-TEST(Picture, OfAFunctionWithoutStagesIsEmpty) {
+TEST(StageSchedule, OfAFunctionWithoutStagesIsEmpty) {
   EXPECT_EQ(picture(testing::program_of_ipus(1), proto::Function{}), "");
 }
 
 }  // namespace
-}  // namespace poprun::picture_test
+}  // namespace poprun::stage_schedule_test

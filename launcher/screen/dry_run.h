@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "proto/answers.pb.h"
+#include "proto/run_config.pb.h"
+
+/// Formats what the replica's program answers to --dry-run and --list-models.
+namespace poprun::launcher {
+
+/// The screen to show a compiled job on.
+struct DryRunFrame {
+  std::size_t width = 80;
+  bool schedule = false;    ///< Show the schedule of several stages.
+  bool everything = false;  ///< Show every IPU, even if there are many, and where tensors are kept.
+};
+
+/// Shows the graphs of the answer, then the compiled job: its size, steps and notes, the memory and device time of its
+/// IPUs. Leaves out what the replica did not find before an error.
+std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
+
+/// Returns a row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.
+std::string model_table(const proto::ModelList& list);
+
+}  // namespace poprun::launcher

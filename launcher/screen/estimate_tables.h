@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/answers.pb.h"
+
+/// Formats estimates as `poprun-emu estimate` prints them, in 80 columns; names of layers may be longer.
+namespace poprun::launcher {
+
+/// The parts of an estimate to show.
+struct EstimateFrame {
+  bool by_layer = false;
+  bool everything = false;  ///< Also every block of the layers, and every IPU, even if there are many.
+};
+
+/// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs;
+/// if requested, a row per layer; if it was compiled, rows for its IPUs, and the comparison of their sum with the
+/// estimate.
+std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame);
+
+/// Returns a row for each value of the key and, if the values are whole numbers, the mean growth per unit from the
+/// first row to the last. If the jobs were compiled, returns the same for the bytes by purpose after that. Requires:
+/// one value per job; either all jobs were compiled, or none.
+std::string varied_table(const std::string& key, const std::vector<std::string>& values,
+                         const proto::EstimateAnswer& answer);
+
+}  // namespace poprun::launcher

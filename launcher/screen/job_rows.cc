@@ -1,0 +1,89 @@
+#include "launcher/screen/job_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace poprun::launcher {
+
+std::string to_text(const Rows& rows) {
+  std::string text;
+  for (const auto& [name, value] : rows) {
+    text += fmt::format("{:<14} {}\n", name, value);
+  }
+  return text;
+}
+
+void add_batch_sizes(Rows& rows, const proto::BatchSizes& sizes) {
+  rows.emplace_back("batch sizes",
+                    fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                                grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                                grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+}
+
+void add_device_time(Rows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
+                     const ShownIpus& shown) {
+  rows.emplace_back(config.inference() ? "device batch" : "device step",
+                    fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
+                                rate_text(device.samples_per_second()), config.device().ipu()));
+  if (device.host().calls() > 0) {
+    rows.emplace_back("  host", host_text(device.host()));
+  }
+  if (device.io_seconds() > 0) {
+    rows.emplace_back("  I/O tiles", fmt::format("{}, {} of it overlapped with the other tiles' work",
+                                                 duration_text(device.io_seconds()),
+                                                 duration_text(device.io_seconds() - device.io_waited_seconds())));
+  }
+  if (device.ipus_size() > 1) {
+    rows.emplace_back("utilisation",
+                      fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
+    add_ipus(rows, device.ipus(), &proto::IpuTime::busy_seconds, shown, [&](int ipu, bool busiest) {
+      rows.emplace_back(fmt::format("IPU {} time", ipu),
+                        time_text(device.ipus(ipu)) + (busiest ? ": the busiest" : ""));
+    });
+  }
+}
+
+std::string memory_text(const proto::IpuMemory& memory, bool has_fullest_tile, std::string_view suffix) {
+  return fmt::format("{} peak of {}, {} always live{}{}", mebibytes_text(memory.peak()),
+                     mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live()), suffix,
+                     has_fullest_tile ? ": the fullest" : "");
+}
+
+std::string tiles_text(const proto::IpuMemory& memory) {
+  const std::uint64_t peak = memory.fullest_tile_peak();
+  const std::uint64_t limit = memory.bytes_per_tile();
+  return fmt::format("tile {} is the fullest, {} of {} B{}; {} of tiles", memory.fullest_tile(), grouped(peak),
+                     grouped(limit), peak > limit ? fmt::format(", {} B over", grouped(peak - limit)) : "",
+                     counted(memory.tile_classes(), "kind"));
+}
+
+std::string time_text(const proto::IpuTime& time) {
+  const double busy = time.busy_seconds();
+  const double idle = time.idle_seconds();
+  if (busy + idle >= 1) {
+    return fmt::format("{:.2f} s busy, {:.2f} s idle", busy, idle);
+  }
+  return busy + idle >= 1e-3 ? fmt::format("{:.3f} ms busy, {:.3f} ms idle", busy * 1e3, idle * 1e3)
+                             : fmt::format("{:.1f} us busy, {:.1f} us idle", busy * 1e6, idle * 1e6);
+}
+
+std::string host_text(const proto::HostTime& host) {
+  const auto size = [](double bytes) {
+    return bytes < 1024      ? fmt::format("{:.0f} B", bytes)
+           : bytes < 1048576 ? fmt::format("{:.1f} KiB", bytes / 1024)
+                             : fmt::format("{:.1f} MiB", bytes / 1048576);
+  };
+  const std::string calls = host.calls() == 1  ? "1 call"
+                            : host.calls() < 1 ? fmt::format("1 call in {:.0f}", 1 / host.calls())
+                                               : fmt::format("{:.0f} calls", host.calls());
+  return fmt::format("{} in, {} out, {} of it; {}, {} on top (fitted)", size(host.bytes_to_device()),
+                     size(host.bytes_from_device()), duration_text(host.stream_seconds()), calls,
+                     duration_text(host.call_seconds()));
+}
+
+std::string rate_text(double samples_per_second) {
+  return fmt::format("{} samples/s",
+                     grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
+}
+
+}  // namespace poprun::launcher

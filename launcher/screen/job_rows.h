@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "proto/profile.pb.h"
+#include "proto/program.pb.h"
+#include "replica/base/listed_rows.h"
+#include "replica/base/text.h"
+
+/// Rows that --dry-run, `estimate --compile` and the summary of a job have in common.
+namespace poprun::launcher {
+
+/// Names and values, one pair per line.
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// Returns a line per row, with the values in one column.
+std::string to_text(const Rows& rows);
+
+/// Which IPUs of a replica a table shows.
+struct ShownIpus {
+  bool all = false;            ///< If false, only those of `listed_rows`.
+  std::string_view elsewhere;  ///< Where to find the others: "which -v lists".
+};
+
+/// Calls row(ipu, stands_out) for each shown IPU, and adds a row where some are left out.
+template <typename Range, typename Key, typename Row>
+void add_ipus(Rows& rows, const Range& ipus, Key key, const ShownIpus& shown, Row row) {
+  for (const ListedRow& listed : shown.all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key)) {
+    if (listed.left_out > 0) {
+      rows.emplace_back("..", fmt::format("{}, {}", counted(listed.left_out, "IPU"), shown.elsewhere));
+    }
+    row(static_cast<int>(listed.index), listed.stands_out);
+  }
+}
+
+/// Adds the batch sizes of a job.
+void add_batch_sizes(Rows& rows, const proto::BatchSizes& sizes);
+
+/// Adds the device time of a step, or of a batch in inference: in total, of the host and, for several IPUs, of each.
+void add_device_time(Rows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
+                     const ShownIpus& shown);
+
+/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sums over all tiles of their peaks, and of the bytes
+/// that they hold during the whole run. After `suffix`, the IPU with the fullest tile of all is marked.
+std::string memory_text(const proto::IpuMemory& memory, bool has_fullest_tile, std::string_view suffix = "");
+
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that is too much, also by how much.
+/// Only tiles are reported as over, since they alone decide whether a job fits.
+std::string tiles_text(const proto::IpuMemory& memory);
+
+/// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that suits their sum.
+std::string time_text(const proto::IpuTime& time);
+
+/// Returns `12.3 KiB in, 12 B out, 3.8 us of it; 1 call, 1.850 ms on top (fitted)`.
+std::string host_text(const proto::HostTime& host);
+
+/// Returns `123 samples/s`.
+std::string rate_text(double samples_per_second);
+
+}  // namespace poprun::launcher

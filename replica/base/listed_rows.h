@@ -1,0 +1,34 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
+
+/// Selects the rows of a table with one row per IPU or stage of a replica. Tables on the screen, messages of errors and
+/// notes select the same rows.
+namespace poprun {
+
+/// A row of the table.
+struct ListedRow {
+  std::size_t index = 0;     ///< The IPU or stage.
+  std::size_t left_out = 0;  ///< Rows left out between the previous one and this one.
+  bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
+};
+
+/// Returns the rows that fit a screen, in ascending order: all of up to eight, otherwise the first two, the one that
+/// stands out and the last one.
+std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
+
+/// The same; the row with the largest `key` stands out.
+template <typename Range, typename Key>
+std::vector<ListedRow> listed_by(const Range& range, Key key) {
+  const auto most = std::ranges::max_element(range, {}, key);
+  return listed_rows(static_cast<std::size_t>(std::ranges::distance(range)),
+                     static_cast<std::size_t>(std::distance(std::ranges::begin(range), most)));
+}
+
+/// Returns all of `count` rows.
+std::vector<ListedRow> all_rows(std::size_t count);
+
+}  // namespace poprun
