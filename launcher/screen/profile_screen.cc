@@ -221,9 +221,9 @@ class Screen {
   }
 
   void liveness_of_tile(int ipu, const proto::TileReport& tile) {
-    curve(fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu,
-                      of_tile(tile.peak())),
-          tile.liveness(), report_.ipus(ipu).bytes_per_tile());
+    curve(
+        fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu, of_tile(tile.peak())),
+        tile.liveness(), report_.ipus(ipu).bytes_per_tile());
   }
 
   void curve(const std::string& title, const proto::Liveness& liveness, std::uint64_t limit) {

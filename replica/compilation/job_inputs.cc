@@ -50,9 +50,11 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
   return options;
 }
 
-/// Dumps need tensors under their own names, which outlined layers do not keep.
+/// Dumps need tensors under their own names, which outlined layers do not keep. The launcher always fills the field;
+/// unit tests leave it empty to outline nothing.
 Outlining outlining_of(const proto::RunConfig& config) {
-  return config.report().dump_tensors().empty() ? choice_of<Outlining>(config.memory().outlining()) : Outlining::kOff;
+  const auto asked = open_choice<Outlining>(config.memory().outlining());
+  return config.report().dump_tensors().empty() ? asked.value_or(Outlining::kOff) : Outlining::kOff;
 }
 
 template <typename T, typename Value>

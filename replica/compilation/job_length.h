@@ -28,7 +28,7 @@ struct JobLength {
 /// Errors: kUsage if the dataset does not fill one global batch.
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
-/// Returns the options of the training loop. Errors: those of `job_length`; those of LearningRate::make.
+/// Returns the options of the training loop. Errors: those of `job_length` and of LearningRate::make.
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
