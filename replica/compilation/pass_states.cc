@@ -147,6 +147,16 @@ Result<const Pass*> find_pass(std::string_view name) {
   return fail(ErrorCode::kUsage, fmt::format("--pass {}: not a pass; {}", name, suggestion(name, names)));
 }
 
+/// Parses a job on which passes and proofs may work.
+Result<Job> parse_valid(const Section& section) {
+  POPRUN_ASSIGN(Job job, parse_job(section.text, section.line));
+  if (const Status status = verify_operations(job.graph); !status) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("line {}: this job is not valid: {}", section.line, status.error().message));
+  }
+  return job;
+}
+
 /// Returns the job before the pass: the empty one before the first.
 Result<Job> parse_job_before(const std::vector<Section>& sections, const Pass& pass, const CompileOptions& options) {
   const auto section = job_before(sections, number_of(pass.name));
@@ -158,11 +168,7 @@ Result<Job> parse_job_before(const std::vector<Section>& sections, const Pass& p
                                                "'{}' or, for example, '{}{}'",
                                                pass.name, kJob, kAfterPass, all_passes().front().name));
   }
-  POPRUN_ASSIGN(Job job, parse_job(section->text, section->line));
-  if (const Status status = verify_operations(job.graph); !status) {
-    return fail(ErrorCode::kUsage, fmt::format("line {}: the job before pass {} is not valid: {}", section->line,
-                                               pass.name, status.error().message));
-  }
+  POPRUN_ASSIGN(Job job, parse_valid(*section));
   if (in_training(options) ? !job.training : !job.evaluation) {
     return fail(ErrorCode::kUsage, fmt::format("line {}: the job before pass {} has no line '{}'", section->line,
                                                pass.name, in_training(options) ? "training" : "evaluation"));
@@ -199,7 +205,7 @@ Status run_alone(std::string_view pass, std::string_view states, const ReadModel
   const auto settled = keeps_values ? job_before(sections, last_of_arithmetic + 1) : std::nullopt;
   Job plain;
   if (settled) {
-    POPRUN_ASSIGN(plain, parse_job(settled->text, settled->line));
+    POPRUN_ASSIGN(plain, parse_valid(*settled));
   }
   const CompileObserver observer{.after_pass = [&text](std::string_view name, const Job& after) {
     text += state_text(name, after);
