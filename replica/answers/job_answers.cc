@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/choices/choices.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/profile.h"
 #include "replica/compiler/addresses/tile_plan.h"
@@ -89,14 +88,6 @@ std::string shortage_of(const Program& program) {
 }
 
 }  // namespace
-
-Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
-                                                             const std::string& bytes) {
-  if (model.onnx().empty()) {
-    return nullptr;
-  }
-  return onnx_import::JobModel::parse(model.onnx(), bytes, choice_of<Loss>(model.loss()), model.trained_constants());
-}
 
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {
   if (job.config().model().initial_weights().empty()) {

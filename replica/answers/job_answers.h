@@ -7,14 +7,10 @@
 #include "proto/inquiry.pb.h"
 #include "replica/base/error.h"
 #include "replica/compilation/host_weights.h"
-#include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 
-/// Answers the questions about a job, `estimate` and `profile`, and reads the model files that come with them.
+/// Answers the questions about a job, `estimate` and `profile`.
 namespace poprun {
-
-/// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
-Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
 /// Matches the file of initial weights, if the configuration names such a file, with the Program. Errors: those of
 /// match_initial_weights.

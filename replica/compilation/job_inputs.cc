@@ -187,6 +187,14 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
 
 }  // namespace
 
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
+                                                             const std::string& bytes) {
+  if (model.onnx().empty()) {
+    return nullptr;
+  }
+  return onnx_import::JobModel::parse(model.onnx(), bytes, choice_of<Loss>(model.loss()), model.trained_constants());
+}
+
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx) {
   CompileOptions options;

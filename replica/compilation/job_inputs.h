@@ -16,6 +16,9 @@
 /// functions; main.cc wires the rest.
 namespace poprun {
 
+/// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
+
 /// Returns the options of the compiler. `onnx` replaces the built-in model; its weights come from the host. Errors:
 /// kUsage if the model or device is unknown; kData if no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,

@@ -128,11 +128,8 @@ Result<proto::CompileQuestion> parse_options(const std::vector<Section>& section
 
 Result<CompileOptions> options_of(const proto::CompileQuestion& question, const ReadModel& read) {
   const proto::ModelConfig& model = question.config().model();
-  std::shared_ptr<onnx_import::JobModel> onnx;
-  if (!model.onnx().empty()) {
-    POPRUN_ASSIGN(const std::string bytes, read(model.onnx()));
-    POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(model.onnx(), bytes, model.loss(), model.trained_constants()));
-  }
+  POPRUN_ASSIGN(const std::string bytes, model.onnx().empty() ? Result<std::string>{""} : read(model.onnx()));
+  POPRUN_ASSIGN(const auto onnx, onnx_model_of(model, bytes));
   return compile_options(question.config(), question.dataset(), onnx);
 }
 
