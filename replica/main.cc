@@ -42,7 +42,7 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
-constexpr std::chrono::seconds kLastCheckpointMax{600};  // Time for a full disk to accept it.
+constexpr std::chrono::seconds kLastCheckpointMax{600};  // How long a full disk may take to accept it.
 
 /// Returns the value of each replica. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
@@ -208,8 +208,8 @@ class Instance {
     return communicator.barrier();
   }
 
-  /// Checks the memory of a host on its first replica. No replica touches an arena before all hosts have passed this
-  /// check. `stored`: the Program whose state is copied for checkpoints.
+  /// On the first replica of a host, checks the memory of the host. No replica touches an arena before all hosts have
+  /// passed this check. `stored`: the Program whose state is copied for checkpoints.
   Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
@@ -239,14 +239,14 @@ class Instance {
       bytes = program.SerializeAsString();
       POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
     } else {
-      client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
+      client_.progress(communicator.self(), 0, "waiting for the Program from replica 0");
       while (bytes.empty()) {
         POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
       }
     }
     Program program;
     if (!program.ParseFromString(bytes)) {
-      return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));
+      return fail(ErrorCode::kBug, fmt::format("the Program of {} B cannot be parsed", bytes.size()));
     }
     return program;
   }

@@ -19,7 +19,7 @@ struct Row {
 };
 
 /// Returns the table. The first row of an event whose condition holds counts. Once kSaving or kSavingEarly is reached,
-/// the report has arrived, so their cells of rows for earlier facts do not matter.
+/// the report has arrived, so the cells of these phases do not matter in rows for earlier facts.
 std::span<const Row> table() {
   using enum JobEvent;
   using enum If;

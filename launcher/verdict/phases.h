@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The life of a job, as one table (phases.cc): which event counts while the job waits for what, and what is done then.
-/// Pure functions; the event loop (job/job.h) reports each event and does what the reaction says.
+/// The life of a job, as one table (phases.cc): which events count in which phase, and what is done then. Pure
+/// functions; the event loop (job/job.h) reports each event and does what the reaction says.
 ///
 ///        mpirun gave up
 ///   .----------------> kAskingHosts --.
@@ -37,11 +37,11 @@ enum class JobEvent : std::uint8_t {
   kCheckpointSignal,  ///< A signal asks for a checkpoint.
   kCheckpointTime,    ///< It is time to see whether a checkpoint is due.
   kDataset,           ///< The data server has described the dataset.
-  kHeld,              ///< An instance may have come to hold: it sent a heartbeat, or left.
+  kHeld,              ///< An instance may have paused: it sent a heartbeat, or left.
   kReportItem,        ///< A piece of a report arrived.
   kReportEnd,         ///< A report is complete, or broke off.
   kFilesComplete,     ///< All result files are complete on disk.
-  kTrouble,           ///< A sign that something failed, of which the cause may be unknown.
+  kTrouble,           ///< A sign of a failure whose cause may be unknown.
   kVerdict,           ///< The cause of a failure is known.
   kMpirunGaveUp,      ///< mpirun ended without a known reason, or waits for a daemon that will not start.
   kMpirunDone,        ///< mpirun ended with code 0.
@@ -59,7 +59,7 @@ enum class Reaction : std::uint8_t {
   kWatchDrain,    ///< The same, and say what the job still waits for.
   kWatchEnd,      ///< Only see what is due.
   kDrain,         ///< Ask instances to stop at their next part.
-  kSaveEarly,     ///< The same; results have arrived, so only files are waited for.
+  kSaveEarly,     ///< The same; results have arrived, so the job waits only for files.
   kEndUntrained,  ///< End at once: there is nothing to save.
   kEndUnsaved,    ///< End at once, without the results.
   kEndComplete,   ///< End with the code of the results.

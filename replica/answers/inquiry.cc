@@ -157,12 +157,12 @@ Result<Question> read_question(std::istream& input) {
   Question question;
   if (!question.ParseFromIstream(&input)) {
     return fail(ErrorCode::kUsage,
-                fmt::format("the question needs a serialised {} as its input", Question::descriptor()->name()));
+                fmt::format("the question needs a serialised {} on standard input", Question::descriptor()->name()));
   }
   return question;
 }
 
-/// Answers a `Question` in `input` with what `respond` makes of it.
+/// Reads a `Question` from `input` and answers it with the message that `respond` fills.
 template <typename Question, typename Message>
 Answer answer_with(std::istream& input, Status (*respond)(const Question& question, Message& answer)) {
   Message message;
@@ -202,7 +202,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
     return list_models();
   }
   return {"", fail(ErrorCode::kUsage,
-                   fmt::format("'{}' is not a question for poprun-emu-replica; available: --list-models, "
+                   fmt::format("poprun-emu-replica does not know the question '{}'; available: --list-models, "
                                "--compile, --estimate, --profile, --check-model",
                                fmt::join(arguments, " ")))};
 }

@@ -10,8 +10,8 @@
 /// since it does not know the models.
 namespace poprun {
 
-/// The serialised message (proto/answers.proto), and the status to end with. Before an error, the message holds what
-/// was found until then.
+/// The serialised message (proto/answers.proto), and the status to end with. If that is an error, the message holds
+/// what was found before it.
 struct Answer {
   std::string message;
   Status status;
@@ -19,9 +19,8 @@ struct Answer {
 
 ///   --list-models   every built-in model, as a ModelList
 ///
-///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion of proto/inquiry.proto: also memory
-///   and
-///                   time of a job that does not fit
+///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto), with memory
+///                   and time even of a job that does not fit
 ///
 ///   --estimate      an EstimateAnswer about the jobs in `input`, an EstimateQuestion: see job_answers.h
 ///

@@ -57,10 +57,10 @@ Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions&
     const std::int64_t tiles = options.device.tiles + options.device.io_tiles;
     if (asked.tile() >= tiles) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("--tile {}: {} has tiles 0 to {}", asked.tile(), options.device.name, tiles - 1));
+                  fmt::format("--tile {}: {} has only tiles 0 to {}", asked.tile(), options.device.name, tiles - 1));
     }
     if (asked.ipu() >= options.ipus_per_replica) {
-      return fail(ErrorCode::kUsage, fmt::format("--tile {}:{}: a replica has IPUs 0 to {} (--ipus-per-replica)",
+      return fail(ErrorCode::kUsage, fmt::format("--tile {}:{}: a replica has only IPUs 0 to {} (--ipus-per-replica)",
                                                  asked.ipu(), asked.tile(), options.ipus_per_replica - 1));
     }
   }
@@ -83,7 +83,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
 
 /// Returns why a Program does not fit, or nothing.
 std::string shortage_of(const Program& program) {
-  const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run compiles remedies", ""}; });
+  const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run lists remedies", ""}; });
   return fits ? "" : fits.error().message;
 }
 

@@ -18,8 +18,8 @@ Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Pr
 
 /// Estimates what the jobs need. On an error, `answer` is empty.
 ///
-/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, they name
-/// it with its value. A job that does not fit is not an error.
+/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, errors
+/// name the key and its value. A job that does not fit is not an error.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
 /// Compiles the job and makes its Profile, with its report. A job that does not fit is not an error; its report says

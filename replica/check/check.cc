@@ -91,12 +91,12 @@ class Check {
       *item.mutable_check_plan() = plan_;
       ports_.report(std::move(item));
     } else {
-      tell("waiting for the plan of replica 0");
+      tell("waiting for the plan from replica 0");
     }
     std::string bytes = plan_.SerializeAsString();
     POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, ports_.communicator, "plan of the check"));
     if (!plan_.ParseFromString(bytes)) {
-      return fail(ErrorCode::kBug, "the plan of the check does not parse");
+      return fail(ErrorCode::kBug, "the plan of the check cannot be parsed");
     }
     return {};
   }
@@ -112,13 +112,13 @@ class Check {
       run = compiled.run.SerializeAsString();
       program = compiled.program.SerializeAsString();
     } else {
-      tell("waiting for the next Program of replica 0");
+      tell("waiting for the next Program from replica 0");
       compiled.name = plan_.combinations(static_cast<int>(index));
     }
     POPRUN_TRY(share_bytes(run, ReplicaId{0}, ports_.communicator, "variant"));
     POPRUN_TRY(share_bytes(program, ReplicaId{0}, ports_.communicator, "Program"));
     if (!compiled.run.ParseFromString(run) || !compiled.program.ParseFromString(program)) {
-      return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", program.size()));
+      return fail(ErrorCode::kBug, fmt::format("the Program of {} B cannot be parsed", program.size()));
     }
     return compiled;
   }
@@ -195,7 +195,7 @@ class Check {
   }
 
   /// Returns the options of the runs after the reference run. In the reference run, all numbers were finite and all
-  /// indices in range, so any that are not are a difference to report and do not end the check.
+  /// indices in range, so any other value in a later run is a difference to report and does not end the check.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
@@ -203,7 +203,7 @@ class Check {
     return options;
   }
 
-  /// Returns the text of the lowest replica whose text is not empty, or "". Collective.
+  /// Returns the text of the lowest-numbered replica that has one, or "". Collective.
   Result<std::string> first_of(std::string text, std::string_view name) {
     const std::byte has{!text.empty()};
     std::vector<std::byte> all(ports_.communicator.size());
@@ -261,7 +261,7 @@ class Check {
     return result;
   }
 
-  /// Checks that this machine has the memory that `program` touches and no earlier run touched. No replica touches it
+  /// Checks that this machine has enough memory for what `program` touches beyond earlier runs. No replica touches it
   /// before all have passed this check.
   Status check_host(const Program& program) {
     Bytes more{0};

@@ -32,7 +32,7 @@ struct CheckPorts {
   const HostWeights& initial_weights;  ///< As in LoopPorts; complete after `variants` was called.
 
   /// Checks that this machine has `more` memory for each of its replicas. Called on every replica before a run that
-  /// touches more memory than the earlier ones.
+  /// touches more memory than earlier runs.
   std::function<Status(Bytes more)> check_host;
 
   std::uint32_t sharding_group = 0;  ///< Number of replicas that share a tensor in sharded variants; 0: all.
@@ -44,14 +44,14 @@ struct CheckPorts {
   std::function<void(proto::ReportItem)> report;
 };
 
-/// Runs one replica's part of a check: the same few steps of a job as every variant, in lock-step with the other
+/// Runs one replica's part of a check: the same few steps in every variant of a job, in lock-step with the other
 /// replicas. Reports a CheckPlan, and a CheckedRun for each variant.
 ///
 /// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
 /// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
 /// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
-/// order of the reference. The first value that differs is reported, by the lowest of the replicas with the earliest
-/// difference.
+/// order of the reference. The first value that differs is reported, by the replica with the lowest number among those
+/// with the earliest difference.
 ///
 /// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only in the reference run
 /// does a number that is not finite, or an index that is out of range, end the check. To measure its wall time, the

@@ -114,7 +114,7 @@ std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus, 
                                           "--check-ipus leaves out",
                                           text, counted(own_ipus, "IPU"));
   if (!balanced.empty()) {
-    note += fmt::format("; those on {} IPUs use balanced ones", fmt::join(balanced, ", "));
+    note += fmt::format("; rows on {} IPUs use balanced stages", fmt::join(balanced, ", "));
   }
   return note + "; rows without a schedule have a single stage";
 }
@@ -147,8 +147,8 @@ class Planner {
     if (spreads_.empty()) {
       return fail(ErrorCode::kUsage,
                   own_stages_are_plain_
-                      ? fmt::format("check needs several stages, but {} makes one; leave it out, or "
-                                    "choose other IPUs with --check-ipus",
+                      ? fmt::format("check needs several stages, but {} makes only one; let the compiler choose the "
+                                    "stages, or choose other numbers of IPUs with --check-ipus",
                                     own_stages_)
                       : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
     }
@@ -183,8 +183,8 @@ class Planner {
     return {};
   }
 
-  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or the spread is left out if
-  /// `is_our_choice`.
+  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused; if `is_our_choice`, the spread is left out
+  /// instead.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};
@@ -193,7 +193,7 @@ class Planner {
     const bool leaves_some = !spread.own_stages && count < ipus;
     if (leaves_some && is_our_choice) {
       notes_.push_back({"check.no-runs",
-                        fmt::format("no runs on {} IPUs: {}, and each IPU needs one", ipus, has_),
+                        fmt::format("no runs on {} IPUs: {}, and each IPU needs at least one layer", ipus, has_),
                         {{"ipus", ipus}}});
       return {};
     }
@@ -235,7 +235,7 @@ class Planner {
   std::string own_stages_;  ///< The job's settings for its own stages; empty if there are none.
   std::uint32_t own_ipus_;
   std::uint32_t phases_;               ///< No phases if at most 1.
-  bool own_stages_are_plain_ = false;  ///< The job's own stages are a single one.
+  bool own_stages_are_plain_ = false;  ///< The job's own settings make a single stage.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
   std::vector<Note> notes_;

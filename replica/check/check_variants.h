@@ -15,7 +15,7 @@ namespace poprun {
 /// number of IPUs, and balanced stages on other numbers; notes say so. Cost: plan_program for one IPU and for each
 /// number of IPUs, with up to 6 compilations each if balanced stages do not fit in memory.
 ///
-/// Errors: kUsage if the model cannot be spread over IPUs; names its layers. Also the errors of `compile_options` and
+/// Errors: kUsage, with the layers, if the model cannot be spread over IPUs. Also the errors of `compile_options` and
 /// `plan_program`, except for bugs in passes after "stages", which the runs report.
 Result<CheckedVariants> check_variants(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx);

@@ -163,7 +163,7 @@ void ValueTrace::watch(Engine& engine) {
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
 
-/// Reads tensors that a background exchange still works on at the end of that exchange.
+/// A tensor that a background exchange still works on is read when that exchange ends.
 void ValueTrace::after(const proto::Step& step) {
   if (step.has_call() || step.all_reduce().in_background()) {
     return;

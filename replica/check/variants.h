@@ -35,7 +35,7 @@ struct Variant {
   bool own_stages = false;  ///< The job's own cuts and device mapping, not balanced stages.
   /// First layer of each stage except the first, if the job does not say where to cut.
   std::vector<std::string> begins = {};
-  double recomputation_memory = 0;  ///< As in PipelineConfig; 0 for the job's.
+  double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's own.
   Placement placement = Placement::kOnChip;
   bool outlined = false;  ///< Repeated sequences of operations share functions wherever possible.
 
@@ -61,9 +61,9 @@ struct Spread {
 /// Returns the variants to check. First comes the plain variant, which has one stage, recomputes and outlines nothing,
 /// and keeps everything on-chip; then one stage with every other recomputation, and each of `spreads` with every
 /// schedule and recomputation; then, in every other placement (sharded only if `replicas` > 1), the plain variant and
-/// one variant of each spread. Then come as many phases as each spread has stages, on one IPU with every recomputation
-/// and on two with "none" and "pipeline", the last of them also in every other placement. Last come the outlined
-/// variants: one stage, and each spread with schedule grouped, with recomputation "none" and "all".
+/// one variant of each spread. Then come variants with as many phases as each spread has stages, on one IPU with every
+/// recomputation and on two with "none" and "pipeline", the last of them also in every other placement. Last come the
+/// outlined variants: one stage, and each spread with schedule grouped, with recomputation "none" and "all".
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
@@ -110,7 +110,7 @@ class VariantCompiler {
   /// A Program that recomputes nothing.
   struct Storing {
     std::uint64_t digest = 0;
-    std::uint64_t images = 0;  ///< Peak bytes of the tensors on the IPU with the most.
+    std::uint64_t images = 0;  ///< Peak bytes of the tensors on the IPU that has the most.
     std::uint64_t capacity = 0;
   };
 

@@ -11,9 +11,9 @@
 
 #include "replica/base/error.h"
 
-/// Settings that are one of a list. An enum has the values of each, and its kWords their spelling in train.cfg, in
-/// RunConfig and in messages. The first value is the default, unless a comment says otherwise. No other file spells
-/// these words to compare or to set them.
+/// Settings whose value is one of a list. Each has an enum of its values, whose kWords give their spelling in
+/// train.cfg, in RunConfig and in messages. The first value is the default, unless a comment says otherwise. No other
+/// file spells these words to compare or to set them.
 namespace poprun {
 
 /// The words of an enum, by value; options list them in this order.
@@ -109,7 +109,7 @@ enum class Storage : std::uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Storage> = {"on-chip", "off-chip", "auto"};
 
-/// Kinds of tensor that replicas can share; a list of them, which is empty by default.
+/// Kinds of tensor that replicas can share. The setting is a list of them, empty by default.
 enum class ShardedKind : std::uint8_t { kWeights, kOptimizerState, kAccumulators };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<ShardedKind> = {"weights", "optimizer-state", "accumulators"};
@@ -187,7 +187,7 @@ Enum choice_of(std::string_view word) {
   return open_choice<Enum>(word).value_or(Enum{});
 }
 
-/// Whether a list of words has the word of `value`.
+/// Whether a list of words contains the word of `value`.
 template <Chosen Enum>
 bool lists(const auto& words, Enum value) {
   return std::ranges::find(words, word_of(value)) != words.end();

@@ -26,8 +26,8 @@ Result<WeightMatch> match_initial_weights(const Program& program, const FileTens
 /// contains the data, and `match` belongs to it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
-/// Converts the numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), to float32 bytes. Values of the first
-/// three types do not change.
+/// Converts the numbers in `data`, which have this type ("f32", "f16", "bf16" or "f64"), to float32 bytes. Values of
+/// the first three types do not change.
 std::string as_f32(std::string_view type, std::string data);
 
 }  // namespace poprun

@@ -130,9 +130,10 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
                                                is_small ? 2 : kMin, kMax));
   }
   if (count >= device.tiles) {
-    return fail(ErrorCode::kUsage, fmt::format("device.io-tiles = {}: none of the {} tiles (device.tiles) is left to "
-                                               "compute; use fewer I/O tiles",
-                                               count, device.tiles));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("device.io-tiles = {}: none of the {} tiles (device.tiles) would compute; use fewer I/O tiles",
+                    count, device.tiles));
   }
   device.io_tiles = count;
   device.tiles -= device.io_tiles;
@@ -148,7 +149,7 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
   }
   if (config.bytes_per_tile() % 8 != 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, the bytes that a tile loads at once",
+                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, as a tile loads 8 bytes at once",
                             config.bytes_per_tile()));
   }
   if (config.tiles() > 0) {
@@ -286,7 +287,7 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
     notes.push_back(
         {"schedule.long-warmup",
          fmt::format(
-             "training.warmup-steps = {} is longer than the run of {} steps: the learning rate ends at {:.4g}, "
+             "training.warmup-steps = {} exceeds the {} steps of the run: the learning rate ends at {:.4g}, "
              "below training.learning-rate = {:.4g}",
              training.warmup_steps(), steps,
              training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
@@ -295,7 +296,7 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
   } else if (choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep &&
              training.warmup_steps() + training.schedule_steps() >= steps) {
     notes.push_back({"schedule.never-falls",
-                     fmt::format("training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
+                     fmt::format("training.schedule-steps = {} is not less than the {} steps after the warm-up, so the "
                                  "learning rate never falls",
                                  training.schedule_steps(), steps - training.warmup_steps()),
                      {{"schedule-steps", training.schedule_steps()}, {"steps", steps}}});
@@ -316,7 +317,7 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
   }
   if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
     add_note({"data.no-test-label",
-              fmt::format("{}: every label of the test part is below 0, so none counts: test losses are 0",
+              fmt::format("{}: every label of the test part is below 0, so none counts and test losses are 0",
                           config.data().source())},
              program);
   }

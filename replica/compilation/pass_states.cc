@@ -67,7 +67,7 @@ std::vector<Section> sections_of(std::string_view text) {
   return sections;
 }
 
-/// Returns the last job of the first compilation that comes before the pass of this number.
+/// Returns, from the first compilation, the last job before the pass with this number.
 std::optional<Section> job_before(const std::vector<Section>& sections, int pass) {
   std::optional<Section> last;
   for (const Section& section : sections) {
@@ -102,7 +102,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 Result<proto::CompileQuestion> parse_options(const std::vector<Section>& sections) {
   const auto section = std::ranges::find(sections, kOptions, &Section::heading);
   if (section == sections.end()) {
-    return fail(ErrorCode::kUsage, fmt::format("the options are missing, which begin with a line '{}'", kOptions));
+    return fail(ErrorCode::kUsage, fmt::format("the options, which begin with a line '{}', are missing", kOptions));
   }
   proto::CompileQuestion question;
   FirstError error(section->line);
@@ -120,7 +120,7 @@ Result<proto::CompileQuestion> parse_options(const std::vector<Section>& section
   for (const auto& [name, count] : counts) {
     if (count == 0) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("line {}: these options need config.{}, at least 1", section->line, name));
+                  fmt::format("line {}: these options must set config.{} to at least 1", section->line, name));
     }
   }
   return question;
@@ -141,10 +141,10 @@ Result<const Pass*> find_pass(std::string_view name) {
   for (const Pass& pass : all_passes()) {
     names.emplace_back(pass.name);
   }
-  return fail(ErrorCode::kUsage, fmt::format("--pass {}: not a pass; {}", name, suggestion(name, names)));
+  return fail(ErrorCode::kUsage, fmt::format("--pass {}: there is no such pass; {}", name, suggestion(name, names)));
 }
 
-/// Parses a job on which passes and proofs may work.
+/// Parses a job and checks that passes and proofs can work on it.
 Result<Job> parse_valid(const Section& section) {
   POPRUN_ASSIGN(Job job, parse_job(section.text, section.line));
   if (const Status status = verify_operations(job.graph); !status) {
@@ -154,14 +154,14 @@ Result<Job> parse_valid(const Section& section) {
   return job;
 }
 
-/// Returns the job before the pass: the empty one before the first.
+/// Returns the job before the pass; before the first pass, an empty job.
 Result<Job> parse_job_before(const std::vector<Section>& sections, const Pass& pass, const CompileOptions& options) {
   const auto section = job_before(sections, number_of(pass.name));
   if (!section && number_of(pass.name) == 0) {
     return Job{};
   }
   if (!section) {
-    return fail(ErrorCode::kUsage, fmt::format("--pass {}: there is no job before this pass; it begins with a line "
+    return fail(ErrorCode::kUsage, fmt::format("--pass {}: there is no job before this pass; a job begins with a line "
                                                "'{}' or, for example, '{}{}'",
                                                pass.name, kJob, kAfterPass, all_passes().front().name));
   }
@@ -210,7 +210,8 @@ Status run_alone(std::string_view pass, std::string_view states, const ReadModel
   }};
   POPRUN_TRY(run_pass(*found, options, observer, settled ? &plain.graph : nullptr, job));
   if (keeps_values && !settled) {
-    text += fmt::format("# not proven to keep every value: that needs a job up to pass {}\n", kLastOfArithmetic);
+    text += fmt::format("# not proven to keep every value: the proof needs a job from pass {} or an earlier pass\n",
+                        kLastOfArithmetic);
   }
   return {};
 }

@@ -28,12 +28,12 @@ std::string state_text(std::string_view pass, const Job& job);
 /// Returns the bytes of the file that `model.onnx` names.
 using ReadModel = std::function<Result<std::string>(const std::string& path)>;
 
-/// Runs the pass alone on the job before it in `states`, with its verifiers, and appends the job after it to `text`,
+/// Runs the pass alone, with its verifiers, on the job before it in `states`, and appends the resulting job to `text`,
 /// even if a verifier rejects it. Other lines may surround the passes. A line `# job` may begin a job that no pass has
 /// made. If the compiler settled options by compiling again, the first compilation counts. The proof of equivalence
-/// starts from the last job up to the pass "precision"; if there is none, a line says that it is left out.
+/// starts from the last job up to the pass "precision"; if there is none, a line says so.
 ///
-/// Errors: kUsage, with the line, if the text is wrong, has no job before the pass, or if its options do not ask for
+/// Errors: kUsage, with the line, if the text is wrong, has no job before the pass, or has options that do not ask for
 /// the pass; those of `read`, compile_options and run_pass.
 Status run_alone(std::string_view pass, std::string_view states, const ReadModel& read, std::string& text);
 

@@ -21,11 +21,11 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
 /// Returns the figures of a job that are known before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// Returns the part of the profile that is known without a run, without a report.
+/// Returns the part of the profile that is known without a run. It has no report.
 proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
 /// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, memory
-/// marks are maxima. `startup_seconds` is from the launcher's start to this replica's first step.
+/// marks are maxima. `startup_seconds`: from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator);
 

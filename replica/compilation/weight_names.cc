@@ -72,7 +72,7 @@ struct Matched {
   std::size_t fitting = 0;  ///< Matches with the same shape.
 };
 
-/// Whether both match the same weight, or the same tensor.
+/// Whether `a` and `b` match the same weight, or the same tensor.
 bool share_a_name(const Matched& a, const Matched& b) {
   return std::ranges::any_of(a.names, [&](const auto& mine) {
     return std::ranges::any_of(
@@ -246,7 +246,7 @@ class Matcher {
     }
     const std::string& first = others.front();
     note("other-size",
-         fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which is [{}] in the file",
+         fmt::format("{} kept for {} whose size differs in the file, for example '{}' [{}], which is [{}] there",
                      options.otherwise, counted(others.size(), "weight"), first, fmt::join(shapes_.at(first), ","),
                      fmt::join(file_.at(result_.sources.at(first)).shape, ",")),
          {{"weights", others.size()}});

@@ -11,14 +11,14 @@
 #include "replica/graph/types.h"
 
 /// Matches the tensors of a file of initial weights with the model's weights. Names in files of Hugging Face's models
-/// depend on the class that was saved: names may come from older versions or without the prefix of the full model, and
+/// depend on the class that was saved: names may come from older versions or lack the prefix of the full model, and
 /// files may contain buffers and second copies of tied weights.
 namespace poprun {
 
 struct FileTensor {
   std::string type;  ///< "f32".
   Shape shape;
-  std::uint64_t digest = 0;  ///< The same for tensors of one file with the same bytes.
+  std::uint64_t digest = 0;  ///< Equal for tensors of one file that have the same bytes.
   std::string data = {};     ///< Its bytes; empty if only the description is known.
 };
 using FileTensors = std::map<std::string, FileTensor, std::less<>>;
@@ -50,8 +50,8 @@ struct MatchOptions {
 /// Shapes must be the same. Buffers, and tensors that the model does not have, are left out.
 ///
 /// Errors
-///   kData  a weight is missing, with the nearest name and the remedy; has another shape, or elements that are not
-///          floats; or the copies of a tied weight differ.
+///   kData  a weight is missing (names the nearest tensor and the remedy), has another shape, or has elements that are
+///          not floats; or the copies of a tied weight differ.
 Result<WeightMatch> match_weights(const std::vector<WantedWeight>& wanted, const FileTensors& file,
                                   const MatchOptions& options);
 

@@ -97,8 +97,8 @@ std::string found_how(const Compiled& best, std::size_t compilations) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
   }
   return compilations == 1
-             ? "; it does not fit, and no other is expected to"
-             : fmt::format("; none of the {} compiled splits fits, and this one comes closest", compilations);
+             ? "; it does not fit, and no other split is expected to"
+             : fmt::format("; none of the {} compiled splits fits, and this split comes closest", compilations);
 }
 
 /// Compiles the job. Rebalances balanced stages until they fit, and adds a note on the split.
@@ -161,7 +161,7 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
 void note_choices(const CompileOptions& asked, Compiled& best) {
   if (asked.outlining == Outlining::kAuto && best.options.outlining == Outlining::kOn) {
     add_note({"memory.auto",
-              "memory.outlining = auto means on: the job does not fit with less",
+              "memory.outlining = auto means on: the job does not fit with less outlining",
               {{"option", "memory.outlining"}, {"value", word_of(Outlining::kOn)}}},
              best.program);
   }

@@ -22,9 +22,10 @@ namespace poprun {
 ///
 /// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs".
 ///
-/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them by their
-/// mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. A running statistic
-/// is linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean statistics.
+/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with
+/// their mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. A running
+/// statistic is linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean
+/// statistics.
 ///
 /// Balanced stages are those that the estimate gives, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);

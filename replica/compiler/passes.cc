@@ -82,7 +82,7 @@ Status verify_memories(const Graph& graph, const Operation& operation) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const TensorId id : *tensors) {
       if (graph.tensor(id).is_remote()) {
-        return fail(ErrorCode::kBug, fmt::format("names '{}', which is in Streaming Memory", graph.tensor(id).name));
+        return fail(ErrorCode::kBug, fmt::format("uses '{}', which is in Streaming Memory", graph.tensor(id).name));
       }
     }
   }
@@ -104,7 +104,8 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   }
   POPRUN_ASSIGN(const std::vector<TensorType> types, op->shape(signature));
   if (types.size() != operation.outputs.size()) {
-    return fail(ErrorCode::kBug, fmt::format("gives {} tensors", types.size()));
+    return fail(ErrorCode::kBug,
+                fmt::format("its shape rule gives {} tensors for {} outputs", types.size(), operation.outputs.size()));
   }
   for (std::size_t k = 0; k < types.size(); ++k) {
     const Tensor& output = graph.tensor(operation.outputs[k]);

@@ -12,26 +12,26 @@ namespace poprun {
 /// the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// Text after the name of a pass in the note that it is left out.
+/// Text after the name of a pass in a note that the pass is left out.
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
 /// Name of the last pass that settles arithmetic.
 inline constexpr std::string_view kLastOfArithmetic = "precision";
 
 /// Runs a pass on a job. Then shows the job to `observer`, and runs `verify_operations`, the pass's verifier and, if
-/// `plain` is not null, `verify_equivalence` with this graph. Errors: as run_passes.
+/// `plain` is not null, `verify_equivalence` with this graph. Errors: those of run_passes.
 Status run_pass(const Pass& pass, const CompileOptions& options, const CompileObserver& observer, const Graph* plain,
                 Job& job);
 
-/// Runs the passes that apply to `options` on an empty job, each with `run_pass`, or only those up to the pass `last`.
+/// Runs the passes that apply to `options` on an empty job, each with `run_pass`; if `last` is given, only up to it.
 ///
 /// With options.leaves_out_unproven, the job continues without an optional pass that ends with kBug.
 ///
-/// Errors: kUsage from a pass; kBug if a verifier rejects a pass; names the pass.
+/// Errors: kUsage from a pass; kBug, with the name of the pass, if a verifier rejects a pass.
 Result<Job> run_passes(const CompileOptions& options, std::string_view last = {}, const CompileObserver& observer = {});
 
 /// Checks what must hold between any two passes: besides `verify_graph`, that operations exist, take their operands and
-/// give outputs of the declared types (float16 counts as float32). Errors: kBug; names the operation.
+/// give outputs of the declared types (float16 counts as float32). Errors: kBug, with the operation.
 Status verify_operations(const Graph& graph);
 
 }  // namespace poprun

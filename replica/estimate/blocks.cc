@@ -230,7 +230,7 @@ class Finder {
     }
   }
 
-  /// Records the block of an operation by its output, even if it has no parameters yet: later ones may belong to it.
+  /// Records the block of an operation by its output, even if the block has no parameters yet: later ones may join it.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {

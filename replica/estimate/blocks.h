@@ -22,7 +22,7 @@ namespace poprun::guide {
 ///   layer norm    n inputs                   2n
 ///   embeddings    vocabulary N, hidden h     N * h
 ///
-/// `biases` is false for blocks without biases, a case that the table does not cover: the 1 or the p is then left out.
+/// `biases` is false for blocks without biases. The table does not cover them; their formulas lack the 1 or the p.
 constexpr std::int64_t convolution(std::int64_t w, std::int64_t h, std::int64_t C, std::int64_t N, bool biases = true) {
   return (w * h * C + (biases ? 1 : 0)) * N;
 }
@@ -89,7 +89,7 @@ enum class BlockKind : std::uint8_t {
 /// Returns "convolution", "dense layer", "embeddings" ...
 std::string_view name_of(BlockKind kind);
 
-/// Returns the kind of block whose product, normalisation or look-up an operation is, or else kOther.
+/// Returns the kind of block to which an operation gives its product, normalisation or look-up; otherwise kOther.
 BlockKind kind_of(const Operation& operation);
 
 /// One convolution, dense layer and so on, with the parameters that no earlier block uses.
@@ -109,8 +109,8 @@ struct Block {
 };
 
 /// Returns the blocks of a model's forward pass, in the order of their first use. A parameter that several operations
-/// use belongs to the first: a decoder whose weight is the word embedding is listed with only its bias. Unused
-/// parameters come last.
+/// use belongs to the block of the first: a decoder whose weight is the word embedding is listed with only its bias.
+/// Unused parameters come last.
 ///
 /// `forward`: first the operations of evaluation, in which batch normalisations also read their moving averages, then
 /// those of training. `trained`: parameters that the optimiser updates.

@@ -13,7 +13,7 @@
 namespace poprun {
 namespace {
 
-/// Returns the options for a job of one replica on one IPU, which also evaluates.
+/// Returns the options of a job that has one replica on one IPU and also evaluates.
 CompileOptions on_one_ipu(CompileOptions options) {
   options.replicas = 1;
   options.ipus_per_replica = 1;

@@ -28,7 +28,7 @@ struct KindSum {
   [[nodiscard]] std::int64_t parameters() const { return weights + biases; }
 };
 
-/// Sums over a layer of the model, at whose beginning it can be cut.
+/// Sums over a layer of the model. The model can be cut before each layer.
 struct LayerSum {
   std::string name;
   std::int64_t parameters = 0;   ///< Parameters that no earlier layer uses.

@@ -134,7 +134,7 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
     return {};
   }
   return fail(ErrorCode::kHostResources,
-              fmt::format("{} on host {} {} {} of its memory for {} tensors{}, "
+              fmt::format("{} on host {} {} {} of memory for {} tensors{}, "
                           "but only {} is free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
                           counted(replicas, "replica"), host, replicas == 1 ? "needs" : "need", bytes_text(needed),
@@ -155,9 +155,9 @@ Status check_shared_folder(const std::string& folder, const std::string& host, s
     return {};
   }
   return fail(ErrorCode::kHostResources,
-              fmt::format("{} processes on host {} need {} in {} for Open MPI, but only {} is free; mount a "
-                          "larger one (docker run --shm-size), remove any vader_segment.* files that killed "
-                          "jobs left there, or use fewer processes (--num-instances)",
+              fmt::format("{} processes on host {} need {} in {} for Open MPI, but only {} is free; mount a larger "
+                          "file system there (docker run --shm-size), remove any vader_segment.* files that killed "
+                          "jobs left behind, or use fewer processes (--num-instances)",
                           processes, host, bytes_text(needed), folder, bytes_text(free)),
               {.shortage = Shortage{.needed = Bytes{needed}, .had = Bytes{free}}});
 }

@@ -13,14 +13,14 @@
 /// Prepares and ends an instance's process, and checks the host on which Open MPI started it.
 namespace poprun {
 
-/// Removes leftovers of dead jobs from this host if this is its first process; the launcher cleans its own host.
+/// Removes leftovers of dead jobs from this host, if this process is the first there; the launcher cleans its own host.
 void remove_leftovers();
 
-/// Ends the process after the launcher is lost, and with it Open MPI's daemon, which no other process needs.
+/// After the launcher is lost, ends the process and Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
-/// Checks the folder where Open MPI's vader will have its memory; the first process of a host does so for all of the
-/// host's processes. Errors: kHostResources.
+/// Checks the folder where Open MPI's vader will put its memory; the first process of a host checks it for all
+/// processes there. Errors: kHostResources.
 Status check_room_for_mpi();
 
 /// Returns the request to join, with this instance's instruction sets and numeric libraries.
@@ -31,17 +31,17 @@ proto::JoinRequest join_request();
 void leave_signals_to_launcher();
 
 /// Pins everything on which results depend besides the job and the instruction set, in every replica and environment:
-/// restarts the program, as the same process, without environment variables that change bits (threads and schedules of
-/// OpenMP, lower precision and other kernels in oneDNN): libraries read them when they are loaded, before main. Returns
-/// immediately if there are none. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among them: --cpu-isa
-/// chooses it, and Join compares it. Call first in main.
+/// restarts the program, as the same process, without the environment variables that change bits (threads and schedules
+/// of OpenMP, lower precision and other kernels in oneDNN), because libraries read them when they are loaded, before
+/// main. Returns immediately if none is set. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among
+/// them: --cpu-isa chooses it, and Join compares it. Call first in main.
 void pin_environment(char** arguments);
 
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
 std::vector<std::string> dropped_variables();
 
 /// Makes the calling thread, and those that it starts, round to nearest and keep denormals. Shared libraries built with
-/// -ffast-math change that for the thread that loads them.
+/// -ffast-math change both for the thread that loads them.
 void pin_arithmetic();
 
 /// Returns a lower limit on the memory that a replica touches in its arenas. The exchange's memory is mapped without

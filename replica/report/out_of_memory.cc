@@ -213,8 +213,8 @@ Status check_streaming_memory(const Program& program) {
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
   std::string message = fmt::format(
-      "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than the {} B that it has; keep "
-      "less off-chip ([memory]), shard it across the replicas (memory.replicated-tensor-sharding), or use more "
+      "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than its {} B; keep fewer "
+      "tensors off-chip ([memory]), shard them across the replicas (memory.replicated-tensor-sharding), or use more "
       "IPUs\n{}",
       program.model(), grouped(fullest->streaming_peak()), ipu, grouped(static_cast<std::uint64_t>(over(*fullest))),
       grouped(fullest->streaming_capacity()), remote_table(program, ipu));

@@ -50,8 +50,8 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// The purposes of claims: the kinds of tensors, then the known categories, then others in the order of the first
-/// claims with them.
+/// The purposes of claims: the kinds of tensors, then the known categories, then others, in the order of their first
+/// claims.
 class Categories {
  public:
   Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {

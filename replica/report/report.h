@@ -23,8 +23,8 @@ struct ReportOptions {
   std::vector<ProfiledTile> tiles = {};      ///< In addition to the fullest tile of each IPU.
 };
 
-/// Reports the memory and time of a Program, for people and tools: see proto/report.proto. IPUs without a layout of
-/// their tiles, and their variables, are left out. `device`: the Program's device.
+/// Reports the memory and time of a Program, for people and tools: see proto/report.proto. Leaves out IPUs whose tiles
+/// have no layout, and the variables of these IPUs. `device`: the Program's device.
 ///
 /// Requires: the device has the tiles in `options`. Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});

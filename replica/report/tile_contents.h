@@ -56,8 +56,8 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// Returns the tensor after which a claim is named: the largest tensor that shares its bytes, or the first one of that
-/// size. Null if no tensor shares them.
+/// Returns the tensor after which a claim is named: the largest tensor that shares its bytes, or the first of several
+/// of that size. Null if no tensor shares them.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of

@@ -10,7 +10,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 
-/// Changes to a job that may reduce its memory, also those that need more than an option: of stages and proportions.
+/// Changes to a job that may reduce its memory. Those to stages and proportions need more than an option.
 namespace poprun {
 
 using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
@@ -24,8 +24,8 @@ struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
   std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: none.
-  std::uint64_t tile_bytes = 0;           ///< Bytes that a tile has,
-  std::vector<std::uint64_t> tiles = {};  ///< and that the fullest one of each IPU needs.
+  std::uint64_t tile_bytes = 0;           ///< Bytes of memory on a tile.
+  std::vector<std::uint64_t> tiles = {};  ///< Bytes that the fullest tile of each IPU needs.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
   bool head_joins_embeddings = false;     ///< In the stages arranged by a remedy.
 
@@ -59,7 +59,7 @@ struct Remedy {
   /// Adds memory for everything in the job, not only for what is large now.
   bool adds_memory = false;
 
-  /// The job would learn from other data, so the remedy is tried only after all others.
+  /// The job would learn from different data, so the remedy is tried only after all others.
   bool is_last_resort = false;
 };
 
@@ -69,10 +69,10 @@ bool names_stages(const ChangedJob& job);
 /// Replaces the stages named in the job, which fit only one number of IPUs, or the stages of an earlier arrangement.
 void arrange_stages(ChangedJob& job);
 
-/// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with layers.
+/// Moves one layer from the fullest IPU to the emptiest. Returns false if either has no stage with layers.
 bool move_layer(ChangedJob& job);
 
-/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there is no such stage.
+/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. Returns false if there is none.
 bool move_head(ChangedJob& job);
 
 /// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, in which case they need

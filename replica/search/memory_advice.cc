@@ -109,8 +109,8 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// Returns `remedies` with one more, in the setting that needs the least memory; nothing if none helps. A remedy
-/// without effect on its own may help now that a different step needs the most memory.
+/// Returns `remedies` with one more remedy, in the setting that needs the least memory; nothing if no remedy helps. A
+/// remedy without effect on its own may help now that a different step needs the most memory.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -210,8 +210,8 @@ class Occupants {
 };
 
 /// Returns all remedies except last resorts in the order of trial, since the budget may not suffice for all. First come
-/// those that reduce the largest occupants of the fullest tile, the cheapest first; if the job needs more than twice
-/// the memory, those that add memory.
+/// those that reduce the largest occupants of the fullest tile, the cheapest first, or, if the job needs more than
+/// twice the memory, those that add memory.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -274,7 +274,7 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
-/// Returns the advice if `best` and `others` more fit.
+/// Returns the advice if `best` fits, as do `others` further remedies.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
   return fmt::format("it fits with {}{} ({} device time per sample){}{}", trial.options,

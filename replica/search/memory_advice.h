@@ -43,8 +43,8 @@ struct AdviceOptions {
 /// table, the best remedy is printed as a command to copy.
 ///
 /// Deterministic. Cost: up to 160 compilations; for a large Program up to 30, or 10 if it needs more than twice its
-/// memory, and none after a remedy fits that takes no more device time. A remedy takes several compilations if balanced
-/// stages do not fit.
+/// memory, and none once a remedy is found that fits and takes no more device time than the job. A remedy takes several
+/// compilations if balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 

@@ -93,7 +93,7 @@ void move_the_rest_off_chip(ChangedJob& job) {
   }
 }
 
-/// Whether tensors stay on the chip. kAuto does not count: it moves those that have to.
+/// Whether tensors stay on the chip. kAuto does not count: it moves tensors off the chip if necessary.
 bool is_on_chip(const std::string& storage) {
   return choice_of<Storage>(storage) == Storage::kOnChip;
 }
@@ -117,8 +117,8 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Shards over the replicas tensors that each of them holds: first state, which needs no additional exchange, then also
-/// weights. Shards accumulators only if results stay bit-identical.
+/// Shards over the replicas tensors that each of them holds: first optimiser state, which needs no additional exchange,
+/// then also weights. Shards accumulators only if results stay bit-identical.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
@@ -206,7 +206,7 @@ Remedy moved_layers(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses one or two IPUs that work on one part of the model after the other, with the rest off the chip.
+/// Uses one or two IPUs, which work on the parts of the model one after another; the other parts are off the chip.
 Remedy phases(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true};
   const std::uint32_t ipus = std::max(1U, config.topology().ipus_per_replica());
@@ -310,7 +310,7 @@ void halve_partials(ChangedJob& job) {
   job.changes.push_back(fmt::format("model.partials {}", all.text()));
 }
 
-/// Uses half weights, activations and gradients, then half partial sums, too.
+/// Uses half weights, activations and gradients, then also half partial sums.
 Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
   if (choice_of<Precision>(config.model().precision()) != Precision::kHalf) {

@@ -10,8 +10,8 @@ namespace poprun {
 namespace {
 
 constexpr std::size_t kCompilationsMax = 160;
-constexpr std::size_t kCompilationsMin = 30;     // For a large Program,
-constexpr std::size_t kCompilationsMinFar = 10;  // and for a job with a large shortage.
+constexpr std::size_t kCompilationsMin = 30;     // For a large Program.
+constexpr std::size_t kCompilationsMinFar = 10;  // For a large Program far from fitting.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
 constexpr double kCheap = 1.01;                  // Factor of device time that counts as no cost.
 

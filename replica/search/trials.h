@@ -34,7 +34,7 @@ class Trials {
   Trials(const Program& program, ChangedJob job, std::vector<Remedy> table, std::shared_ptr<onnx_import::JobModel> onnx,
          std::function<void()> before_compilation);
 
-  /// Returns nothing if the job cannot be changed in this way, the budget is spent, or there are no remedies.
+  /// Returns the trial; nothing if the job cannot be changed like this, the budget is spent, or there are no remedies.
   const std::optional<Trial>& of(const Remedies& remedies);
 
   bool fits(const Remedies& remedies) {
@@ -74,7 +74,7 @@ class Trials {
         [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
   }
 
-  /// Returns the fitting trial that takes the least device time, with at most as many remedies as `like`, which
+  /// Returns the fitting trial with the least device time and at most as many remedies as `like`. Requires: `like`
   /// fits.
   [[nodiscard]] Remedies fastest(const Remedies& like) const {
     return *first(
@@ -98,8 +98,8 @@ class Trials {
   std::uint64_t limit_;  ///< Bytes of a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
-  std::size_t most_;              ///< The budget of compilations,
-  std::size_t compilations_ = 0;  ///< and how many there were.
+  std::size_t most_;              ///< The budget of compilations.
+  std::size_t compilations_ = 0;  ///< Compilations so far.
   std::size_t reserved_ = 0;
   bool is_found_ = false;  ///< A large Program fits at no cost, so the search ends.
   bool has_left_out_ = false;

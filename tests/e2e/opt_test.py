@@ -47,9 +47,9 @@ class PassAlone(JobTest):
         self.assertEqual(self.opt("--pass", "outlining", self.folder / "none"),
                          (65, "", f"{self.folder / 'none'}: cannot be read\n"))
         self.assertEqual(self.opt("--pass", "outlinig", "-"),
-                         (64, "", "--pass outlinig: not a pass; did you mean outlining?\n"))
+                         (64, "", "--pass outlinig: there is no such pass; did you mean outlining?\n"))
         self.assertEqual(self.opt("--pass", "outlining", "-"),
-                         (64, "", "the options are missing, which begin with a line '# options'\n"))
+                         (64, "", "the options, which begin with a line '# options', are missing\n"))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ class Memory(PlansTest):
         device = (*self.SMALL, 20_000)
         auto = self.run_job("estimate", "--compile", *device, config=config).stdout
         on = self.run_job("estimate", "--compile", *device, "--memory.outlining", "on", config=config).stdout
-        self.assertIn("memory.outlining = auto means on: the job does not fit with less\n", auto)
+        self.assertIn("memory.outlining = auto means on: the job does not fit with less outlining\n", auto)
         self.assertRegex(on, r"outlining on IPU 0: \d+ runs with \d+ operations share")
         self.assertEqual(self.figures(auto), self.figures(on))
 
@@ -214,12 +214,12 @@ class Remedies(PlansTest):
 class Notes(PlansTest):
     def test_say_that_a_schedule_is_longer_than_the_run(self):
         rate = ("--training.learning-rate", 0.01)
-        self.assertIn("note           training.warmup-steps = 1000 is longer than the run of 10 steps: the learning rate "
+        self.assertIn("note           training.warmup-steps = 1000 exceeds the 10 steps of the run: the learning rate "
                       "ends at 0.0001, below training.learning-rate = 0.01\n",
                       self.plan("--training.warmup-steps", 1000, *rate))
         self.assertNotIn("warmup-steps = 10 is longer", self.plan("--training.warmup-steps", 10, *rate))
         falls = ("--training.schedule", "step", "--training.warmup-steps", 2, "--training.schedule-steps")
-        self.assertIn("training.schedule-steps = 8 is not shorter than the 8 steps after the warm-up: the learning rate "
+        self.assertIn("training.schedule-steps = 8 is not less than the 8 steps after the warm-up, so the learning rate "
                       "never falls\n", self.plan(*falls, 8))
         self.assertNotIn("never falls", self.plan(*falls, 7))
 

@@ -26,9 +26,9 @@ struct StreamedTensor {
 
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
-  /// Number of counted layers in each stage; one entry may be -1 and takes the rest. Empty: see `split`.
+  /// Number of counted layers in each stage; one entry may be -1: all remaining layers. Empty: see `split`.
   std::vector<std::int64_t> layers_per_ipu = {};
-  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the stages are balanced,
+  /// Layers or tensors of the forward pass; each begins a new stage. If this is empty, too, the stages are balanced,
   /// with one per IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
@@ -36,7 +36,7 @@ struct PipelineOptions {
   Schedule schedule = {};
 
   /// If > 1, the number of stages, which are phases: each works on all micro-batches of a step before the next one
-  /// begins, whatever `schedule` is. They take turns on `phase_ipus` IPUs.
+  /// begins, whatever `schedule` is. The phases take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
@@ -54,7 +54,7 @@ struct SerialisationOptions {
     std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one counts.
+  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last of them counts.
 };
 
 /// Parameters with at most one dimension: biases, and the scales of normalisations.
@@ -62,7 +62,7 @@ inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
   std::string name;
-  std::map<std::string, double> hyper_parameters = {};  ///< All that the optimiser has.
+  std::map<std::string, double> hyper_parameters = {};  ///< Values of all that the optimiser has.
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are first multiplied by this.
   double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
@@ -72,12 +72,12 @@ struct OptimizerOptions {
 };
 
 struct PrecisionOptions {
-  bool half = false;                 ///< The other options need it.
+  bool half = false;                 ///< Required by the other options.
   bool stochastic_rounding = false;  ///< Values stored in float16 are rounded stochastically.
   bool master_weights = false;       ///< The optimiser works on its own float32 weights.
 };
 
-/// Where tensors that outlive a micro-batch are kept, by kind. PopART's TensorLocationSettings.
+/// Where tensors that outlive a micro-batch are kept, by kind, as in PopART's TensorLocationSettings.
 struct LocationOptions {
   Storage weights = Storage::kOnChip;
   Storage optimizer_state = Storage::kOnChip;

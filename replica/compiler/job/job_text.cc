@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun {
 namespace {
 
@@ -127,7 +129,7 @@ class Fields {
     const auto found = values_.find(name);
     const T* value = found == values_.end() ? nullptr : std::get_if<T>(&found->second);
     if (value == nullptr) {
-      complain(fmt::format("needs {}= with {}", name, example<T>()));
+      complain(fmt::format("needs {}=, followed by {}", name, example<T>()));
       return {};
     }
     T taken = *value;
@@ -184,7 +186,7 @@ class Fields {
  private:
   template <typename T>
   static constexpr std::string_view example() {
-    return std::is_same_v<T, std::string>    ? "a text in quotes"
+    return std::is_same_v<T, std::string>    ? "text in quotes"
            : std::is_same_v<T, std::int64_t> ? "an integer"
                                              : "a list of integers such as [0,1]";
   }
@@ -255,7 +257,7 @@ class JobReader {
     } else if (word == "location") {
       job_.locations.push_back(fields.text("text"));
     } else if (!job_.training || !read_of_training(word, fields)) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' does not begin a line here (job_text.h)", word));
+      return fail(ErrorCode::kUsage, fmt::format("a line cannot begin with '{}' here (job_text.h)", word));
     }
     return {};
   }
@@ -304,9 +306,10 @@ Status verify_stages(const Job& job) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
         if (!known(operation.origin.stage)) {
-          return fail(ErrorCode::kUsage,
-                      fmt::format("function {}: {} belongs to stage {}, but the line 'stages' has {}", function.name,
-                                  operation.kind, operation.origin.stage, job.ipu_of_stage.size()));
+          return fail(
+              ErrorCode::kUsage,
+              fmt::format("function {}: {} belongs to stage {}, but line 'stages' has IPUs for only {}", function.name,
+                          operation.kind, operation.origin.stage, counted(job.ipu_of_stage.size(), "stage")));
         }
       }
     }

@@ -70,7 +70,7 @@ struct TrainingStep {
   std::vector<LossTerm> terms = {};  ///< Their sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are phases, in order. The region before
-  /// each one may load its variables.
+  /// a phase may load its variables.
   std::vector<Place> phases = {};
 
   /// Set from the pass "differentiation" on: one gradient for each use of a parameter, last use first, until the pass
@@ -118,14 +118,14 @@ std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& 
 struct Pass {
   std::string_view name;
 
-  /// Whether the options ask for it.
+  /// Whether the options ask for the pass.
   bool (*applies)(const CompileOptions&) = nullptr;
 
   /// Errors: kUsage if model, data and options do not fit together.
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
-  /// Proves what the pass promises from the job before and after it, without sharing code with `run`. Errors: kBug;
-  /// says what does not hold for which tensor.
+  /// Proves what the pass promises from the job before and after it, without sharing code with `run`. Errors: kBug,
+  /// with the tensor and what does not hold for it.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
   /// Whether a job without the pass has the same results and differs only in time and memory.
@@ -150,8 +150,8 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and go to it one by one, so that they are never all on the chip. This is so if
-/// the options may offload or shard weights.
+/// Whether weights come from the host and go to it one by one, so that they are never all on the chip: true if the
+/// options may offload or shard weights.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.

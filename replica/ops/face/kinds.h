@@ -49,7 +49,7 @@ inline constexpr const char* kLayerNorm = "layer_norm";
 
 namespace poprun {
 
-/// Attributes of products that are flags: 1, or 0 if they are absent.
+/// Flags among the attributes of products: 1, or absent, which means 0.
 inline constexpr const char* kInputMajor = "input_major";
 inline constexpr const char* kTransposeA = "transpose_a";
 inline constexpr const char* kTransposeB = "transpose_b";
@@ -57,7 +57,7 @@ inline constexpr const char* kTransposeB = "transpose_b";
 /// Attribute of a matmul: the factor of its result.
 inline constexpr const char* kScale = "scale";
 
-/// Whether a flag is there and 1.
+/// Whether a flag is present and 1.
 bool is_set(const Attributes& attributes, const std::string& name);
 
 /// Returns an operation that multiplies rows by one matrix of weights as a `linear`: the same product, but its

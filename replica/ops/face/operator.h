@@ -52,7 +52,7 @@ struct Operands {
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
   const Moment* moment = nullptr;
-  std::optional<StrayIndex>* stray = nullptr;  ///< Receives the first one of a run; null: not recorded.
+  std::optional<StrayIndex>* stray = nullptr;  ///< Receives the first stray index of a run; null: none is recorded.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -118,13 +118,13 @@ struct Cut {
   explicit operator bool() const { return inputs > 0; }
 };
 
-/// A kind of operator. `shape`, `work` and `numerics` are never null; what null means for the others is said with each.
-/// The registry checks what must be given together.
+/// A kind of operator. `shape`, `work` and `numerics` are never null; each of the others says what null means. The
+/// registry checks which must be given together.
 struct Operator {
   std::string kind;
 
-  /// Returns the output types. Errors: kUsage if the inputs or attributes do not fit; names the operator, what it needs
-  /// and what it got.
+  /// Returns the output types. Errors: kUsage if the inputs or attributes do not fit, with the operator, its needs and
+  /// what it was given.
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
   /// Adds the backward operations through the Differentiator. `flat`: adds none, so that no gradient passes. Null: not
@@ -151,7 +151,7 @@ struct Operator {
   /// if `product` is.
   OperandAxes (*operand_axes)(const Signature&) = nullptr;
 
-  /// Outputs from this index on are statistics, which are float32 in any precision.
+  /// Outputs with this index or a higher one are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
   /// True if the numerics read Operands::moment, so that equal operands give different results in different
@@ -165,9 +165,8 @@ struct Operator {
   /// How the operator works on shards, if it can. The author declares it; shards_test.cc checks every declaration.
   Cut on_shards = {};
 
-  /// Returns how outputs must alias inputs for this use to have nothing to do, because the same bytes are all its
-  /// outputs and all its inputs. Empty: this use always moves or computes something. Null: every use does,
-  /// whatever aliases.
+  /// Returns how outputs must alias inputs for this use to have nothing to do, because its outputs and its inputs are
+  /// then the same bytes. Empty: this use always moves or computes something. Null: every use does, whatever aliases.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -228,7 +227,7 @@ class Differentiator {
 /// Returns the name and version of the library that computes the heavy numerics.
 std::string numerics_library_version();
 
-/// Returns a kUsage error, for shape faces: `kind` needs `needed`, but got the inputs and attributes of the signature.
+/// Returns a kUsage error, for shape faces: `kind` needs `needed`, but was given the signature's inputs and attributes.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
 /// Returns the type in which one use computes: float16 if the first input and the first output are stored as float16

@@ -89,8 +89,8 @@ void load_weights(Graph& graph, const Weights& weights) {
 Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   const bool integer = onnx_import::is_integer(value.element);
   if (value.elements() == 0 || value.element != input.element) {
-    return fail(ErrorCode::kUsage, fmt::format("input '{}' of {} is given {} elements of {}", input.name,
-                                               onnx_import::element_name(input.element), value.elements(),
+    return fail(ErrorCode::kUsage, fmt::format("input '{}' needs elements of type {}, but was given {} of type {}",
+                                               input.name, onnx_import::element_name(input.element), value.elements(),
                                                onnx_import::element_name(value.element)));
   }
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
@@ -156,7 +156,7 @@ Result<std::vector<Constant>> read_values(const std::filesystem::path& folder, c
 /// Returns the input of a network that comes without one: arange(n) / n.
 Result<Constant> arange_input(const OnnxModel& model) {
   if (model.inputs().size() != 1) {
-    return fail(ErrorCode::kData, "needs a network with one input");
+    return fail(ErrorCode::kData, "a network without test data sets must have exactly one input");
   }
   const Shape& shape = model.inputs()[0].dims;
   POPRUN_ASSIGN(const std::int64_t n, onnx_import::checked_elements(shape));
@@ -232,8 +232,8 @@ Verdict compare(const OnnxModel& model, const std::vector<Constant>& inputs, con
       return {Verdict::Kind::kFail, "fewer outputs than expected"};
     }
     if ((*had)[k].element == kBrain && !wanted[k].real()) {
-      return {Verdict::Kind::kUnsupported,
-              fmt::format("output {} of bfloat16 is expected as {}", k, onnx_import::element_name(wanted[k].element))};
+      return {Verdict::Kind::kUnsupported, fmt::format("output {} is bfloat16, but the expected output is {}", k,
+                                                       onnx_import::element_name(wanted[k].element))};
     }
     if (const auto what = difference((*had)[k], wanted[k], tolerance); what) {
       return {Verdict::Kind::kFail, fmt::format("output {}: {}", k, *what)};
@@ -331,7 +331,7 @@ Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector
 Status check_onnx(const std::string& directory, const std::function<void(std::string_view)>& print) {
   const auto cases = cases_below(directory);
   if (cases.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: no model.onnx in this folder or below", directory));
+    return fail(ErrorCode::kData, fmt::format("{}: there is no model.onnx in or below this folder", directory));
   }
   std::size_t passed = 0;
   std::size_t failed = 0;

@@ -20,13 +20,13 @@ Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel
                                                     const std::vector<onnx_import::Constant>& inputs,
                                                     const std::string& device);
 
-/// Runs every case below a directory, in the order of their paths. A case is a folder with
+/// Runs every case below a directory, in the order of their paths. A case is a folder with:
 ///
 ///   model.onnx, test_data_set_*/{input,output}_N.pb    as ONNX's backend tests; or
-///   model.onnx, output_0.pb                            a network that is fed arange(n) / n, n the
-///                                                      elements of its input
+///   model.onnx, output_0.pb                            a network that is fed arange(n) / n, where
+///                                                      its input has n elements
 ///
-/// and prints one line per case, `pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or
+/// Prints one line per case, `pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or
 /// feature, then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own
 /// test runner; integers and bools must be identical.
 ///

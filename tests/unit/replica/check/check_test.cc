@@ -419,14 +419,14 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
 
   EXPECT_THAT(testing::texts(check_variants(config, testing::dataset(), nullptr)->notes),
               ElementsAre("no row uses the job's own stages (pipeline.layers-per-ipu = 1 3): they "
-                          "are for 2 IPUs, which --check-ipus leaves out; those on 3 IPUs use "
-                          "balanced ones; rows without a schedule have a single stage"));
+                          "are for 2 IPUs, which --check-ipus leaves out; rows on 3 IPUs use balanced stages; rows "
+                          "without a schedule have a single stage"));
 
   config.mutable_check()->add_ipus(2);
   const auto both = check_variants(config, testing::dataset(), nullptr);
   EXPECT_THAT(testing::texts(both->notes),
               ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
-                          "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
+                          "(pipeline.layers-per-ipu = 1 3); rows on 3 IPUs use balanced stages; rows "
                           "without a schedule have a single stage"));
   EXPECT_EQ(both->variants.back().split, "1 3");
 }
@@ -455,8 +455,8 @@ TEST(CheckVariants, NeedMoreStagesThanOne) {
   config.mutable_pipeline()->add_layers_per_ipu(4);
 
   EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
-            "check needs several stages, but pipeline.layers-per-ipu = 4 makes one; leave it out, "
-            "or choose other IPUs with --check-ipus");
+            "check needs several stages, but pipeline.layers-per-ipu = 4 makes only one; let the compiler choose the "
+            "stages, or choose other numbers of IPUs with --check-ipus");
 }
 
 TEST(CheckVariants, SayThatOneMicroBatchComparesLittle) {
@@ -477,8 +477,8 @@ TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
   ASSERT_TRUE(checked) << checked.error().message;
   EXPECT_EQ(checked->variants.back().ipus, 2U);
   EXPECT_THAT(testing::texts(checked->notes),
-              ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
-                          "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
+              ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs at least one layer",
+                          "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs at least one layer"));
 }
 
 TEST(CheckVariants, NeedAModelThatCanBeCut) {

@@ -337,8 +337,9 @@ TEST(PassAlone, GivesTheJobAndTheErrorIfAProofFails) {
 
 TEST(PassAlone, SaysThatAProofIsLeftOutIfNoJobHasThePlainValues) {
   const auto recompute = [](TestedJob& job) { job.config.mutable_pipeline()->set_recomputation("all"); };
-  EXPECT_THAT(after("recomputation", "# job after pass background-exchange\n" + kForward.substr(6), recompute),
-              HasSubstr("\n# not proven to keep every value: that needs a job up to pass precision\n"));
+  EXPECT_THAT(
+      after("recomputation", "# job after pass background-exchange\n" + kForward.substr(6), recompute),
+      HasSubstr("\n# not proven to keep every value: the proof needs a job from pass precision or an earlier pass\n"));
   EXPECT_THAT(after("recomputation", kForward, recompute), Not(HasSubstr("not proven")));
 }
 
@@ -358,10 +359,12 @@ std::string error_with(const std::string& part, const std::string& replacement) 
 }
 
 TEST(PassAlone, SaysWhatItLacks) {
-  EXPECT_THAT(after("diferentiation", kForward), "--pass diferentiation: not a pass; did you mean differentiation?");
+  EXPECT_THAT(after("diferentiation", kForward),
+              "--pass diferentiation: there is no such pass; did you mean differentiation?");
   EXPECT_EQ(after("locations", kForward), "--pass locations: the options do not ask for this pass");
   EXPECT_EQ(after("differentiation", ""),
-            "--pass differentiation: there is no job before this pass; it begins with a line '# job' or, for example, "
+            "--pass differentiation: there is no job before this pass; a job begins with a line '# job' or, "
+            "for example, "
             "'# job after pass forward'");
   EXPECT_THAT(error_with("mul(x, w)", "mul(x, v)"), MatchesRegex("line [0-9]+: there is no tensor 'v'"));
   EXPECT_THAT(error_with("mul(x, w)", "mul(y, w)"),
@@ -374,11 +377,11 @@ TEST(PassAlone, NamesTheLineOfABadOption) {
   std::string text;
   const auto error_of = [&text](const std::string& states) { return run_alone("stages", states, {}, text).error(); };
 
-  EXPECT_EQ(error_of("").message, "the options are missing, which begin with a line '# options'");
+  EXPECT_EQ(error_of("").message, "the options, which begin with a line '# options', are missing");
   EXPECT_EQ(error_of("\n# options\nconfig {\n  hero: 1\n}\n").message,
             "line 4: Message type \"poprun.proto.RunConfig\" has no field named \"hero\".");
   EXPECT_EQ(error_of("# options\nconfig {}\n").message,
-            "line 2: these options need config.data.micro_batch_size, at least 1");
+            "line 2: these options must set config.data.micro_batch_size to at least 1");
   EXPECT_EQ(error_of("").code, ErrorCode::kUsage);
   EXPECT_EQ(text, "");
 }

@@ -162,7 +162,7 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
   EXPECT_THAT(testing::texts(match.notes),
               ElementsAre("model.initial-weights: initialisation kept for 1 weight whose size differs in "
                           "the file, for example 'fc.weight' [10,8], "
-                          "which is [1000,8] in the file"));
+                          "which is [1000,8] there"));
 }
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {

@@ -227,7 +227,7 @@ TEST(IoTiles, AreAnEvenNumberThatLeavesTilesToCompute) {
   small.mutable_device()->set_tiles(16);
   EXPECT_EQ(refusal(with_io_tiles(small, 14)), "");
   EXPECT_EQ(refusal(with_io_tiles(small, 16)),
-            "device.io-tiles = 16: none of the 16 tiles (device.tiles) is left to compute; use fewer I/O tiles");
+            "device.io-tiles = 16: none of the 16 tiles (device.tiles) would compute; use fewer I/O tiles");
 }
 
 }  // namespace

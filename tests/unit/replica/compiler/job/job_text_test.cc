@@ -78,17 +78,18 @@ std::string error_of(const std::string& line, std::string_view graph = kGraph) {
 
 TEST(JobText, NamesTheLineAtFault) {
   EXPECT_EQ(error_of("evaluation place=\"train:3\""), "line 11: evaluation place: there is no region 'train:3'");
-  EXPECT_EQ(error_of("evaluation"), "line 11: evaluation needs place= with a text in quotes");
-  EXPECT_EQ(error_of("evaluation place=3"), "line 11: evaluation needs place= with a text in quotes");
+  EXPECT_EQ(error_of("evaluation"), "line 11: evaluation needs place=, followed by text in quotes");
+  EXPECT_EQ(error_of("evaluation place=3"), "line 11: evaluation needs place=, followed by text in quotes");
   EXPECT_EQ(error_of("evaluation place=\"train:0\" x=1"), "line 11: evaluation has an unknown attribute x=");
   EXPECT_EQ(error_of("evaluation place"), "line 11: 'place' is not an attribute such as pad=[1,1]");
   EXPECT_EQ(error_of("stages ipus=[-1]"), "line 11: stages ipus: -1 is not a number from 0 to 4294967295");
-  EXPECT_EQ(error_of("heroes"), "line 11: 'heroes' does not begin a line here (job_text.h)");
+  EXPECT_EQ(error_of("heroes"), "line 11: a line cannot begin with 'heroes' here (job_text.h)");
   EXPECT_THAT(error_of("gradient parameter=\"w\" tensor=\"w.gradient\""), HasSubstr("'gradient' does not begin"))
       << "without training";
   EXPECT_EQ(error_of("", "graph\nlayer a\nheroes\n"), "line 14: expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
   EXPECT_EQ(error_of("", ""), "line 12: the job ends without a line 'graph'");
-  EXPECT_EQ(error_of("stages ipus=[0]"), "function train: copy belongs to stage 1, but the line 'stages' has 1");
+  EXPECT_EQ(error_of("stages ipus=[0]"),
+            "function train: copy belongs to stage 1, but line 'stages' has IPUs for only 1 stage");
 }
 
 }  // namespace

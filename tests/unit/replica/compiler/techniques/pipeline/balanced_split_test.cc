@@ -187,8 +187,8 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
 
   ASSERT_TRUE(program) << program.error().message;
   EXPECT_THAT(program->notes(0).text(),
-              ContainsRegex("; (it does not fit, and no other is expected to|none of the [2-6] "
-                            "compiled splits fits, and this one comes closest)$"));
+              ContainsRegex("; (it does not fit, and no other split is expected to|none of the [2-6] "
+                            "compiled splits fits, and this split comes closest)$"));
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
 }
 
