@@ -58,7 +58,6 @@ class Demand {
   }
 
  private:
-  /// Bytes that a plan needs, by tile.
   struct PlanRows {
     Row operands;
     Row vertex_state;
@@ -242,7 +241,6 @@ class Demand {
     through(Category::kHostBuffer, even(largest_of(tensors)), step, host_code_);
   }
 
-  /// Returns the size of the largest tensor on this IPU.
   [[nodiscard]] Bytes largest_of(const std::vector<TensorId>& tensors) const {
     Bytes largest;
     for (const TensorId tensor : tensors) {

@@ -13,7 +13,6 @@
 
 namespace poprun {
 
-/// A graph with its product plans, aliases and tile mappings.
 struct LaidOut {
   const Graph& graph;
   const Liveness& liveness;

@@ -50,7 +50,6 @@ struct BlockPart {
   Bytes end;
 };
 
-/// Claims that are placed together.
 struct Block {
   std::vector<std::size_t> claims;  ///< In ascending order.
   std::vector<BlockPart> pieces;    ///< By address, without overlaps.
@@ -58,7 +57,6 @@ struct Block {
   std::uint32_t steps = 0;  ///< Number of steps at which any byte is claimed.
 };
 
-/// Splits a block at the bytes where claims begin and end.
 std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
   if (block.size() == 1) {
     const Claim& only = claims[block[0]];
@@ -115,8 +113,7 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Renumbers steps to leave out steps at which no live range begins or has just ended: nothing changes there, and the
-/// tree of steps gets smaller. Returns how many steps are left.
+/// Leaves out steps at which no live range begins or has just ended, for a smaller tree. Returns how many are left.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -139,9 +136,8 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
 }
 
-/// Segment tree over steps that knows which addresses are taken at which steps. A span is stored at the few nodes that
-/// make up its steps. In a node, adjacent addresses with the same times merge into one range. A query thus visits O(log
-/// steps) nodes, and few ranges of each.
+/// Segment tree over steps of which addresses are taken when. A span is stored at the few nodes that make up its steps,
+/// where adjacent addresses with the same times merge, so a query visits O(log steps) nodes and few ranges of each.
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
@@ -237,7 +233,6 @@ void sort_for_placement(std::vector<Block>& blocks) {
   });
 }
 
-/// Fills in lower_bound and worst_step.
 void bound_plan(const std::vector<Block>& blocks, MemoryPlan& plan) {
   std::vector<std::pair<std::uint32_t, Bytes>> changes;
   for (const Block& block : blocks) {
@@ -287,7 +282,6 @@ tl::unexpected<Error> plan_bug(std::string what) {
   return fail(ErrorCode::kBug, "memory plan: " + std::move(what));
 }
 
-/// The live bytes and their owners, while a sweep goes over the steps.
 class LiveNow {
  public:
   /// Returns false if one of the bytes belongs to a different owner.

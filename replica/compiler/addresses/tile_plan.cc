@@ -34,7 +34,6 @@ bool is_whole_run(const std::vector<Span>& spans, std::uint32_t steps) {
   return spans.size() == 1 && spans[0] == Span{0, steps - 1};
 }
 
-/// Plans the tiles of one class.
 Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t> tiles, std::uint32_t steps) {
   const std::size_t tile = tiles.front();
   TileClass result;

@@ -9,7 +9,6 @@
 #include "replica/base/units.h"
 #include "replica/compiler/lives/liveness.h"
 
-/// The memory plan of an IPU's tiles: the use of every byte over time.
 namespace poprun {
 
 /// What bytes of a tile are used for, in reports.
@@ -40,7 +39,6 @@ inline constexpr Bytes kTileAlignment{8};
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
 
-/// An allocation of bytes on tiles, for some steps.
 struct TileClaim {
   Category category = Category::kVariable;
   std::vector<std::uint32_t> tensors = {};  ///< The tensors that the bytes hold, if any: aliases share them.
@@ -54,8 +52,7 @@ class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
 
-  /// Adds a claim, with each tile's bytes rounded up to kTileAlignment. Has no effect if there are no bytes or no
-  /// spans.
+  /// Rounds each tile's bytes up to kTileAlignment. Has no effect without bytes or spans.
   void add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile);
 
   [[nodiscard]] std::int64_t tiles() const { return tiles_; }
@@ -89,7 +86,6 @@ struct TilePlan {
 
   /// Returns the class with the highest peak; the first if several tie.
   [[nodiscard]] std::uint32_t fullest() const;
-  /// Returns the sum of the peaks of all tiles.
   [[nodiscard]] Bytes total_peak() const;
 };
 
@@ -103,9 +99,8 @@ struct LiveBytes {
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
 /// Plans each class by plan_memory, with claims that have the same live range in one block, and checks it by
-/// verify_plan. `steps` is the number of steps of the whole run.
-///
-/// Deterministic. Errors: kBug if the verifier rejects a plan. Cost: that of plan_memory, times the number of classes.
+/// verify_plan. `steps`: of the whole run. Deterministic. Errors: kBug if the verifier rejects a plan. Cost: that of
+/// plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);
 
 }  // namespace poprun

@@ -58,13 +58,11 @@ void put_after_gradients(std::vector<Operation>& operations, std::vector<Operati
   operations = std::move(ordered);
 }
 
-/// Returns the operation that joins a gradient's slices, or null.
 const Operation* join_of(const Writers& writers, TensorId gradient) {
   const auto& all = writers.of(gradient);
   return all.size() == 1 && all[0]->kind == kinds::kConcat && all[0]->attributes.has(kSlices) ? all[0] : nullptr;
 }
 
-/// Accumulators of one job.
 class Accumulators {
  public:
   Accumulators(const CompileOptions& options, Job& job)
@@ -134,7 +132,6 @@ Status run(const CompileOptions& options, Job& job) {
   return accumulators.status();
 }
 
-/// Returns the operations of a region that write `sum`, with their positions.
 std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region& region, TensorId sum) {
   std::vector<std::pair<std::size_t, const Operation*>> found;
   for (std::size_t i = 0; i < region.operations.size(); ++i) {

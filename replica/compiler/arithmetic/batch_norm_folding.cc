@@ -26,7 +26,6 @@ bool applies(const CompileOptions& options) {
   return options.fold_batch_norm;
 }
 
-/// Number of times that operations name each tensor.
 struct Uses {
   std::vector<int> writes;       ///< In all functions.
   std::vector<int> load_writes;  ///< In "load".
@@ -48,14 +47,12 @@ struct Uses {
     }
   }
 
-  /// Whether only "load" writes a tensor, once.
   [[nodiscard]] bool is_variable(TensorId id) const {
     return writes[index_of(id)] == 1 && load_writes[index_of(id)] == 1;
   }
   [[nodiscard]] bool is_read_once(TensorId id) const { return reads[index_of(id)] == 1; }
 };
 
-/// Whether the norm of a convolution's result can become part of the convolution.
 bool can_fold(const Uses& uses, const Operation& convolution, const Operation& norm) {
   const TensorId w = convolution.inputs[1];
   const TensorId shift = norm.inputs[2];
@@ -118,7 +115,6 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Returns the operation of a region that writes a tensor, or null.
 const Operation* writer(const std::vector<Operation>& operations, TensorId id) {
   const auto found = std::ranges::find_if(operations, [id](const Operation& operation) {
     return std::ranges::find(operation.outputs, id) != operation.outputs.end();
@@ -143,8 +139,7 @@ bool same(const Operation& a, const Operation& b) {
          to_text(a.attributes) == to_text(b.attributes);
 }
 
-/// Checks that the graph before the pass contained the unfolded form: the convolution without the norm, and the norm,
-/// with these operands.
+/// Checks that the graph before the pass had the unfolded form: the convolution and the norm, with these operands.
 Status verify_fold(const Job& before, const Job& after, const Operation& fold) {
   const auto& then = before.graph.at(*before.evaluation).operations;
   const auto& now = after.graph.at(*after.evaluation).operations;

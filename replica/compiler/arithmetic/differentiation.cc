@@ -13,12 +13,10 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/shaped.h"
 
-/// Adds the backward pass of a micro-batch after its forward pass.
 namespace poprun {
 namespace {
 
-/// Returns tensors whose gradient with respect to a parameter that is not frozen may differ from 0, including
-/// parameters.
+/// Returns tensors, including parameters, whose gradient by a parameter that is not frozen may differ from 0.
 std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
@@ -153,8 +151,7 @@ class ReverseMode final : public Differentiator {
     return builder_.graph().tensor(tensor).role == Role::kParameter;
   }
 
-  /// Returns the gradient to which the next contribution to a tensor is added, or null: for a parameter, the gradient
-  /// from the current operation; for other tensors, the gradient from all operations.
+  /// The gradient that the next contribution is added to, or null: for parameters, only from the current operation.
   TensorId* gradient_so_far(TensorId tensor) {
     if (is_parameter(tensor)) {
       std::vector<Use>& uses = by_use_[tensor];
@@ -278,7 +275,6 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   return frozen;
 }
 
-/// Returns the origin of the operation that made `tensor`, with backward as its direction.
 Origin backward_of(const Job& job, TensorId tensor) {
   Origin origin = Writers(job.graph, job.training->micro_batch).of(tensor).front()->origin;
   origin.direction = Direction::kBackward;
@@ -335,7 +331,6 @@ bool same(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
 }
 
-/// Counts the operations that read each tensor.
 std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operations) {
   std::map<TensorId, std::size_t> uses;
   for (const Operation& operation : operations) {

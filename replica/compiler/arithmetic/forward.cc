@@ -13,8 +13,7 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/program/host_contract.h"
 
-/// Adds the job's functions with the model's forward pass: training without its backward pass and update, evaluation,
-/// and saving of the weights.
+/// Adds the model's forward pass: training without its backward pass and update, evaluation, and saving of the weights.
 namespace poprun::passes::forward {
 namespace {
 
@@ -32,7 +31,6 @@ TensorId add_metrics(Builder& begin, const std::string& name) {
   return metrics;
 }
 
-/// Adds a note on the tensors of the data that the model does not read.
 void note_unread(const CompileOptions& options, const std::vector<TensorId>& inputs,
                  std::span<const Operation> operations, std::vector<Note>& notes) {
   std::vector<std::string> unread;
@@ -115,8 +113,7 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                           options.micro_batch_size, options.model, options.compute_batches));
 }
 
-/// Makes batch norms whose running statistics are frozen use these statistics, as in evaluation, without updating them.
-/// Errors: kUsage if only one of the two statistics is frozen.
+/// Makes batch norms with frozen running statistics use them, without updates. Errors: kUsage if only one is frozen.
 Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
   if (frozen.empty()) {
     return {};

@@ -71,7 +71,6 @@ bool reduces_every_micro_batch(const CompileOptions& options) {
   return options.reduces_every_micro_batch && options.gradient_accumulation > 1;
 }
 
-/// Returns the tensors that operations other than accumulations read.
 std::set<TensorId> read_elsewhere(const Region& region) {
   std::set<TensorId> read;
   for (const Operation& operation : region.operations) {
@@ -82,8 +81,7 @@ std::set<TensorId> read_elsewhere(const Region& region) {
   return read;
 }
 
-/// Averages each gradient over the replicas before its accumulation. A gradient that other operations read, too, is
-/// copied first.
+/// Averages gradients over the replicas before accumulation; those that other operations read, too, are copied first.
 void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
   std::map<TensorId, TensorId> reduced;
@@ -136,8 +134,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// Returns the sum that is added to the accumulator of a parameter's first use; nothing unless this happens exactly
-/// once.
+/// Returns the sum that is added to the accumulator of a parameter's first use; nothing unless there is exactly one.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {

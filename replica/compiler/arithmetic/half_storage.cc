@@ -6,11 +6,9 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/operator.h"
 
-/// Stores weights, activations and gradients in float16.
 namespace poprun {
 namespace {
 
-/// Calls visit(operation, its operator or null) for every operation.
 template <typename Visit>
 void for_each_operation(Graph& graph, Visit visit) {
   for (Function& function : graph.functions) {

@@ -9,10 +9,8 @@ namespace poprun {
 ///
 /// Scalars, host streams, metrics, optimiser state, constants, running statistics, statistics that normalisations keep
 /// for their gradients, and tensors with Tensor::keeps_f32 stay float32. Operators always compute in float32
-/// (ops/half/half_kernel.h), so only stored values are rounded. A product keeps the half partials that the pass
-/// "products" gave it if it stores float16.
-///
-/// Requires: options.half.
+/// (ops/half/half_kernel.h), so only stored values are rounded. Products that store float16 keep half partials from the
+/// pass "products". Requires: options.half.
 void use_half(Graph& graph, const PrecisionOptions& options);
 
 }  // namespace poprun

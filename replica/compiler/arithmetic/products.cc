@@ -10,8 +10,7 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/operator.h"
 
-/// Gives every convolution and matmul of the forward pass the options that the job sets for it. Their gradients, which
-/// a later pass adds, inherit these options.
+/// Gives the forward pass's convolutions and matmuls the options that the job sets; their later gradients inherit them.
 namespace poprun::passes::products {
 namespace {
 
@@ -34,7 +33,6 @@ std::optional<PlacedProduct> product_of(const Job& job, const Operation& operati
                        .name = name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0)};
 }
 
-/// The forward passes of training and evaluation.
 std::vector<Place> forward_places(const Job& job) {
   std::vector<Place> places;
   if (job.training) {

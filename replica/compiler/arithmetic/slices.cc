@@ -12,17 +12,16 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/face/kinds.h"
 
-/// Cuts the operations that the pass "serialisation" has marked, and their gradients, into slices that run one after
-/// the other, so that temporary values and gradients of only one slice are live at a time. With slices k of the output
-/// channels:
+/// Cuts the operations that "serialisation" has marked, and their gradients, into slices that run one after the other,
+/// so that only one slice's temporary values and gradients are live. With slices k of the output channels:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
 ///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices
 ///   dx = dy w           dx = (dx_0 + dx_1) + ..., dx_k = dy_k w_k
 ///   gather_gradient     the rows of each slice of the table
 ///
-/// dw_k and dx_k of one layer run together. A gather itself is not cut, because it reads the table in place. Only the
-/// sum over dx_k differs from the uncut job, by rounding.
+/// A layer's dw_k and dx_k run together. Gathers read the table in place, uncut. Only the sum over dx_k differs, by
+/// rounding.
 namespace poprun::passes::slices {
 namespace {
 
@@ -47,7 +46,6 @@ Attributes part(std::int64_t axis, const Piece& piece) {
   return {{"axis", axis}, {"begin", piece.begin}, {"count", piece.count}};
 }
 
-/// Returns the dimension of the weights that holds the output channels.
 std::int64_t channel_axis(const Attributes& attributes) {
   return is_set(attributes, kInputMajor) ? 1 : 0;
 }
@@ -56,7 +54,6 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// Rewrites one region.
 class Slicer {
  public:
   Slicer(Graph& graph, Place place)
@@ -87,7 +84,6 @@ class Slicer {
   }
 
  private:
-  /// Adds an operation for slice `k`, with a result that has the name and the role of `like`.
   TensorId add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes, TensorId like,
                const std::string& what, std::size_t k) {
     return add_all(kind, std::move(inputs), std::move(attributes), {like}, what, k)[0];
@@ -109,7 +105,6 @@ class Slicer {
     return made;
   }
 
-  /// Adds slice `k` of an operand of the operation that makes `of`.
   TensorId slice(TensorId x, std::int64_t axis, const Piece& piece, TensorId of, std::string what, std::size_t k) {
     const TensorId made = add(kinds::kSlice, {x}, part(axis, piece), of, what, k);
     if (out_.status() && graph_.tensor(x).keeps_f32) {
@@ -147,7 +142,6 @@ class Slicer {
     }
   }
 
-  /// Adds one or both gradients of a layer.
   void backward(const Operation* weights, const Operation* input) {
     const TensorId dy = weights != nullptr ? weights->inputs[1] : input->inputs[0];
     const Operation& one = weights != nullptr ? *weights : *input;
@@ -273,7 +267,6 @@ class Finder {
     return found;
   }
 
-  /// Finds the slices that are joined into a gradient.
   [[nodiscard]] Found joined(const Operation& was, std::size_t output) const {
     Found found;
     const Operation* join = writer(was.outputs[output]);
@@ -303,7 +296,6 @@ class Finder {
   }
   [[nodiscard]] std::int64_t size_of(TensorId id, std::size_t axis) const { return graph_.tensor(id).type.shape[axis]; }
 
-  /// Returns the piece of `whole` that a tensor holds.
   [[nodiscard]] Piece sliced(TensorId id, TensorId whole, Found& found) const {
     const Operation* slice = writer(id);
     if (slice == nullptr || slice->kind != kinds::kSlice || slice->inputs[0] != whole) {

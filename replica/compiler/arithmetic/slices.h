@@ -13,12 +13,10 @@ namespace poprun {
 /// inherit it, and the pass "slices" removes it. After that, the attribute marks a `concat` of a gradient's slices.
 inline constexpr const char* kSlices = "slices";
 
-/// Whether the job asks for slices.
 inline bool is_serialised(const CompileOptions& options) {
   return options.serialisation.embedding > 1 || !options.serialisation.matmuls.empty();
 }
 
-/// Begin and size of one slice.
 struct Piece {
   std::int64_t begin = 0;
   std::int64_t count = 0;

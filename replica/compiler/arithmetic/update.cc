@@ -32,7 +32,6 @@ Result<const Optimizer*> find(const std::string& name) {
               fmt::format("training.optimizer: no optimiser is called '{}'; {}", name, suggestion(name, names)));
 }
 
-/// Returns the attributes of the rule's operator.
 Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOptions& options) {
   Attributes attributes{{"scale", options.gradient_scale}, {"weight_decay", options.weight_decay}};
   for (const HyperParameter& own : optimizer.hyper_parameters) {
@@ -56,7 +55,6 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   return attributes;
 }
 
-/// Returns the parameters that are exempt from weight decay.
 Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
                                          const std::vector<ParameterGradient>& gradients) {
   std::set<TensorId> exempt;
@@ -167,9 +165,8 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
-/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is unknown
-/// (lists those available), if a hyper-parameter is missing or does not belong to the optimiser, or if `no_decay`
-/// matches no parameter or all parameters.
+/// Appends the update of every parameter, and sets up state. Errors: kUsage if the optimiser is unknown (lists those
+/// available), a hyper-parameter is missing or not the optimiser's, or `no_decay` matches none or all.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));

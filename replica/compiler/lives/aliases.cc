@@ -10,7 +10,6 @@
 namespace poprun {
 namespace {
 
-/// Every tensor's address is a multiple of this.
 constexpr std::int64_t kAlignment = 64;
 
 bool is_live(const Life& life, std::uint32_t step) {
@@ -25,7 +24,6 @@ struct Link {
   std::int64_t distance;
 };
 
-/// A tensor's place in a block.
 struct Member {
   std::uint32_t tensor;
   std::int64_t offset;

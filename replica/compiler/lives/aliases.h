@@ -8,10 +8,8 @@
 #include "replica/compiler/lives/liveness.h"
 #include "replica/graph/graph.h"
 
-/// Alias analysis: decides which tensors share bytes.
 namespace poprun {
 
-/// A tensor's place in a block of bytes that several tensors share.
 struct Alias {
   std::uint32_t block = 0;
   Bytes offset;  ///< Distance from the block's first byte.
@@ -35,12 +33,10 @@ using Aliases = std::vector<std::optional<Alias>>;
 /// other tensor of its block that shares one of these bytes may be live at that step, except for the input whose bytes
 /// are taken. Every later reader keeps a tensor alive: a stash, a clone, an exchange, a host stream, another function
 /// that the host runs. At each step a block claims the bytes of its live tensors, so never more than they would claim
-/// separately. All tensors of a block are on one IPU.
+/// separately. Each block is on one IPU.
 ///
 /// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins; blocks
-/// are as long as chains of such operations.
-///
-/// Requires: `liveness` belongs to `graph`.
+/// are as long as chains of such operations. Requires: `liveness` belongs to `graph`.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);
 
 /// Whether an operation has nothing to do, because its results alias its operands.

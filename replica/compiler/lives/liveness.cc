@@ -20,7 +20,6 @@ struct Event {
   const Operation* operation;
 };
 
-/// Lists a function's operations in the order of execution.
 class Trace {
  public:
   explicit Trace(const Graph& graph) {
@@ -76,7 +75,6 @@ class Trace {
   std::uint32_t step_count_ = 0;
 };
 
-/// A set of tensors for each step, as a bitmap.
 class Marks {
  public:
   Marks(std::size_t steps, std::size_t tensors) : words_((tensors + 63) / 64), marks_(steps * words_) {}
@@ -91,7 +89,6 @@ class Marks {
     return (marks_[step * words_ + tensor / 64] >> tensor % 64 & 1U) != 0;
   }
 
-  /// Calls call(tensor) for each tensor of the step's set.
   template <typename Call>
   void at(std::size_t step, Call call) const {
     for (std::size_t w = 0; w < words_; ++w) {

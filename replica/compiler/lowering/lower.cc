@@ -220,7 +220,6 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// Sets the offsets of tensors in one memory.
 void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program) {
   for (std::size_t i = 0; i < claims.claims.size(); ++i) {
     proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
@@ -228,7 +227,6 @@ void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program)
   }
 }
 
-/// Returns the layout of every byte of the tiles.
 proto::TileLayout layout_of(const IpuPlan& ipu) {
   proto::TileLayout layout;
   for (const TileClaim& source : ipu.tile_claims.claims()) {

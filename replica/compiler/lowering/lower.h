@@ -35,8 +35,7 @@ struct IpuPlan {
 
 /// Lowers a graph, with its plans for each IPU of a replica, to a Program: one step per operation, with its device time
 /// and the tensors that die there. A view takes no time unless it is on other tiles than its operand. A tensor whose
-/// bytes a different tensor takes over is not released. Steps are numbered as in liveness.h. `parts` is keyed by
-/// function, as in Job.
+/// bytes a different tensor takes over is not released. Steps are numbered as in liveness.h. `parts`: by function.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
               const StageParts& parts);
 

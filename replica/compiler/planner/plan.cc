@@ -10,7 +10,6 @@
 namespace poprun::planner {
 namespace {
 
-/// Returns the range of blocks in part `index` of `parts`.
 Range blocks_of_part(std::int64_t blocks, std::int64_t parts, std::int64_t index) {
   const std::int64_t each = ceil_div(blocks, parts);
   return {std::min(index * each, blocks), std::min((index + 1) * each, blocks)};

@@ -10,7 +10,6 @@
 /// How one product is spread over the tiles of an IPU, and how its operands are mapped to them.
 namespace poprun::planner {
 
-/// The half-open range [begin, end).
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -19,7 +18,6 @@ struct Range {
   friend bool operator==(Range, Range) = default;
 };
 
-/// A part's index in each parallel split.
 struct PartIndex {
   std::int64_t group = 0;
   std::int64_t input = 0;
@@ -32,15 +30,13 @@ struct PartIndex {
   friend bool operator==(const PartIndex&, const PartIndex&) = default;
 };
 
-/// A serial step's index in the serial splits.
 struct StepIndex {
   std::int64_t input = 0;
   std::int64_t output = 0;
 };
 
-/// The range of the viewed product that a part covers in a step, without padding of channels. The part multiplies each
-/// input of its range by each weight of its range that it meets. Every such pair of input and weight belongs to exactly
-/// one (part, step).
+/// The range of the viewed product that a part covers in a step, without padding of channels. The part multiplies its
+/// inputs by the weights that they meet. Every such pair belongs to exactly one (part, step).
 struct PartRanges {
   Range groups;
   Range inputs;       ///< Input channels within a group.
@@ -63,9 +59,8 @@ struct Plan {
   [[nodiscard]] Cycles cycles() const { return cost.cycles.total(); }
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
-  /// Counts the kinds of work that serial steps add to the product, as in plan_cost.h: rearranging and slicing the
-  /// weights; for steps of inputs, slicing these and adding to the sums so far; for steps of outputs, writing the
-  /// result into the full tensor.
+  /// Counts the work that serial steps add, as in plan_cost.h: rearranging and slicing weights; for steps of inputs,
+  /// slicing these and adding to sums; for steps of outputs, writing into the full tensor.
   [[nodiscard]] std::int64_t parts_of_loop() const {
     return splits.serial() == 1 ? 0 : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
   }
@@ -87,8 +82,7 @@ struct Plan {
 /// Compares all but the costs, which follow from the rest.
 bool operator==(const Plan& a, const Plan& b);
 
-/// Returns the range of part `index` if `size` elements, in blocks of `block`, are split into `parts` parts with
-/// equally many blocks; the last part may be smaller.
+/// Range of part `index` of `size` elements in `parts` parts of equally many blocks; the last part may be smaller.
 Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std::int64_t index);
 
 /// Formats a plan as `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, preceded by the

@@ -32,8 +32,7 @@ struct Load {
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// Bytes that each tile rearranges before the first step, if all tiles of the device share the work: operands that
-  /// the view copies and, with serial steps, the weights.
+  /// Bytes each tile rearranges at first, all tiles sharing: operands that the view copies; with serial steps, weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;
@@ -107,12 +106,10 @@ struct Reduction {
 };
 Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t depth);
 
-/// Returns the cycles to rearrange `bytes` of an operand for a view.
 Cycles copy_cycles(const Target& target, Bytes bytes);
 
 /// Returns the cycles to slice `elements` out of a tile's share of a tensor, or to update them in it.
 Cycles slice_cycles(const Target& target, std::int64_t elements);
-/// Returns the cycles to add `sums` partial sums to existing ones in place.
 Cycles accumulate_cycles(const Target& target, std::int64_t sums);
 
 }  // namespace poprun::planner

@@ -31,7 +31,6 @@ std::vector<std::int64_t> divisors(std::int64_t size) {
   return found;
 }
 
-/// A view with a vertex.
 struct Way {
   std::size_t number = 0;  ///< Index in the result of ways_of().
   const ViewedProduct* viewed = nullptr;
@@ -160,8 +159,7 @@ class SplitSearch {
     }
   }
 
-  /// Returns a lower bound on the loads of all plans that split the positions of `whole`, the load of `s`, into at most
-  /// `left` parts. Assumes that positions and inputs can be split evenly.
+  /// Lower bound on loads of plans that split `whole`, the load of `s`, into at most `left` parts, as if evenly.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;

@@ -12,7 +12,6 @@
 
 namespace poprun::planner {
 
-/// A plan that the search considers.
 struct Candidate {
   Cycles cycles;
   Bytes bytes;  ///< Temporary bytes.
@@ -21,12 +20,10 @@ struct Candidate {
   std::size_t way = 0;  ///< Number of its view and vertex, in the order of find_plans().
 };
 
-/// Whether `a` is the better of two candidates with equal cycles and bytes: it has fewer tiles, then smaller splits,
-/// then the earlier view, then the earlier vertex. A total order.
+/// Orders equal costs: fewer tiles, then smaller splits, then the earlier view, then the earlier vertex. A total order.
 bool comes_first(const Candidate& a, const Candidate& b);
 
-/// The Pareto frontier: the candidates that no other candidate beats in both cycles and bytes. Does not depend on the
-/// order in which candidates are offered.
+/// The Pareto frontier: candidates that no other beats in both cycles and bytes, in whatever order they are offered.
 class Frontier {
  public:
   /// Whether some point has at most these cycles and bytes, and fewer of either. Then no candidate that costs at
@@ -46,10 +43,9 @@ class Frontier {
 /// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Of plans with the same
 /// cost, keeps the one that comes first by comes_first().
 ///
-/// Considers every view and vertex, every way to split its blocks into equal, non-empty parts with no more parallel
-/// parts than tiles, and serial steps of either input or output channels that divide their blocks evenly.
-///
-/// Deterministic: uses integers only. Cost: milliseconds, by branch and bound over the splits.
+/// Considers every view and vertex, all splits of its blocks into equal, non-empty parts with at most one parallel part
+/// per tile, and serial steps of input or output channels that divide their blocks evenly. Deterministic: uses integers
+/// only. Cost: milliseconds, by branch and bound over the splits.
 std::vector<Plan> find_plans(const Product& product, const Target& target);
 
 /// Returns the part counts up to `most` that split `size` into non-empty parts, equal except for a smaller last one,

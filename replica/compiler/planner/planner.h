@@ -25,9 +25,7 @@ struct Choice {
   bool target_met = true;      ///< If false, kMemoryTargetWarning must be printed.
 };
 
-/// Plans products on one device. Finds, once per product, all plans that are the best for some share of memory, and
-/// keeps them.
-///
+/// Plans products on one device. Finds and keeps, once per product, all plans that are best for some share of memory.
 /// Not thread-safe. Deterministic: the same product and device give the same plan.
 class Planner {
  public:
@@ -35,9 +33,8 @@ class Planner {
 
   /// Returns the fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of a tile.
   /// If there is none, returns the plan with the fewest temporary bytes, with target_met false. Share 0 asks for the
-  /// fewest bytes, so it is always met (poplibs, lib/poplin/ConvPlan.cpp).
-  ///
-  /// Considers only plans that `suits` accepts, if there are any. More memory never gives a slower plan.
+  /// fewest bytes, so it is always met (poplibs, lib/poplin/ConvPlan.cpp). Considers only plans that `suits` accepts,
+  /// if there are any. More memory never gives a slower plan.
   Choice choose(const Product& product, std::int64_t permille, const std::function<bool(const Plan&)>& suits = {});
 
   /// Returns every plan that choose() can return, by increasing cycles and decreasing temporary bytes.
@@ -45,7 +42,6 @@ class Planner {
 
   [[nodiscard]] Target target(Arithmetic arithmetic) const { return target_of(device_, arithmetic); }
 
-  /// Returns the number of distinct products planned so far.
   [[nodiscard]] std::size_t products() const { return plans_.size(); }
 
  private:

@@ -44,7 +44,6 @@ struct ProductSetting {
   T value = {};
 };
 
-/// A job's settings, in the order in which they were written.
 struct PlannerOptions {
   std::vector<ProductSetting<std::int64_t>> available_memory = {};  ///< In thousandths, 0 to 1000.
   std::vector<ProductSetting<Precision>> partials = {};             ///< kHalf requires half precision.
@@ -53,8 +52,7 @@ struct PlannerOptions {
 /// Whether every product has the defaults, so that no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// Return the settings that apply where no more specific setting does: the fraction of a tile's memory, in thousandths,
-/// and the type of partial sums.
+/// Where no more specific setting applies: the fraction of a tile's memory, in thousandths, and the partials' type.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Precision partials_everywhere(const PlannerOptions& options);
 
@@ -66,7 +64,6 @@ struct PlacedProduct {
   std::string name = {};  ///< Name of its first output, without the prefix that evaluation adds.
 };
 
-/// The settings of one product.
 struct ProductOptions {
   std::int64_t permille = kDefaultPermille;
   Precision partials = Precision::kFloat;
@@ -114,8 +111,7 @@ class ProductSettings {
   std::vector<Rule<Precision>> partials_;
 };
 
-/// Attributes that hold an operation's options, which its gradients and clones inherit. An option with its default
-/// value has no attribute.
+/// Attributes of an operation's options (none for defaults), which its gradients and clones inherit.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 
@@ -123,7 +119,6 @@ void set_options(Attributes& attributes, const ProductOptions& options);
 
 Attributes without_options(const Attributes& attributes);
 
-/// Read the options back from a product's attributes.
 std::int64_t permille_of(const Attributes& attributes);
 Precision partials_of(const Attributes& attributes);
 

@@ -27,7 +27,6 @@ struct Difference {
   std::optional<Value> got;
 };
 
-/// Runs both graphs side by side.
 class Comparison {
  public:
   Comparison(const FlatGraph& plain, const FlatGraph& rewritten, History* plain_history = nullptr,
@@ -107,7 +106,6 @@ class Comparison {
     return std::nullopt;
   }
 
-  /// Compares what the host read.
   [[nodiscard]] std::optional<Difference> sent(const std::string& where) const {
     const Interpreter::Streams& wanted = plain_run_.sent();
     const Interpreter::Streams& got = rewritten_run_.sent();
@@ -147,7 +145,6 @@ class Comparison {
     return difference;
   }
 
-  /// Compares the variables that outlive a function.
   [[nodiscard]] std::optional<Difference> variables(const std::string& where) const {
     const std::vector<Tensor>& tensors = plain_.graph->tensors();
     for (std::uint32_t t = 0; t < tensors.size(); ++t) {
@@ -177,8 +174,7 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// Reduces a function's rounds in both graphs to a few micro-batches, if each graph has these rounds in one region. A
-/// fault in a region shows in every round, so a few rounds suffice.
+/// Reduces a function's rounds in both graphs to a few if each has them in one region: a fault shows in every round.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

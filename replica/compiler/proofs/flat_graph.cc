@@ -38,8 +38,7 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Whether an attribute has no effect on the values of a single tensor, because it describes the operation's other
-/// tensors or how shards are divided among replicas.
+/// Whether an attribute does not affect a tensor's values: it describes other tensors, or how replicas divide shards.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
          (effect == Effect::kStreamsIn && attribute == "fields") ||

@@ -11,7 +11,6 @@
 
 namespace poprun {
 
-/// The effect of an operation on values.
 enum class Effect : std::uint8_t {
   kComputes,    ///< Its outputs are new values, computed from its inputs.
   kReduces,     ///< Each output is a new value, computed from the input at its position.
@@ -33,8 +32,7 @@ struct FlatOperation {
   /// Number of leading inputs and outputs that are sharded when the operation works on shards (Operator::on_shards).
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
-  /// Hash of all but the inputs: kind, attributes, types of the outputs. For an all-reduce or a stream, it covers only
-  /// what holds for each of its tensors.
+  /// Hash of kind, attributes and output types, not inputs. For an all-reduce or a stream: what all its tensors share.
   Number what;
   std::uint32_t inputs = 0;  ///< Begin of the inputs in FlatGraph::ids; the outputs follow.
   std::uint32_t input_count = 0;
@@ -97,7 +95,6 @@ struct FlatGraph {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const FlatOperation& o) const {
     return {ids.data() + o.inputs + o.input_count, o.output_count};
   }
-  /// Returns the hash of the operation as one call of its function runs it.
   [[nodiscard]] const Number& what(const FlatOperation& o, std::uint32_t call) const {
     return o.salted == kNotSalted ? o.what : salted[o.salted + call];
   }
@@ -106,9 +103,8 @@ struct FlatGraph {
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 };
 
-/// Flattens a graph, which must outlive the result.
-/// Requires: `verify_operations` holds.
-/// Errors: kBug if a call names an unknown function, or does not provide the salts that its callee's operations need.
+/// Requires: `verify_operations` holds; the graph outlives the result. Errors: kBug if a call names an unknown
+/// function, or does not provide the salts that its callee's operations need.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

@@ -12,7 +12,6 @@
 
 namespace poprun {
 
-/// One execution of one operation, which produced values.
 struct Evaluation {
   const FlatOperation* operation = nullptr;
   Instant now;
@@ -36,7 +35,6 @@ class History {
   [[nodiscard]] const Evaluation& at(std::uint32_t evaluation) const { return evaluations_.at(evaluation - 1); }
   [[nodiscard]] const std::vector<Evaluation>& evaluations() const { return evaluations_; }
 
-  /// Whether a tensor ever held the value.
   [[nodiscard]] bool has(const Value& value) const;
 
   /// Returns the value's name, such as "'h' of micro-batch 2", or a phrase for a value that no tensor ever held.

@@ -157,8 +157,7 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
   digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
 }
 
-/// Says what is wrong with the operands of an operation that reads shards; empty if nothing is.
-/// All sharded operands must be shards of tensors of one shape, in one replica group.
+/// Says what is wrong if sharded operands are not shards of one shape, in one replica group; empty if nothing is.
 std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
   const std::optional<TensorType>* whole = nullptr;

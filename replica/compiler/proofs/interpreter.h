@@ -15,8 +15,7 @@ namespace poprun {
 
 class History;
 
-/// `count` consecutive records that the host read from one stream. They differ only in their micro-batch indices, which
-/// begin at `index`.
+/// `count` consecutive records that the host read from one stream, equal but for micro-batch indices, from `index` on.
 struct Sent {
   Number what;
   std::int64_t index = 0;
@@ -60,13 +59,13 @@ class Interpreter {
   [[nodiscard]] const Streams& sent() const { return sent_; }
 
  private:
-  /// Digest of a round, to compare it with the next.
   struct Round {
     std::vector<Value> begin;  ///< The slots before the round.
     Number digest;             ///< Digest of the values made in the round, relative to its micro-batch.
     bool sends_twice = false;  ///< Whether it sent more than one record to one stream.
   };
 
+  /// The result of an operation: a number as seen from `shift`.
   /// The result of an operation: a number as seen from `shift`.
   struct Term {
     Number number;
@@ -77,7 +76,6 @@ class Interpreter {
   bool run_round(const FlatRegion& region, const Instant& now);
   bool step(const FlatOperation& operation, const Instant& now);
   bool compute(const FlatOperation& operation, const Instant& now);
-  /// Form of results that are not shards, and the replica group of the shards that were read.
   struct Parts {
     Form form = Form::kWhole;
     std::uint32_t group = 0;
@@ -116,7 +114,6 @@ class Interpreter {
   std::uint32_t runs_ = 0;
   std::vector<Value> slots_;
   std::vector<std::uint32_t> stash_slots_;  ///< The stash of each entry, by slot minus the number of tensors.
-  /// How a round uses a stash.
   struct StashUse {
     bool used = false;
     bool written = false;

@@ -17,7 +17,6 @@ namespace {
 
 constexpr const char* kLoadFunction = "load";
 
-/// Runs functions on a map that says which tensors own which bytes.
 class Occupancy {
  public:
   Occupancy(const Program& program, const std::map<std::string, std::vector<NamedStep>>& functions)
@@ -72,7 +71,6 @@ class Occupancy {
     entries_[id].resize(static_cast<std::size_t>(type->shape[0]));
   }
 
-  /// An entry of a remote buffer that a copy names.
   struct Entry {
     std::uint32_t tensor = 0;
     std::size_t entry = 0;
@@ -100,7 +98,6 @@ class Occupancy {
     return step.has_stash() ? step.stash().stash() : step.restore().stash();
   }
 
-  /// The point in a run at which steps execute.
   struct Now {
     std::uint64_t micro_batch = 0;
     std::uint64_t round = 0;  ///< Round of the running repeat.
@@ -219,7 +216,6 @@ class Occupancy {
     lost_[id] = loss;
   }
 
-  /// Returns the tensors that hold at least one of the bytes of `id`.
   [[nodiscard]] std::vector<std::uint32_t> holders_in(std::uint32_t id) const {
     const proto::Placement& place = tensor(id).placement();
     return holders_[memory_of(program_, tensor(id))].in(place.offset(), place.offset() + tensor(id).bytes());

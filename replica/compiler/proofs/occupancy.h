@@ -5,8 +5,8 @@
 
 namespace poprun {
 
-/// Proves that a Program's memory plan keeps every value until its last reader has run, by running the Program on a map
-/// that says which tensors own which bytes. Uses only steps, calls and addresses, nothing from liveness or placement.
+/// Proves that a Program's memory plan keeps every value until its last reader has run, by running it on a map of which
+/// tensors own which bytes. Uses only steps, calls and addresses, nothing from liveness or placement.
 ///
 ///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
@@ -21,9 +21,9 @@ namespace poprun {
 ///     step that computes or reduces uses tensors of one IPU. The highest byte that any step uses on an
 ///     IPU is at the planned peak.
 ///
-/// Runs every function that the host runs, in the Program's order, and then all but "load" a second time. Ends a repeat
-/// after as many consecutive rounds without a change to the map as the longest stash has entries: by then every entry
-/// has had its turn, so further rounds change nothing.
+/// Runs every function that the host runs, in the Program's order, then all but "load" again. Ends a repeat after as
+/// many consecutive rounds without a change to the map as the longest stash has entries: every entry has then had its
+/// turn.
 ///
 /// Errors: kBug with the step, the tensor, and what took its bytes.
 /// Cost: about 100 ns per tensor that a step uses, for those rounds; independent of a repeat's count.

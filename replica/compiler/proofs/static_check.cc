@@ -15,7 +15,6 @@ namespace {
 
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
-/// One use of an operator in the Program.
 struct Use {
   const Operator* op = nullptr;
   Signature signature = {};

@@ -12,13 +12,11 @@
 /// The part of the memory proof (occupancy.h) that does not run the Program.
 namespace poprun {
 
-/// Returns an error of the proof: kBug.
 tl::unexpected<Error> memory_bug(std::string_view what);
 
 /// Describes a step, such as "step 12 (conv2d 'conv1')".
 std::string describe(const proto::Step& step);
 
-/// A step, with properties that are needed often.
 struct NamedStep {
   const proto::Step* step = nullptr;
   StepTensors tensors = {};
@@ -26,12 +24,11 @@ struct NamedStep {
   bool is_view = false;               ///< Whether it is a view, which writes nothing.
 };
 
-/// Lists steps with the tensors that they name.
 std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
-/// Checks what must hold at every step, whenever it runs: its tensors are live, are on one IPU if required, and share
-/// bytes only if an operator may take the bytes of its input.
+/// Checks what must hold at every step: its tensors are live, on one IPU if required, and share bytes only if taken in
+/// place.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}

@@ -11,8 +11,7 @@
 
 namespace poprun {
 
-/// The number of a value, zero for no value. Identical computations have the same number; different computations
-/// collide with a probability of 2^-128 per pair.
+/// A value's number, zero for no value. Equal computations have equal numbers; others collide with probability 2^-128.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -21,10 +20,8 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// Hashes everything that is added, in order. Cost: about 3 ns per word.
-///
-/// Keeps two chains of 64 bits. Each step is a bijection of the added word, by the finaliser of MurmurHash3 (Austin
-/// Appleby, public domain).
+/// Hashes everything that is added, in order. Cost: about 3 ns per word. Keeps two chains of 64 bits; each step is a
+/// bijection of the word added, by MurmurHash3's finaliser (Austin Appleby, public domain).
 class NumberBuilder {
  public:
   explicit NumberBuilder(Number begin = {})
@@ -95,8 +92,7 @@ enum class Form : std::uint8_t {
 ///                          updated by u     updated by u
 ///                          4 times          5 times
 ///
-/// A tensor that operations update in place holds a chain: a start and a number of updates. Each update is the same
-/// operation on the same operands, one micro-batch later.
+/// A tensor updated in place holds a chain: a start and a number of updates, each the same but one micro-batch later.
 struct Value {
   Number number;
   std::int64_t shift = kFixed;
@@ -115,7 +111,6 @@ struct Value {
   }
 };
 
-/// Computes the number of a chain.
 inline Number chain_number(const Value& v) {
   return NumberBuilder(v.start).add(v.update).add(v.length).add(std::uint64_t{v.place}).number();
 }
@@ -143,7 +138,6 @@ inline std::optional<Advance> advance_of(const Value& before, const Value& now) 
   return Advance{now.shift == kFixed ? 0 : now.shift - before.shift, chains ? now.length - before.length : 0};
 }
 
-/// Returns the value after `rounds` more rounds.
 inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   value.shift += value.shift == kFixed ? 0 : by.shift * rounds;
   if (by.length != 0) {

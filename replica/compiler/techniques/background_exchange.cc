@@ -11,7 +11,6 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 
-/// Exchanges gradients during the backward pass.
 namespace poprun {
 namespace {
 
@@ -112,7 +111,6 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Counts how often a step reduces each tensor with each reduction.
 std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   std::map<std::pair<TensorId, Reduction>, int> count;
   for (const Place place : {job.training->micro_batch, job.training->update}) {
@@ -127,8 +125,7 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   return count;
 }
 
-/// Checks that the step makes the same reductions, that nothing uses a tensor during its reduction, and that all
-/// reductions have ended when the step ends.
+/// Checks that the reductions are the same and end before the step does, and that nothing uses a tensor during its own.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {

@@ -15,9 +15,8 @@ namespace poprun {
 ///                                     await_all_reduces(b, a)
 ///                                     all_reduce(m)
 ///
-/// Does not change any sum: a bucket's elements are reduced as before.
-///
-/// Requires: bucket > 0; the first all_reduce in `update` reduces the gradients, and `backward` does not repeat.
+/// Does not change any sum: a bucket's elements are reduced as before. Requires: bucket > 0; the first all_reduce in
+/// `update` reduces the gradients, and `backward` does not repeat.
 void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket);
 
 }  // namespace poprun

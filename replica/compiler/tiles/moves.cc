@@ -13,7 +13,6 @@ bool is_entry(const Operation& operation) {
   return Stash::is(operation) || Restore::is(operation);
 }
 
-/// Returns the mapping of an entry of a stash.
 Mapping entry_of(Mapping stash) {
   stash.axes.erase(stash.axes.begin());
   return stash;

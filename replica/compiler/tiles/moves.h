@@ -30,10 +30,8 @@ struct Received {
   const TileCounts* counts = nullptr;  ///< Lives as long as the Moves.
   std::int64_t width = 1;              ///< Bytes per element.
 
-  /// Returns the bytes of the tile that receives the most.
   [[nodiscard]] Bytes most() const { return Bytes{counts->most * width}; }
 
-  /// Returns the bytes by tile.
   [[nodiscard]] std::vector<std::int64_t> row() const;
 };
 
@@ -49,10 +47,8 @@ struct Received {
 ///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway
 ///
-/// Counts full tensors, including what a tile holds already. Copies between IPUs and streams go through buffers, and
-/// have their own cost models.
-///
-/// Not thread-safe. Cost: each distinct mapping is counted once.
+/// Counts full tensors, even what a tile has. Copies between IPUs and streams have buffers and cost models of their
+/// own. Not thread-safe. Cost: each distinct mapping is counted once.
 class Moves {
  public:
   Moves(const Graph& graph, const std::vector<Mapping>& mappings, const Device& device)
@@ -68,7 +64,6 @@ class Moves {
   /// Returns the operands of a planned product whose mapping is not the one that its tiles read.
   std::vector<Received> regrouped(const Operation& operation, const PlannedProduct& planned);
 
-  /// Returns the elements of a tensor by tile.
   const TileCounts& counts(TensorId tensor) { return counts(mappings_[index_of(tensor)]); }
 
   /// Spreads bytes evenly over all tiles, in grains of 8.

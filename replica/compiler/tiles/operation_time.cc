@@ -10,7 +10,6 @@
 namespace poprun {
 namespace {
 
-/// Returns the cycles for `bytes` at `rate` bytes per cycle.
 Cycles cycles_of(Bytes bytes, std::int64_t rate) {
   return Cycles{ceil_div(bytes.count(), rate)};
 }
@@ -68,7 +67,6 @@ bool stays_on_tiles(const Graph& graph, const Operation& operation) {
   return (Stash::is(operation) || Restore::is(operation) || Copy::is(operation)) && is_within_ipu(graph, operation);
 }
 
-/// Returns the time of a stash, restore or copy within the tiles of an IPU.
 DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Operation& operation, Moves& moves) {
   const std::vector<TensorId>& written = Stash::is(operation) ? operation.inputs : operation.outputs;
   Work work;

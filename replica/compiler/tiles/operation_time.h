@@ -32,8 +32,7 @@ DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, 
                              const Operation& operation, const PlannedProduct* planned = nullptr,
                              Moves* moves = nullptr);
 
-/// Returns the device time of a view, which aliases its operands. Tensors with a different mapping are still moved, in
-/// a separate exchange; otherwise it takes no time.
+/// A view, which aliases its operands, only moves tensors with a different mapping, in a separate exchange.
 DeviceTime cost_of_view(const Device& device, const Operation& operation, Moves& moves);
 
 }  // namespace poprun

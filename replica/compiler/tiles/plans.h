@@ -11,7 +11,6 @@
 
 namespace poprun {
 
-/// How one operation's product is spread over the tiles.
 struct PlannedProduct {
   const planner::Plan* plan = nullptr;  ///< Lives as long as the process.
   OperandAxes axes;
@@ -26,10 +25,8 @@ using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 /// Thread-safe; one thread plans at a time.
 planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
 
-/// Returns the plan of an operation's product; nothing if the operation is not a product.
 std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation, const Device& device);
 
-/// Plans all products of a graph.
 ProductPlans plan_products(const Graph& graph, const Device& device);
 
 /// Calls visit(operation, step) for all operations of a function whose first step is `step`, in the order of steps.
@@ -45,7 +42,6 @@ std::uint32_t for_each_step(const Function& function, std::uint32_t step, Visit 
   return step;
 }
 
-/// Calls visit(operation, step) for all operations of a graph.
 template <typename Visit>
 void for_each_step(const Graph& graph, Visit visit) {
   std::uint32_t step = 0;

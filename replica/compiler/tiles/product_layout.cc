@@ -41,7 +41,6 @@ bool is_position(ProductAxis axis) {
   return axis == ProductAxis::kBatch || axis == ProductAxis::kRows || axis == ProductAxis::kColumns;
 }
 
-/// Operands of a product.
 enum class Operand : std::uint8_t { kInput, kWeights, kOutput };
 
 class Layouter {
@@ -63,7 +62,6 @@ class Layouter {
   }
 
  private:
-  /// Returns the operand's role in the viewed product.
   [[nodiscard]] Operand viewed(Operand operand) const {
     if (!plan_.viewed.view.swapped || operand == Operand::kOutput) {
       return operand;

@@ -29,9 +29,8 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// Returns how many more bytes the fullest tile holds because the plan runs in several steps, for the operand with the
-/// most; 0 if there is one step. Each step's operand is divided separately, and the first tiles get the remainder of
-/// each: with thousands of steps a few tiles would hold everything.
+/// Returns how many more bytes of an operand, at most, the fullest tile holds because of several steps. Each step's
+/// operand is divided separately, remainders on the first tiles: with thousands of steps a few would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory

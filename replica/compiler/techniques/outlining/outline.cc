@@ -62,8 +62,7 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, co
   return all;
 }
 
-/// Clears `stays` of a value that its function would write while the previous run's value in the same tensor is still
-/// used; the value is copied instead.
+/// Clears `stays` of values that would be overwritten while the previous run's is still used; they are copied instead.
 void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
@@ -113,7 +112,6 @@ class Salts {
   std::vector<std::vector<std::string>> salts_;  ///< By run.
 };
 
-/// Operations that replace a run.
 struct Replacement {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -225,8 +223,7 @@ class Outliner {
     }
   }
 
-  /// Returns the first run's operations on the function's own tensors. `first`: the run's tensors before any renaming,
-  /// because renaming may have merged two of them.
+  /// `first`: the first run's tensors before any renaming, because renaming may have merged two of them.
   static std::vector<Operation> body_of(const std::vector<RunOperations>& runs, const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {
     std::map<TensorId, TensorId> own_of;

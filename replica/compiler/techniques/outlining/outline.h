@@ -9,7 +9,6 @@
 
 namespace poprun {
 
-/// How a run uses a tensor.
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this very tensor.
@@ -20,13 +19,11 @@ struct RunTensor {
   bool stays = false;
 };
 
-/// Answers which operations read a tensor of the graph.
 class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Whether the value that a run leaves in a tensor may be read: later in its region before the tensor is written
-  /// again, or in a region that reads the tensor before writing it.
+  /// Whether a run's value may be read: later in its region before a write, or in a region that reads the tensor first.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
   /// Whether a tensor is used only by operations [begin, end) of a region, not by the host, and is written first.

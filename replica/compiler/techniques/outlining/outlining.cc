@@ -78,7 +78,6 @@ Graph with(const Graph& graph, const std::vector<Candidate>& candidates) {
   return outlined;
 }
 
-/// Whether `a` saves more bytes per cycle of copying than `b`.
 bool is_cheaper(const Candidate& a, const Candidate& b) {
   return a.saving.net().count() * b.saving.copying.count() > b.saving.net().count() * a.saving.copying.count();
 }
@@ -108,7 +107,6 @@ void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
   candidates.erase(here.begin() + std::ranges::ssize(here) / 2, here.end());
 }
 
-/// Adds a note for each IPU with outlined runs.
 void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance, Job& job) {
   for (std::uint32_t ipu = 0; ipu < balance.size(); ++ipu) {
     std::uint64_t functions = 0;
@@ -195,7 +193,6 @@ void note_unequal_proportions(Job& job) {
   }
 }
 
-/// Returns the IPUs whose tiles would need more memory with the candidates than without.
 std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates, const std::vector<Balance>& balance) {
   std::set<std::uint32_t> ipus;
   for (const Candidate& candidate : candidates) {
@@ -298,14 +295,12 @@ class Inlining {
  private:
   [[nodiscard]] bool is_own(TensorId id) const { return index_of(id) >= before_.tensors().size(); }
 
-  /// Whether an operation equals the next one from before the pass, apart from the tensors.
   [[nodiscard]] bool is_next(const Operation& operation) const {
     return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  /// Whether an operation only copies to tensors of outlined functions, or from them to the tensors that they stand
-  /// for.
+  /// Whether an operation only copies to tensors of outlined functions, or from them to those that they stand for.
   [[nodiscard]] bool is_of_call(const Operation& operation) const {
     if (!Copy::is(operation)) {
       return false;
@@ -331,7 +326,6 @@ class Inlining {
     return found->second;
   }
 
-  /// Checks that an operation is the next one from before the pass.
   Status same(const Operation& is, const Call& call) {
     if (at_ == was_->size()) {
       return outlining_bug(function_, fmt::format("adds {}", is.kind));

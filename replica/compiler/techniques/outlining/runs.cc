@@ -114,8 +114,7 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Whether a called function may contain an operation. Calls set a micro-batch, so operators that draw random numbers
-  /// in the host's own functions, outside of micro-batches, stay there.
+  /// Operators that draw random numbers outside of micro-batches stay in the host's functions, because calls set one.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
@@ -190,7 +189,6 @@ class Search {
     equal.root = *roots_[run.place.function];
   }
 
-  /// Returns a key that runs share if they are equal.
   std::vector<std::uint32_t> pattern_of(const Run& run) {
     std::vector<std::uint32_t> pattern{static_cast<std::uint32_t>(*roots_[run.place.function])};
     std::map<TensorId, std::uint32_t> locals;

@@ -6,10 +6,8 @@
 
 #include "replica/graph/graph.h"
 
-/// Finds repeated sequences of operations in a graph, as candidates for outlining.
 namespace poprun {
 
-/// Consecutive operations of a region.
 struct Run {
   Place place;
   std::size_t begin = 0;
@@ -28,11 +26,9 @@ RunOperations operations_of(const Graph& graph, const Run& run);
 /// Returns the tensors that a run uses, each once, in order of first use.
 std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 
-/// Runs that can share one function.
-///
-/// Operation k of each run has the same kind, attributes (except for random-number keys) and IPU as operation k of the
-/// others. Its operand j has the same type and the same index in `tensors_of`. Remote buffers are the same, with
-/// entries at the same distances.
+/// Runs that can share one function. Operations k of all runs have the same kind, attributes (except for random-number
+/// keys) and IPU; operands j have the same type and index in `tensors_of`. Remote buffers are the same, with entries at
+/// equal distances.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
   std::size_t root = 0;   ///< The only host function that reaches them.
@@ -44,8 +40,7 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 /// Minimum number of operations in a run: a copy in, a call and a copy out replace it, so a shorter run saves nothing.
 inline constexpr std::size_t kLeastRun = 4;
 
-/// Returns equal runs that do not overlap. They consist of operators, copies, and collectives in the foreground, each
-/// on one IPU.
+/// Returns equal runs that do not overlap. They hold operators, copies and foreground collectives, each on one IPU.
 ///
 ///   layers        consecutive operations of one layer, forward and backward separate; recomputed
 ///                 operations count as forward and share its code

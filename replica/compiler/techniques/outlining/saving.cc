@@ -19,7 +19,6 @@ namespace {
 /// Maximum number of pieces. More would save little, because the inputs of a single operation are always copied.
 constexpr std::size_t kMostPieces = 8;
 
-/// How one run uses a tensor.
 struct Used {
   struct Use {
     std::size_t operation = 0;  ///< Counted from the run's first.
@@ -120,7 +119,6 @@ class Cutting {
     }
   }
 
-  /// Computes the peak memory of each possible piece.
   void find_needs() {
     const std::size_t size = equal_.runs.front().size();
     need_.assign(size, std::vector<Bytes>(size + 1));
@@ -139,7 +137,6 @@ class Cutting {
     }
   }
 
-  /// Returns the bytes that the copies take per tile.
   [[nodiscard]] Bytes taken(std::size_t pieces, Bytes peak) const {
     const std::int64_t raised = (peak - bytes_.peak(ipu_)).count();
     const auto copies = static_cast<std::int64_t>((pieces + 1) * equal_.runs.size());
@@ -155,8 +152,7 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// Returns the size of an operation's code on tile 0, which has at least as much of a product as any other tile.
-/// Underestimates: exchange code of operators other than products depends on mappings and is left out.
+/// Returns code on tile 0, which has the most of a product. Too low: leaves out exchange code that depends on mappings.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
@@ -171,8 +167,7 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Returns the device time of one copy of a run's tensors for which `is_copied` holds. Assumes that functions pass on
-/// tensors that only their region uses, without a copy.
+/// Assumes that functions pass on tensors that only their region uses, without a copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

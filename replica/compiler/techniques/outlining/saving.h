@@ -31,10 +31,8 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
 };
 
-/// Cuts equal runs into pieces, each run at the same operations, so as to minimise the sum, per tile, of the copies'
-/// code and the bytes by which copies raise the IPU's peak; if cuts tie, takes the fewest pieces. No piece is shorter
-/// than kLeastRun.
-///
+/// Cuts equal runs into pieces, all at the same operations, for the least sum, per tile, of the copies' code and the
+/// bytes by which they raise the IPU's peak; if cuts tie, takes the fewest pieces. No piece is shorter than kLeastRun.
 /// Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run,
 /// times its tensors.
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
@@ -53,12 +51,10 @@ struct Saving {
   [[nodiscard]] Bytes net() const { return code - copies; }
 };
 
-/// Device time of a graph's functions.
 class Workload {
  public:
   Workload(const Graph& graph, const Device& device, const ReplicaSystem& system);
 
-  /// Returns the device time of a single operation.
   [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
   /// Returns the number of times that a function runs per call of its root.

@@ -214,8 +214,7 @@ Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// In phases, carries a tensor from the part that makes it to a later one. A streamed tensor comes from the forward
-/// part of the same stage.
+/// In phases, carries a tensor to a later part. A streamed tensor comes from the forward part of the same stage.
 Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   const std::size_t stage = stage_of(part);
   const auto forward = locals_.find({tensor, stage});

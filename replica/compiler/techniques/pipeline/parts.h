@@ -18,7 +18,6 @@ namespace poprun {
 /// them.
 class Homes {
  public:
-  /// Starts with no tensor having a home.
   explicit Homes(Graph& graph) : graph_(graph), homes_(graph.tensors().size()) {}
 
   [[nodiscard]] std::optional<std::uint32_t> of(TensorId tensor) const;
@@ -32,7 +31,6 @@ class Homes {
   /// Adds a tensor like `like` with home `ipu`; its name gets a number if it is already taken.
   TensorId add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu);
 
-  /// A replica and the variable that it copies.
   struct Replica {
     TensorId variable;
     TensorId replica;
@@ -48,8 +46,7 @@ class Homes {
 
 /// Operations of one micro-batch, cut into the parts of a pipeline: the forward and backward passes of its stages.
 ///
-/// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1, then the backward
-/// parts of stages n - 1 to 0.
+/// Parts are numbered as values flow: the forward parts of stages 0 to n - 1, then the backward parts of n - 1 to 0.
 ///
 ///   - A tensor that a later part in the same direction reads is copied from part to part after
 ///     each cycle: `x@stage2`.
@@ -59,11 +56,11 @@ class Homes {
 ///   - A tensor that the host streams in goes to each stage that reads it, in that stage's cycle.
 ///   - A variable whose home is another IPU has a replica (Homes).
 ///
-/// In phases, each part works on all micro-batches before the next one begins. A tensor that a later part reads is kept
-/// in `x.stash`, with an entry per micro-batch, and restored where it is read, as `x@stage2` in the same direction and
-/// as `x.restored` otherwise. Before a part begins, tensors that it reads from another IPU are copied, entry by entry,
-/// to a stash on its own IPU, `x.stash@ipu1`. The last stage's backward part directly follows its forward part and
-/// reads the tensors themselves.
+/// In phases, each part does all micro-batches before the next begins. A tensor that a later part reads is kept in
+/// `x.stash`, with an entry per micro-batch, and restored where it is read, as `x@stage2` in the same direction, else
+/// as `x.restored`. Before a part begins, tensors that it reads from another IPU are copied, entry by entry, to a stash
+/// on its own IPU, `x.stash@ipu1`. The last stage's backward part follows its forward part directly and reads the
+/// tensors themselves.
 class Parts {
  public:
   /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches in phases,
@@ -102,7 +99,6 @@ class Parts {
     Copy brought;
     std::vector<Operation> behind;  ///< In phases: stashes the copies.
   };
-  /// A tensor as a part sees it.
   struct Local {
     TensorId tensor;
     std::size_t behind = 0;  ///< Available after that many operations of the part.

@@ -10,8 +10,7 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Cuts the training step and the evaluation into the parts of a pipeline, and calls them in the order of its schedule.
-/// The plain job is a pipeline of one stage.
+/// Cuts the training step and the evaluation into scheduled parts. The plain job is a pipeline of one stage.
 namespace poprun::passes::pipeline {
 namespace {
 
@@ -50,7 +49,6 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Counts computing operations by kind and attributes.
 std::map<std::string, int> work_of(const Graph& graph) {
   std::map<std::string, int> work;
   for (const Function& function : graph.functions) {
@@ -105,8 +103,7 @@ Status verify_calls(const Function& function, std::int64_t micro_batches, std::s
   return {};
 }
 
-/// Checks that the operations are the same as before, each on one IPU, and that every part is called once per
-/// micro-batch, in order. Equivalence proves that values reach the right operations.
+/// Checks that operations are as before, each on one IPU, and each part is called once per micro-batch, in order.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   if (work_of(before.graph) != work_of(after.graph)) {
     return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));

@@ -94,7 +94,6 @@ class PhaseOrder {
     }
   }
 
-  /// Removes from begin the constants that initialise gradients, and returns them.
   std::vector<Operation> take_set_ups() {
     std::vector<Operation> taken;
     std::vector<Operation> rest;
@@ -157,7 +156,6 @@ class PhaseOrder {
     }
   }
 
-  /// Returns the operations of the update, with all-reduces split into one per tensor.
   static std::vector<Moved> divided(const std::vector<Operation>& update) {
     std::vector<Moved> all;
     for (std::size_t i = 0; i < update.size(); ++i) {

@@ -11,8 +11,7 @@
 
 namespace poprun {
 
-/// How a phase uses some variables. A phase is a region that calls parts for every micro-batch. Offloaded variables are
-/// loaded once per phase, and sharded ones gathered once per phase.
+/// How a phase, a region that calls parts per micro-batch, uses variables. It loads or gathers each only once.
 struct PhaseUse {
   std::set<std::string> functions;  ///< Called by the phase.
   std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
@@ -32,7 +31,7 @@ Place behind(const std::vector<Place>& phases, std::size_t p);
 Place beside(Place place, int distance);
 
 /// Moves the work that a phased training step does for one phase to that phase, so that gradients live no longer than
-/// their phase, and variables of the phase are not loaded again for the update:
+/// it, and its variables are not loaded again:
 ///
 ///   begin     w0.acc = 0, w1.acc = 0                begin
 ///   phase 1   w1.acc += ..               ->         w1.acc = 0
@@ -44,13 +43,10 @@ Place beside(Place place, int distance);
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
 /// the update moves to the region after the last phase that writes its inputs or names its outputs, so weights whose
-/// update depends on all gradients, such as with a limit on their norm, change at the end. Operations that do not
-/// change a variable move no further than needed, and those that send to the host stay. All-reduces are split into one
-/// per tensor.
+/// update depends on all gradients, such as with a limit on their norm, change at the end. Operations that change no
+/// variable move no further than needed; those that send to the host stay. All-reduces are split by tensor.
 ///
-/// A step that ends early still changes nothing, because every micro-batch is read by the end of the last forward
-/// phase.
-///
+/// A step that ends early still changes nothing: every micro-batch is read by the end of the last forward phase.
 /// Requires: regions as `make_pipeline` makes them; step.phases is set.
 void order_phases(Graph& graph, const TrainingStep& step);
 

@@ -65,8 +65,7 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
 };
 
-/// Appends the calls of one cycle and the copies at its end. Later parts copy first, so that a tensor that crosses
-/// several parts moves on before the next micro-batch overwrites it.
+/// Appends a cycle's calls and final copies, later parts first, so that a tensor moves on before it is overwritten.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
@@ -87,8 +86,7 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const
   copies.append_to(operations);
 }
 
-/// Returns the regions before a phase: one that copies tensors from other IPUs for every micro-batch, if the phase
-/// reads any, then an empty region.
+/// Returns the regions before a phase: one that copies from other IPUs per micro-batch, if needed, then an empty one.
 std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -319,7 +317,6 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
   }
 }
 
-/// Whether a region of a phased step calls parts.
 bool is_phase(const Region& region) {
   return std::ranges::any_of(region.operations, [](const Operation& operation) {
     const std::optional<Call> call = Call::from(operation);

@@ -20,7 +20,6 @@
 ///     IPU 1 |          A1 A2 A3                G1 G2 G3
 namespace poprun {
 
-/// Half of a stage.
 enum class Part : std::uint8_t { kForward, kBackward };
 
 /// One call: a part of a stage works on one micro-batch.
@@ -35,8 +34,7 @@ struct Slot {
 
 /// Slots between two synchronisations. Tensors move from stage to stage at the cycle's end.
 struct Cycle {
-  /// By IPU, then forward before backward; forward parts by rising stage, backward parts by falling stage. Executing
-  /// them in this order meets every dependency within the cycle, on IPUs with several stages too.
+  /// By IPU, then forward (by rising stage), then backward (by falling stage): an order that meets every dependency.
   std::vector<Slot> slots;  ///< Never empty.
 };
 
@@ -67,21 +65,17 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
-/// A part works in the cycle after that of the part whose result it needs, except for the last stage of grouped and
-/// phased, whose backward part follows its forward part within the cycle.
+/// A part works one cycle after the part whose result it needs, but the last stage's backward part, if grouped or
+/// phased, in the same cycle as its forward part.
 ///
-/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; if no two rounds are the same,
-/// everything is unrolled. Phased has one repeat of one cycle per phase: a stage in one direction, or the last stage in
-/// both. Cost: O(n²), whatever the number of micro-batches.
-///
-/// Requires: at least one stage and one micro-batch.
+/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; all unrolled if no two rounds are
+/// equal. Phased has one repeat of one cycle per phase: a stage in one direction, or the last stage in both. Cost:
+/// O(n²), whatever the number of micro-batches. Requires: at least one stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training);
 
-/// Returns how many micro-batches at most are, at the same time, between the start of their forward part and the end of
-/// their backward part in `stage`, so that each needs its own version of the stage's activations. 1 means no stash.
-///
-/// Requires: stage < stages, micro_batches > 0.
+/// Returns the most micro-batches between the start of their forward and the end of their backward part in `stage`,
+/// each needing its own version of the activations. 1 means no stash. Requires: stage < stages, micro_batches > 0.
 std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);
 
 }  // namespace poprun

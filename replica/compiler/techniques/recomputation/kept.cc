@@ -46,7 +46,6 @@ constexpr std::string_view kCheckpoints = "pipeline.recomputation-checkpoints";
 constexpr std::string_view kRecompute = "pipeline.recompute";
 constexpr std::size_t kExamples = 3;
 
-/// Calls visit(tensor, the operation that makes it) for every activation that can be recomputed.
 template <typename Visit>
 void for_each_activation(const MicroBatch& micro_batch, Visit visit) {
   for (Index i = 0; i < micro_batch.backward(); ++i) {
@@ -58,7 +57,6 @@ void for_each_activation(const MicroBatch& micro_batch, Visit visit) {
   }
 }
 
-/// Returns the layer in which the forward pass ends.
 std::int32_t last_layer(const MicroBatch& micro_batch) {
   for (Index i = micro_batch.backward(); i > 0; --i) {
     if (const std::int32_t layer = micro_batch.operations()[i - 1].origin.layer; layer != kNoLayer) {
@@ -96,7 +94,6 @@ tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch
                                                            : fmt::format("did you mean {}?", close)));
 }
 
-/// Returns the activations whose names match `text`.
 Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micro_batch, std::string_view key,
                                       const std::string& text) {
   std::vector<TensorId> found;

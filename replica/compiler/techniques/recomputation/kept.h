@@ -11,8 +11,7 @@
 #include "replica/choices/choices.h"
 #include "replica/graph/graph.h"
 
-/// Recomputation (rematerialisation, activation checkpointing): which activations are kept for the backward pass, and
-/// which forward operations run again in it.
+/// Recomputation (rematerialisation, activation checkpointing): what the backward pass keeps and what it runs again.
 namespace poprun {
 
 struct RecomputationOptions {
@@ -33,7 +32,6 @@ class MicroBatch {
 
   [[nodiscard]] const std::vector<Operation>& operations() const { return operations_; }
 
-  /// Returns the index of the first backward operation; forward operations come before it.
   [[nodiscard]] Index backward() const { return backward_; }
 
   /// Returns the forward operation that makes a tensor and can run again with the same result, or kNone. Operations
@@ -52,13 +50,10 @@ class MicroBatch {
 /// Returns, by tensor, whether it is kept. Tensors without a MicroBatch::maker always are.
 ///
 /// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections, and the last
-/// layer of the last stage: its backward pass follows immediately, so recomputing it saves nothing. For the same
-/// reason, kPipeline keeps all of the last stage.
-///
-/// Requires: mode != kStandard.
+/// layer of the last stage: its backward pass comes next, so recomputing it saves nothing. So kPipeline keeps the whole
+/// last stage. Requires: mode != kStandard.
 std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count);
 
-/// Activations that the job keeps or recomputes by name.
 struct ChosenByName {
   std::vector<TensorId> kept;
   std::vector<TensorId> recomputed;
@@ -71,8 +66,7 @@ struct ChosenByName {
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// By backward operation, from MicroBatch::backward() on: the forward operations, in ascending order, whose clones run
-/// directly before it.
+/// By backward operation, from backward() on: the forward operations, in ascending order, cloned directly before it.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A

@@ -21,11 +21,9 @@
 #include "replica/compiler/tiles/plans.h"
 #include "replica/machine/machine.h"
 
-/// Keeps fewer activations for the backward pass, which recomputes the others.
 namespace poprun::passes::recomputation {
 namespace {
 
-/// Whether a mode can recompute anything.
 bool recomputes(Recomputation mode, const MicroBatch& micro_batch, const ChosenByName& chosen,
                 std::size_t tensor_count) {
   // kStandard may recompute whatever kAll does.
@@ -76,9 +74,8 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// Returns the text of a note on stages in which recomputation takes time but saves no memory, such as those whose
-/// backward pass immediately follows their forward pass; none if there are no such stages. `memories`: of the
-/// micro-batch. Cost: linear in the operations.
+/// Returns a note on stages where recomputation takes time but saves no memory, such as those whose backward pass
+/// follows at once, if there are any. `memories`: of the micro-batch. Cost: linear.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -110,7 +107,6 @@ bool applies(const CompileOptions& options) {
                                   !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
 }
 
-/// Returns the job's options, or their defaults.
 RecomputationOptions asked_for(const PipelineOptions& pipeline, std::size_t stages) {
   return {.mode = recomputation_of(pipeline, stages),
           .checkpoints = pipeline.recomputation_checkpoints,
@@ -189,8 +185,7 @@ bool equal(const Operation& a, const Operation& b) {
   return equal_but_inputs(a, b) && a.inputs == b.inputs;
 }
 
-/// Compares the rewritten micro-batch with the one before. `kept`: by tensor, whether the backward pass of the stage
-/// that makes it may read it without recomputation.
+/// `kept`: by tensor, whether the backward pass of its own stage may read it without recomputation.
 class Verifier {
  public:
   Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch, std::vector<bool> kept)
@@ -247,7 +242,6 @@ class Verifier {
     return {};
   }
 
-  /// Returns the operation that a clone with this output repeats, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
     const std::optional<TensorId> original = after_.tensor(output).copy_of;
     if (!original || index_of(output) < before_.tensors().size() || index_of(*original) >= before_.tensors().size()) {

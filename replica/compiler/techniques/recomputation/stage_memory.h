@@ -19,10 +19,9 @@ struct StageMemory {
 
 /// Memory of the stages of a pipeline, for any choice of kept activations.
 ///
-/// Models the pass "pipeline" and liveness: a value is live in a stage from the stage's first operation that names it
-/// to the last. With a stash length above 1, values that the stage keeps are not live between its parts, because they
-/// are in the stash. With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then
-/// counts them twice.
+/// Models the pass "pipeline" and liveness: a value lives from a stage's first operation that names it to the last.
+/// With a stash length above 1, values that the stage keeps are not live between its parts but in the stash. With
+/// length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them twice.
 class StageMemories {
  public:
   /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive this.
@@ -32,9 +31,8 @@ class StageMemories {
   /// Returns the memory by stage. Cost: linear in the operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// Returns, by stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU that uses a
-  /// variable, the first stage to do so holds it or a copy; state belongs to the stage of the parameter that it is
-  /// updated with.
+  /// Bytes by stage of variables: parameters, accumulators, optimiser state. The first stage on an IPU to use one holds
+  /// it or a copy; state belongs to the stage of its parameter.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
@@ -66,7 +64,6 @@ class StageMemories {
   std::vector<bool> made_here_;                 ///< By tensor: a micro-batch makes it.
   std::vector<bool> outlives_;                  ///< By tensor: the update reads it.
 
-  // State of the stage that is being measured.
   std::vector<Life> lives_;  ///< By 2 * tensor, plus 1 for its clone.
   std::vector<std::size_t> touched_;
   Index now_ = 0;

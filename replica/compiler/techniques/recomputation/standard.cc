@@ -36,7 +36,6 @@ struct Price {
   std::int64_t work = 0;
 };
 
-/// One forward operation.
 struct Candidate {
   Index operation = 0;
   Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.

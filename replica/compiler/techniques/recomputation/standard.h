@@ -14,14 +14,12 @@ namespace poprun {
 /// Places between operations of a list, each given by the number of operations before it.
 using CutPlaces = std::vector<std::uint32_t>;
 
-/// Cuts a list of operations into segments of at most `limit` bytes, at places that together cost the least; takes the
-/// first such choice. An operation above the limit is a segment of its own.
-///
-/// `bytes[i]`: bytes that operation i adds to its segment. `cost[i]`: bytes of a cut after operation i. Cost: linear.
+/// Cuts a list of operations into segments of at most `limit` bytes, at places that together cost the least (the first
+/// such choice). An operation above the limit is a segment of its own. `bytes[i]`: bytes that operation i adds to its
+/// segment. `cost[i]`: bytes of a cut after operation i. Cost: linear.
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
                                std::int64_t limit);
 
-/// Inputs of the standard mode.
 struct StandardGoal {
   std::vector<std::uint32_t> ipu_of_stage;
   std::vector<std::int64_t> stash_lengths;  ///< By stage.
@@ -43,16 +41,14 @@ struct StandardChoice {
 /// Chooses the activations to keep so that every IPU stays within its memory with the least recomputed work; if that is
 /// impossible, so that it needs the least memory. Activations that the job has chosen by name stay as chosen.
 ///
-/// Each IPU takes the best of a family of choices. An activation is kept if making it again costs more cycles per byte
-/// than a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products; the
-/// rest of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too. Finally,
-/// as much of the end of each stage is kept as fits, because its backward operations come first.
-///
-/// Deterministic. Cost: about sixty linear passes over the operations.
+/// Each IPU takes the best of several choices. An activation is kept if making it again costs more cycles per byte than
+/// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products; the rest
+/// of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too. Finally, as
+/// much of the end of each stage is kept as fits, because its backward operations come first. Deterministic. Cost:
+/// about sixty linear passes over the operations.
 StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                                const ChosenByName& chosen, const StandardGoal& goal);
 
-/// Returns the note about the choice.
 Note note_of(const StandardChoice& choice, const StandardGoal& goal);
 
 }  // namespace poprun

@@ -62,7 +62,6 @@ std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::str
   return {plain, numbers};
 }
 
-/// Gives each variable an entry of a remote buffer.
 void add_buffers(Graph& graph, const std::vector<TensorId>& variables) {
   using Key = std::tuple<std::uint32_t, Role, DataType, std::vector<std::int64_t>, std::string>;
   std::map<Key, std::vector<std::pair<std::vector<std::int64_t>, TensorId>>> alike;
@@ -182,14 +181,12 @@ struct Stay {
   std::optional<std::size_t> written = {};  ///< The last operation that writes it.
 };
 
-/// Inserts loads and stores into a region.
 class RegionLoads {
  public:
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that are not read after this region. Returns the variables that are written during their first
-  /// stay.
+  /// `dead`: variables that are not read after this region. Returns those that are written during their first stay.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;

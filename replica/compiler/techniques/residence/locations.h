@@ -9,7 +9,6 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 
-/// Offloading: decides which of a job's tensors are kept in Streaming Memory, and how the job's functions access them.
 namespace poprun {
 
 /// Kinds of tensor that outlive the operations around them.
@@ -27,27 +26,25 @@ struct Location {
   std::string why;
 };
 
-/// Returns a location for each of the `kept_tensors`, in order of tensor number. Storage::kAuto means on-chip here. An
-/// accumulator that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors:
-/// kUsage if an override is not a valid regular expression.
+/// Returns locations of the `kept_tensors` in order of number. Storage::kAuto means on-chip here. An accumulator that
+/// only one of the `phases` uses stays on the chip, as it does not outlive that phase. Errors: kUsage if an override is
+/// no valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
                                                const std::vector<Place>& phases = {});
 
-/// Moves off-chip tensors to Streaming Memory. A stash moves as it is. A variable gets an entry of a remote buffer;
-/// variables of one IPU share a buffer if they have the same type and their names differ only in numbers:
-/// "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after it
-/// is written, unless the value is not read again; uses a few operations apart share one load. The variables of one
-/// operation are loaded by one copy.
+/// Moves off-chip tensors to Streaming Memory: stashes as they are, variables to entries of remote buffers. Variables
+/// of an IPU share a buffer if their types are equal and their names differ only in numbers: "layer.3.weight" and
+/// "layer.12.weight". A region loads a variable right before its use and stores it right after it is written, unless
+/// the value is not read again; uses a few operations apart share one load. One copy loads an operation's variables.
 ///
-/// An all-reduce or reduce-scatter of off-chip accumulators becomes one per accumulator, right before its result is
-/// first read, so that only one accumulator is on the chip at a time.
+/// All-reduces and reduce-scatters of off-chip accumulators become one each, before the first read, so that only one is
+/// on the chip.
 ///
 /// A phase (one of the regions `phases` of a function) keeps on the chip, for all its rounds, the variables of the
 /// functions that it calls. They are loaded in the region before the phase or, if the preceding phase runs on another
 /// IPU, before that phase, and stored in the region after the phase. Variables that the region before the phase writes
-/// are not loaded; the region after the phase finds its variables on the chip.
-///
-/// `update`: the last region of each step that uses accumulators.
+/// are not loaded; the region after the phase finds its variables on the chip. `update`: the last region of each step
+/// that uses accumulators.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,
                    const std::vector<Place>& phases = {});
 

@@ -13,7 +13,6 @@
 #include "replica/compiler/techniques/residence/locations.h"
 #include "replica/machine/operations.h"
 
-/// Offloads weights, optimiser state, accumulators and stashes to Streaming Memory, as the options ask.
 namespace poprun::passes::locations {
 namespace {
 

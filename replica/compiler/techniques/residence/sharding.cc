@@ -21,7 +21,6 @@ constexpr std::size_t kKeepFormOperations = 8;
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Returns how an operation works on shards; empty if it cannot.
 Cut cut_of(const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
   return op == nullptr ? Cut{} : op->on_shards;
@@ -31,7 +30,6 @@ std::span<const TensorId> cut_inputs(const Operation& operation, const Cut& cut)
   return std::span(operation.inputs).first(cut.inputs);
 }
 
-/// Returns the operands that an operation uses as shards.
 std::set<TensorId> cut_by(const Operation& operation, const Cut& cut) {
   const auto inputs = cut_inputs(operation, cut);
   std::set<TensorId> all(inputs.begin(), inputs.end());
@@ -46,7 +44,6 @@ std::set<TensorId> named_by(const Operation& operation) {
   return named;
 }
 
-/// The shards of a graph's tensors.
 class Shards {
  public:
   Shards(Graph& graph, const std::set<TensorId>& variables, std::int64_t group, std::int64_t replicas)
@@ -79,12 +76,10 @@ class Shards {
   std::map<TensorId, TensorId> shards_;
 };
 
-/// Rewrites one region.
 class RegionSharding {
  public:
-  /// `gathered`: variables whose full tensors are also available throughout the region. `left_whole`: variables that
-  /// the preceding phase has gathered; their shards are cut from the full tensors, because the original shards may be
-  /// off-chip by now.
+  /// `gathered`: variables that are also whole throughout the region. `left_whole`: variables that the preceding phase
+  /// has gathered; their shards are cut from the full tensors, because the original shards may be off-chip by now.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
                  std::set<TensorId> left_whole)
       : graph_(graph),
@@ -302,8 +297,7 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region. The values of variables do, but gradients and accumulators end with
-  /// the update.
+  /// Whether a tensor's value outlives the region, as variables do; gradients and accumulators end with the update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
     if (role == Role::kGradient && is_update_) {
@@ -340,7 +334,6 @@ class RegionSharding {
   std::vector<TensorId> parts_;  ///< Partial sums that are not added up yet.
 };
 
-/// Sharded parameters that a phase reads.
 struct Gathered {
   PhaseUse use;
   std::set<TensorId> parameters;

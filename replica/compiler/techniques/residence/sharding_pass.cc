@@ -13,8 +13,7 @@
 #include "replica/machine/operations.h"
 #include "replica/ops/face/operator.h"
 
-/// Replicated tensor sharding: divides weights, optimiser state and accumulators among the replicas, as the options
-/// ask.
+/// Replicated tensor sharding: divides weights, optimiser state and accumulators among replicas, as the options ask.
 namespace poprun::passes::sharding {
 namespace {
 
@@ -146,8 +145,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that a tensor in a shard has the type of the full tensor, that the shard has one replica's share of the
-/// elements, and that all exchanges of shards use the same groups.
+/// Checks that a shard has the tensor's type and one replica's share of its elements, and that all use the same groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const std::int64_t group = group_of(options);

@@ -89,7 +89,6 @@ Cycles product_cycles(Product product, bool has_input_gradient, const LayerUse& 
   return cycles;
 }
 
-/// Returns an operation's cycles per micro-batch: forward and, in training, backward.
 Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse& use) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr) {

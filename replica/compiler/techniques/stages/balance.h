@@ -22,28 +22,23 @@ struct MeasuredSplit {
 
 /// Returns the first layer of each stage except the first. Takes the split whose fullest stage exceeds the capacity by
 /// the least, ideally not at all; if splits tie, the one whose slowest stage takes the fewest cycles, then whose
-/// fullest stage has the fewest bytes, then whose later stages begin earliest. The memory of a stage is an estimate,
-/// which `measured` corrects (StageBytes).
-///
-/// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
+/// fullest has the fewest bytes, then whose later stages begin earliest. `measured` corrects the estimated memory of
+/// stages (StageBytes). Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});
 
 /// Returns the split to compile when none of `measured` fits: the balanced one or, if that has been measured, the
 /// neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns nothing
-/// if all of these have been measured, or if the stages of the last measured split need over a quarter more memory than
-/// the IPUs have.
-///
+/// if all these have been measured, or if the last measured split needs over a quarter more memory than there is.
 /// Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
-/// The memory that any possible stage needs on its IPU.
+/// The memory that any stage would need.
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
-/// Rate and rest are 0 until a split has been compiled, so the first estimate is low. After that they are fitted per
-/// stage to the measured peaks of the latest split: the difference counts as activations, with a rate up to
-/// `in_flight`, and the remainder is the stage's rest. A stage with the same layers as a measured one needs what was
-/// measured.
+/// Rate and rest are 0, so estimates are low, until a split has been compiled. Then they are fitted per stage to the
+/// measured peaks of the latest split: the difference counts as activations, with a rate up to `in_flight`, and the
+/// remainder is the stage's rest. A stage like a measured one needs as much.
 class StageBytes {
  public:
   /// Both must outlive this.
@@ -66,7 +61,6 @@ class StageBytes {
   std::vector<Correction> corrections_;  ///< By stage.
 };
 
-/// How the job uses the layers of its forward pass.
 struct LayerUse {
   const Device& device;
   bool training = false;

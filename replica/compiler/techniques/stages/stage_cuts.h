@@ -19,7 +19,6 @@
 ///   0 2 2 2 0    '- 0 --''- 1 -''- 2 -''- 3 -''- 4'
 namespace poprun {
 
-/// The operations of a forward pass in which layers are marked.
 struct ForwardPass {
   const Graph& graph;
   Place place;
@@ -41,18 +40,14 @@ struct StageCut {
 /// Returns the cuts between stages that hold `layers_per_ipu` counted layers each; one entry may be -1 and takes the
 /// rest. Layers that are not counted belong to the stage of the counted layer before them; layers before the first
 /// counted layer belong to the first stage, and layers after the last one to the last stage. A first or last stage of 0
-/// counted layers thus holds only embeddings or heads.
-///
-/// Errors: kUsage if the sum is not the model's number of layers, or if a stage would be empty. Messages list the
-/// layers.
+/// thus holds only embeddings or heads. Errors: kUsage if the sum is not the number of layers or a stage would be
+/// empty. Messages list the layers.
 Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::span<const std::int64_t> layers_per_ipu);
 
-/// Returns the cuts before these layers or, if no layer has the name, before the operations that write these tensors.
-/// Errors: kUsage if a name is neither a layer nor a tensor of the forward pass (suggests the nearest), or if the names
-/// are not in the order of the forward pass.
+/// Returns the cuts before these layers or else the operations that write these tensors. Errors: kUsage if a name is
+/// neither a layer nor a tensor of the forward pass (suggests the nearest), or if names are not in its order.
 Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::span<const std::string> names);
 
-/// Returns the cuts before these layers.
 std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// Returns a note on what "balanced" means if the stages begin with these layers: "3 7 7 7" or, if counts cannot
@@ -68,16 +63,14 @@ std::vector<std::string> names_of(std::span<const Layer> layers);
 using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 
-/// Gives each operation of `forward` its stage. `cuts` and `positions` come from one forward pass, possibly a different
-/// one of the same model: an operation takes the position of the one that writes the same tensor or, if there is none,
-/// of the operation before it. Operations without a layer belong to the latest stage that they read from.
-///
-/// Errors: kUsage if an operation would read a tensor that a later stage writes; names both.
+/// Gives operations their stages. `cuts` and `positions` come from one forward pass, possibly a different one of the
+/// same model: an operation takes the position of the one that writes the same tensor or, if there is none, of the
+/// operation before it. Operations without a layer belong to the latest stage that they read from. Errors: kUsage if an
+/// operation would read a tensor that a later stage writes; names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
                      std::span<const StageCut> cuts);
 
-/// `asked`: the setting that says where to cut, with its value.
-/// Errors: kUsage if a stage is empty; names the setting and the stage, and lists the layers.
+/// Errors: kUsage if a stage is empty; names the stage and `asked`, the setting with its value, and lists the layers.
 Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages, std::string_view asked);
 
 }  // namespace poprun

@@ -14,14 +14,12 @@
 #include "replica/compiler/techniques/stages/stage_cuts.h"
 #include "replica/ops/optimizers/optimizer.h"
 
-/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases are stages that take
-/// turns on their IPUs.
+/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases take turns on IPUs.
 namespace poprun::passes::stages {
 namespace {
 
 constexpr std::string_view kName = "stages";
 
-/// Returns training's forward pass, then evaluation's; in inference only evaluation's.
 std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job& job) {
   std::vector<ForwardPass> passes;
   if (job.training) {
@@ -58,8 +56,7 @@ std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t s
   return kept;
 }
 
-/// Returns, by stage, whether the stage runs its forward part again. Counts kStandard as no, because its choice
-/// depends on memory, which is not known yet.
+/// By stage, whether its forward part runs again. kStandard counts as no: its choice depends on memory, unknown as yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const Recomputation mode = recomputation_of(options.pipeline, stages);
   std::vector<bool> recomputes(stages,
@@ -156,8 +153,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// Adds a note for each stage: its IPU, its layers, and the parameters that it is the first to use. If there are many
-/// stages, those in the middle share notes.
+/// Notes each stage's IPU, layers, and the parameters that it is the first to use. Many middle stages share notes.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -267,7 +263,6 @@ bool differ_only_in_stage(const Region& a, const Region& b) {
                             [](const Operation& x, const Operation& y) { return differ_only_in_stage(x, y); });
 }
 
-/// Checks that operations differ only in their stages, and that these stages exist.
 Status verify_operations_stay(const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     const Function& function = after.graph.functions.at(f);
@@ -287,7 +282,6 @@ Status verify_operations_stay(const Job& before, const Job& after) {
   return {};
 }
 
-/// Checks that no operation reads a tensor that a later stage writes.
 Status verify_flow(const Job& job) {
   for (const Function& function : job.graph.functions) {
     for (const Region& region : function.regions) {
