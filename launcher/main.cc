@@ -41,7 +41,7 @@ std::size_t local_instances(const Placement& placement) {
 ///   kHostResources  even the highest allowed limit is not enough.
 Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: the launcher needs 22, mpirun 24,
-  constexpr rlim_t kForALocalInstance = 4;  // and mpirun 3 to 3.4 more per instance here.
+  constexpr rlim_t kForALocalInstance = 4;  // and mpirun 3 to 3.4 more per instance on this machine.
   const rlim_t for_metrics = options.metrics.port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
                         std::max(kForALocalInstance * rlim_t{local_instances(placement)},
@@ -62,7 +62,7 @@ Status allow_many_files(const Options& options, const Placement& placement) {
 }
 
 /// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a misleading error if
-/// they get no thread. Errors: those of check_room_for_threads.
+/// they cannot start a thread. Errors: those of check_room_for_threads.
 Status allow_many_threads(const Placement& placement) {
   constexpr std::size_t kBesides = 32;        // Measured: we have 13, the data server 13, mpirun 5;
   constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, one of 8 has 32.
@@ -76,7 +76,7 @@ Status allow_many_threads(const Placement& placement) {
 /// reason; above these limits, each program reports what is missing. Raises a limit if possible.
 ///
 /// Errors
-///   kHostResources  a limit is too low; names it.
+///   kHostResources  a limit is too low; the message names it.
 Status allow_what_processes_need() {
   struct Limit {
     int resource;
@@ -87,7 +87,7 @@ Status allow_what_processes_need() {
   // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256 KiB, PMIx fails with files of
   // 100 KiB, the data server with 500 MB of address space, and replicas hang with 100 MB of data.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
-                                             {RLIMIT_FSIZE, "size of a file", "-f", 4 << 20},
+                                             {RLIMIT_FSIZE, "file size", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},
                                              {RLIMIT_DATA, "data segment", "-d", 1 << 30}}};
   for (const Limit& limit : kLimits) {
@@ -131,7 +131,7 @@ void keep_numbers_of_standard_streams() {
 }
 
 /// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
-/// request it again for the next piece: that was half the cost of receiving one.
+/// request it again for the next piece: that was half the cost of receiving a checkpoint.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
-constexpr double kLeastSeconds = 0.001;  // Like --timeout, where 0 means no limit.
+constexpr double kLeastSeconds = 0.001;  // Not 0, which means no limit.
 
 /// Returns whether a restart may help: a host or process that died may come back, and an unreachable host can be left
 /// out. A first attempt that could not reach its hosts never ran, and is not repeated.
@@ -55,7 +55,7 @@ Result<Placement> place_without(const Options& options, const std::vector<std::s
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at) {
   if (options.restarts.count_max > 0 && placement.hosts.size() < options.restarts.hosts_min) {
     console.say(
-        fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower it, or give it more hosts",
+        fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower --hosts-min, or add hosts",
                     options.restarts.hosts_min, counted(placement.hosts.size(), "host")));
     return {.exit_code = exit_code_of(ErrorCode::kUsage)};
   }

@@ -51,7 +51,7 @@ double age_of(const Checkpoint& checkpoint) {
 }
 
 constexpr double kNoticeSeconds = 2;  // Time for a request to reach every replica.
-constexpr double kLateSeconds = 5;    // After that, a replica received it too late.
+constexpr double kLateSeconds = 5;    // A request that takes longer arrives too late.
 
 }  // namespace
 
@@ -133,8 +133,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   if (all.empty()) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--resume {}: no checkpoint there; needs a folder step-N, or one that contains such folders",
-                    folder));
+        fmt::format("--resume {}: no checkpoint there; give a folder step-N, or a folder of such folders", folder));
   }
   std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
@@ -146,13 +145,13 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     const bool is_damaged = read.error().code == ErrorCode::kData;
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
     console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
-                             read.error().message, candidate == all.back() ? "" : "; trying the one before it"));
+                             read.error().message, candidate == all.back() ? "" : "; trying the checkpoint before it"));
   }
   if (!unreadable.empty()) {
     return fail(
         ErrorCode::kHostResources,
         fmt::format("--resume {}: {} there, but none is usable: {} cannot be read{}; see above for the reason, make {} "
-                    "readable, and run this again",
+                    "readable, and run the job again",
                     options_.checkpoints.resume, counted(all.size(), "checkpoint"), unreadable.size(),
                     damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
@@ -163,7 +162,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
 Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
   if (resumed_ && resumed_->manifest.dataset_fingerprint() != dataset.fingerprint()) {
     return fail(ErrorCode::kData, fmt::format("--resume {}: the files of data.source {} differ from those of the "
-                                              "checkpoint; restore the old ones, or start over",
+                                              "checkpoint; restore the old files, or start over",
                                               resumed_->folder, options_.config.data().source()));
   }
   identity_.set_dataset_fingerprint(dataset.fingerprint());
@@ -211,21 +210,21 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
     tell_of_slowness(*news);
   } else if (now - told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     told_at_ = now;
-    console_.say(fmt::format(
-        "note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
-        last_step_ > 0 ? fmt::format("the one after step {} is kept", last_step_) : "there is no earlier one",
-        news.error().code == ErrorCode::kUsage ? "" : "; trying again"));
+    console_.say(fmt::format("note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
+                             last_step_ > 0 ? fmt::format("the checkpoint after step {} is kept", last_step_)
+                                            : "there is no earlier checkpoint",
+                             news.error().code == ErrorCode::kUsage ? "" : "; trying again"));
   }
 }
 
-/// Tells the user that checkpoints are taken too often: a replica keeps its copy of the state until it is stored, and
-/// takes no other meanwhile.
+/// Tells the user that checkpoints are taken too often: a replica keeps its copy of the state until the copy is
+/// stored, and takes no other checkpoint meanwhile.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(
-        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by then; "
-                    "replicas wait, or skip one; a --checkpoint-every of more than {} steps avoids this",
+        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next was due by then; replicas "
+                    "wait, or skip a checkpoint; a --checkpoint-every of more than {} steps avoids this",
                     stored.step, stored.seconds, every));
   }
 }

@@ -30,8 +30,8 @@ class CheckpointRequests {
   /// while the job trains. The step is a few steps ahead, so that the request reaches every replica in time; if the
   /// request reaches a replica too late, so that its part of the checkpoint is missing, the request is repeated.
   ///
-  /// `step` is the highest of `steps` that any replica has completed at `now`. `begun` is the step of the checkpoint in
-  /// progress, once all of its parts have begun to arrive; 0: none.
+  /// `step`, of `steps` in all, is the highest that any replica has completed at `now`. `begun` is the step of the
+  /// checkpoint in progress, once all of its parts have begun to arrive; 0: none.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
   /// Records that the checkpoint after `step` was stored, or that the disk did not accept it. Returns whether this
@@ -68,7 +68,7 @@ class JobCheckpoints {
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file, if it has one.
   ///
   /// Errors
-  ///   kUsage  there is none; it belongs to a different job; or the folder contains checkpoints of an
+  ///   kUsage  there is no checkpoint; it belongs to a different job; or the folder contains checkpoints of an
   ///           earlier job.
   ///   kData   all existing checkpoints are damaged.
   Status find(const std::string& onnx_sha256);

@@ -41,7 +41,7 @@ class DataService {
     bool only_describe = false;  ///< Only the description is needed; nobody will read the data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery; if our server ends before the query, the reason that it gave.
+    /// Called once. Errors: those of DatasetQuery; if our server ends before it answers, the reason that it gave.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
     /// Called if our server ends after `on_dataset`. `status` is that of waitpid.
     std::function<void(int status)> on_end;

@@ -36,7 +36,7 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
         const TakeOutput& take = nullptr);
 
 /// Asks poprun-emu-replica, whose answer is an `Answer` of proto/answers.proto. Prints the text that show(answer)
-/// returns, then the replica's error, if any: before an error, an answer holds what was found until then. Returns the
+/// returns, then the replica's error, if any: with an error, the answer holds what was found before it. Returns the
 /// exit code.
 template <typename Answer, typename Show>
 int ask_replica(const char* option, const std::string& input, Console& console, Show show) {

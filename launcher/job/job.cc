@@ -118,15 +118,15 @@ Status Job::on_report(const proto::ReportItem& item) {
   if (const std::uint64_t done = checkpoints_.resumed_step(); item.has_shape() && item.shape().total_steps() < done) {
     const Error error{
         ErrorCode::kUsage,
-        fmt::format("--resume: the checkpoint is from after step {}, but this job has {}; give it more steps", done,
-                    counted(item.shape().total_steps(), "step"))};
+        fmt::format("--resume: the checkpoint was taken after step {}, but this job has only {}; give it more steps",
+                    done, counted(item.shape().total_steps(), "step"))};
     give_error(error);
     return tl::unexpected<Error>{error};
   }
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
   Status taken = record_.take(item, shows, monotonic_seconds());
   if (!taken) {
-    end_.may_pass = end_.may_pass && !shows;  // It could not be written later either.
+    end_.may_pass = end_.may_pass && !shows;  // The item could not be written later either.
     give_error(taken.error());
   } else if (item.has_dumped()) {
     deadlines_.dump_came(monotonic_seconds());
@@ -220,14 +220,14 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kVerdict:
       return decide();
     case Deadlines::Due::kSilence:
-      // Instances of one host fall silent together, but not at the same moment.
+      // The heartbeats of one host's instances stop together, but not at the same moment.
       return give_verdict(silence_verdict(state_, state_.silent(now, options_.timeouts.heartbeat_seconds / 2), now));
     case Deadlines::Due::kAbsence:
       state_.end_joining();
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now),
                                           fmt::format("{}:{}", processes_.own_address(), coordinator_->port())));
     case Deadlines::Due::kMpirunEnd:
-      console_.say(fmt::format("the job is done, but mpirun is still running after {} s; ending it",
+      console_.say(fmt::format("the job is done, but mpirun is still running after {} s; ending mpirun",
                                options_.timeouts.heartbeat_seconds));
       return stop(code_of_results());
     case Deadlines::Due::kDrainEnd:

@@ -139,10 +139,10 @@ class Job final : private CoordinatorEvents {
 
   Phase phase_ = Phase::kRunning;
   int signal_ = 0;                   ///< The first signal that asked the job to end.
-  JobEnd end_ = {.may_pass = true};  ///< What is known of it so far.
+  JobEnd end_ = {.may_pass = true};  ///< What is known of the end so far.
 };
 
-/// Runs the job and, with --restarts, runs it again from its last checkpoint if it fails for a reason that may pass: on
+/// Runs the job and, with --restarts, runs it again from its last checkpoint if the failure may be transient: on
 /// the remaining hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the start of
 /// the command.
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);

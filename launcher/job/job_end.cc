@@ -31,7 +31,7 @@ void Job::on_signal(int number) {
   if (number == SIGUSR1) {
     const bool trains = react(JobEvent::kCheckpointSignal) == Reaction::kTake;
     console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
-                        : "SIGUSR1: no checkpoint: the job is not training now");
+                        : "SIGUSR1: no checkpoint is taken: the job is not training now");
     if (trains) {
       checkpoints_.wish();
     }
@@ -69,14 +69,14 @@ void Job::drain() {
   deadlines_.draining(monotonic_seconds());
   const bool trained = record_.steps() == record_.total_steps();
   const std::string limit = options_.timeouts.drain_seconds > 0
-                                ? fmt::format(", {} s at most (--drain-timeout)", options_.timeouts.drain_seconds)
+                                ? fmt::format(", in at most {} s (--drain-timeout)", options_.timeouts.drain_seconds)
                                 : "";
-  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights", sigabbrev_np(signal_),
-                           record_.results().reported() ? "the training is done, and its results are being written"
-                           : trained
-                               ? "the training is done; saving its weights, without waiting for an evaluation to end"
-                               : "stopping at the next micro-batch and saving the weights",
-                           limit));
+  console_.say(
+      fmt::format("SIG{}: {}{}; send the signal again to end at once, without the weights", sigabbrev_np(signal_),
+                  record_.results().reported() ? "the training is done, and its results are being written"
+                  : trained ? "the training is done; saving its weights, without waiting for an evaluation to end"
+                            : "stopping at the next micro-batch and saving the weights",
+                  limit));
   coordinator_->request_drain();
 }
 
@@ -175,8 +175,8 @@ void Job::wait_for_disk(std::chrono::seconds patience) {
       return end_without_disk();
     }
     console_.say(
-        fmt::format("the job has ended, but a checkpoint is still being written to {}; "
-                    "waiting {} s for it, or until the next signal",
+        fmt::format("the job has ended, but a checkpoint is still being written to {}; waiting up to {} s for it, or "
+                    "until the next signal",
                     options_.checkpoints.dir, kDiskTimeMax.count()));
     wait_for_disk(kDiskTimeMax);
   });

@@ -74,7 +74,7 @@ void Job::on_data_server_exit(int status) {
   if (react(JobEvent::kDataServerExit) == Reaction::kIgnore) {
     return;
   }
-  console_.say(fmt::format("the data server {}; replicas keep trying for {} s and lose nothing if you restart it: {}",
+  console_.say(fmt::format("the data server {}; replicas retry for {} s and lose nothing if you restart the server: {}",
                            exit_text(status), options_.hostio.timeout_seconds, processes_.restart_command()));
 }
 

@@ -66,7 +66,7 @@ Status Job::start_metrics() {
     return {};
   }
   const std::string address = options_.metrics.address.empty() ? processes_.listens_at() : options_.metrics.address;
-  // Computed once: a later change of the clock must not move it.
+  // Computed once: a later change of the clock must not move the start.
   const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
   const auto page = [this, launched] {
     JobMetrics told = metrics(monotonic_seconds());

@@ -19,7 +19,7 @@
 namespace poprun::launcher {
 
 /// Everything that a job shows and leaves behind: its lines on the screen, the logs of its replicas, its results, and
-/// the reason of its failure. Belongs to the loop's thread.
+/// the reason for its failure. Belongs to the loop's thread.
 class JobRecord {
  public:
   /// `folder` refers to the parts of the output folder that earlier attempts locked and that this attempt locks, too.
@@ -48,7 +48,7 @@ class JobRecord {
 
   /// Returns what a job that was asked to stop waits for.
   [[nodiscard]] std::string awaited(const JobState& state, double now) const;
-  /// Shows it at intervals.
+  /// Shows what the job waits for, at intervals.
   void tell_stopping(const JobState& state, double now) { display_.stopping(awaited(state, now), now); }
   /// Returns the job's progress so far, as a clause that follows "it".
   [[nodiscard]] std::string how_far(const JobState& state) const;

@@ -55,8 +55,8 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   return *std::move(answer);
 }
 
-/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of its files. The question
-/// asks for no output. Errors: those of dataset_of and read_inputs.
+/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of the model's files. The
+/// question asks for no output. Errors: those of dataset_of and read_inputs.
 Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
   proto::CompileQuestion job;
   *job.mutable_config() = options.config;

@@ -7,7 +7,7 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 
-/// The subcommands and options with which the command does something else instead of running a job, or before it.
+/// The subcommands and options that do something other than run a job, or something before the job runs.
 namespace poprun::launcher {
 
 /// Runs --list-models: prints the built-in models, which the replica's program knows. Returns the exit code.

@@ -47,11 +47,9 @@ Status check_learning_rate_scaling(const Options& options) {
   for (const auto& [name, is_sum] : sums) {
     if (is_sum && choice_of<LossMean>(training.loss_mean()) != LossMean::kTokens &&
         options.learning_rate_base_batch > 0) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format(
-              "training.scale-learning-rate = {} needs gradients that are means, but {} is sum; remove one of the two",
-              options.learning_rate_base_batch, name));
+      return fail(ErrorCode::kUsage, fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
+                                                 "but {} is sum; remove one of these settings",
+                                                 options.learning_rate_base_batch, name));
     }
   }
   return {};
@@ -95,15 +93,15 @@ Status check_model(Options& options) {
                                                named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.dropout = {}: an ONNX model takes its dropout from its Dropout nodes; leave it out",
-                            model.dropout()));
-  }
-  if (choice_of<Normalisation>(model.normalisation()) != Normalisation::kBatch) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("model.normalisation = {}: an ONNX model takes its normalisation from its nodes; leave it out",
-                    model.normalisation()));
+        fmt::format("model.dropout = {}: an ONNX model takes its dropout from its Dropout nodes; remove model.dropout",
+                    model.dropout()));
+  }
+  if (choice_of<Normalisation>(model.normalisation()) != Normalisation::kBatch) {
+    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: an ONNX model takes its normalisation from "
+                                               "its nodes; remove model.normalisation",
+                                               model.normalisation()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // --dry-run should not show the name: it is not a request for a built-in model.
@@ -115,7 +113,7 @@ Status check_model(Options& options) {
 }
 
 /// Adds notes on options that have no effect because of other options. Training options in inference get no note, since
-/// one train.cfg may serve both.
+/// one train.cfg may serve both modes.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -154,14 +152,15 @@ Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
       return fail(ErrorCode::kUsage,
-                  "model.fold-batch-norm = true needs model.mode = inference, but it is training, where batch norms "
-                  "use the statistics of each batch; remove it, or set the mode");
+                  "model.fold-batch-norm = true needs model.mode = inference: in training, batch norms use the "
+                  "statistics of each batch; remove model.fold-batch-norm, or set model.mode");
     }
     return {};
   }
   if (options.config.report().dump_tensors_size() > 0) {
-    return fail(ErrorCode::kUsage,
-                "report.dump-tensors needs training steps, but model.mode = inference has none; remove one of the two");
+    return fail(
+        ErrorCode::kUsage,
+        "report.dump-tensors needs training steps, but model.mode = inference has none; remove one of these settings");
   }
   const proto::ModelConfig& model = options.config.model();
   if (model.dropout() > 0) {
@@ -181,7 +180,7 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// Returns the divisor of `number` nearest to `from`, going down from it (`step` -1) or up (1).
+/// Returns the divisor of `number` nearest to `from`: at most `from` if `step` is -1, at least `from` if it is 1.
 ///
 /// Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
@@ -239,8 +238,9 @@ Status resolve_instances(Options& options) {
                             options.mpirun.instance_local_args.rbegin()->first, instances - 1));
   }
   if (options.output.only_instance >= static_cast<std::int64_t>(instances)) {
-    return fail(ErrorCode::kUsage, fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
-                                               options.output.only_instance, instances - 1));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--only-output-from-instance = {}: there is no such instance; instances are 0 to {}",
+                            options.output.only_instance, instances - 1));
   }
   return {};
 }
@@ -275,8 +275,8 @@ Status check_estimate(const Options& options) {
   }
   if (options.dry_run) {
     return fail(ErrorCode::kUsage,
-                "--dry-run compiles the job that would run, but estimate runs none; give only one of them, or estimate "
-                "--compile");
+                "--dry-run compiles the job that would run, but estimate runs no job; give only one of them, or use "
+                "estimate --compile");
   }
   if (request->by_layer && !request->varied.key.empty()) {
     return fail(ErrorCode::kUsage,
@@ -300,9 +300,8 @@ Status resolve_profile(Options& options) {
     return {};
   }
   if (options.dry_run) {
-    return fail(
-        ErrorCode::kUsage,
-        "--dry-run compiles the job that would run; to profile it without running, give profile --no-run instead");
+    return fail(ErrorCode::kUsage,
+                "--dry-run compiles the job that would run; to profile it without running it, use profile --no-run");
   }
   if (request->compare && !request->tiles.empty()) {
     return fail(ErrorCode::kUsage,
@@ -423,7 +422,7 @@ Status check_together(Options& options) {
   }
   if (options.timeouts.heartbeat_seconds < 2 * options.timeouts.heartbeat_interval_seconds) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
+                fmt::format("--heartbeat-timeout = {} must be at least twice --heartbeat-interval = {}",
                             options.timeouts.heartbeat_seconds, options.timeouts.heartbeat_interval_seconds));
   }
   return {};

@@ -115,11 +115,11 @@ constexpr std::string_view kSlots =
 constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
-     "is poprun's; here the settings of a job are in train.cfg and its placement is on the command line"},
-    {"export-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
-    {"overwrite-config", "is poprun's; here --dry-run prints every resolved setting in the form of a train.cfg"},
+     "is poprun's option; here the settings of a job are in train.cfg and its placement is on the command line"},
+    {"export-config", "is poprun's option; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"overwrite-config", "is poprun's option; here --dry-run prints every resolved setting in the form of a train.cfg"},
     {"version-format",
-     "is poprun's; here --version has one form, and profile.json lists the versions of the libraries"},
+     "is poprun's option; here --version has one form, and profile.json lists the versions of the libraries"},
     // mpirun
     {"mca", kMpiOption},
     {"bind-to", kMpiOption},
@@ -259,13 +259,13 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
       {Subcommand::kCheck, "check",
-       "Run a few steps without and with every kind of pipeline, and compare the results bit by bit",
-       "Exits with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 or 86 if nothing "
+       "Run a few steps without a pipeline and with every kind of pipeline, and compare the results bit by bit",
+       "Exits with 0 if all runs that were compared are equal, with 70 if one differs, and with 64 or 86 if nothing "
        "could be compared (--help exit-codes)."},
       {Subcommand::kEstimate, "estimate",
        "Show how much memory the job needs, and on how many IPUs, without compiling it",
-       "Counts parameters by kind of block, activations and optimiser state, first by the formulas of Graphcore's "
-       "Memory and Performance Optimisation, then by the job's own types. Exits with 0 whether or not the job fits; "
+       "Counts parameters (by kind of block), activations and optimiser state, first with the formulas of Graphcore's "
+       "Memory and Performance Optimisation, then with the job's own types. Exits with 0 whether or not the job fits; "
        "--dry-run reports whether it does."},
       {Subcommand::kProfile, "profile", "Show where the compiled job's memory and device time go, and run a few steps",
        "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Exits with 86, after writing "
@@ -283,7 +283,7 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
     positional.erase(positional.begin());
     if (!positional.empty() && positional[0] == row->name) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("the subcommand {0} is given twice; to name a file of that name, write ./{0}; usage: {1}",
+                  fmt::format("the subcommand {0} is given twice; to run a file of that name, write ./{0}; usage: {1}",
                               row->name, usage_line(row->subcommand)));
     }
     return row->subcommand;

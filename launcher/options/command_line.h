@@ -32,7 +32,7 @@ struct CommandLine {
 ///   kUsage  an option is unknown (the message suggests known ones), or its value is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// Returns the words from the first one that is neither an option nor the value of one; empty if there is none.
+/// Returns the words, starting at the first that is neither an option nor an option's value; empty if there is none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {

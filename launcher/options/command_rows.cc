@@ -53,7 +53,7 @@ Rows general() {
   // Options that ask a question are handled before any row is set.
   const auto nothing = [](Options&, const auto&) {};
   OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
-                                          "Show the common options, one section, or all", HelpTopic{}, nothing));
+                                          "Show the common options, those of SECTION, or all", HelpTopic{}, nothing));
   OptionRow verbose =
       many(Arity::kFlag,
            row("general", "verbose", "", "0",
@@ -70,7 +70,7 @@ Rows general() {
                "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, and mark "
                "its results",
                Field("memory.allow-out-of-memory")),
-          flag("general", "list-models", "List the built-in models: parameters, work, sizes", nothing),
+          flag("general", "list-models", "List the built-in models with their parameters, work and sizes", nothing),
           row("general", "check-onnx", "DIR", "", "Run every ONNX test case in or below DIR and compare the outputs",
               Text{}, nothing),
           with_letter('v', verbose),
@@ -87,7 +87,7 @@ Rows placement() {
               Field("topology.ipus-per-replica")),
           flag("placement", "print-topology",
                "Show a table of hosts, IPU-Link domains, instances and replicas, then run the job; without a "
-               "train.cfg, show the table only",
+               "train.cfg, show only the table",
                into(&Options::print_topology))};
 }
 
@@ -99,13 +99,13 @@ Rows hosts() {
                                 "instances, 'user@node0' logs in as user",
                                 Text{}, [](Options& o, const std::string& v) { o.hosts.lists.push_back(v); }))),
       row("hosts", "hostfile", "FILE", "",
-          "File with one host per line, in mpirun's format, such as 'node0 slots=4'; not with --host", Text{},
-          into(&Options::hosts, &HostOptions::file)),
+          "File with one host per line, in mpirun's format, such as 'node0 slots=4'; cannot be combined with --host",
+          Text{}, into(&Options::hosts, &HostOptions::file)),
       row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts talk to each other, such as 10.1.0.0/16",
           Subnet{}, into(&Options::hosts, &HostOptions::subnet)),
       row("hosts", "cpu-isa", "NAME", "",
           fmt::format("Instruction set that every replica computes with, for hosts with different processors: {} "
-                      "(default: the best of each processor, which must then be the same on all hosts)",
+                      "(default: the best that each processor has, which must then be the same on all hosts)",
                       fmt::join(cpu_isas(), ", ")),
           Choice{cpu_isas()}, into(&Options::hosts, &HostOptions::cpu_isa)),
       many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
@@ -115,8 +115,8 @@ Rows hosts() {
                                   "Extra mpirun arguments for every instance, such as \"-x NAME=VALUE\"", Words{},
                                   add_words(&MpirunOptions::local_args))),
       many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
-                                  "Extra mpirun arguments for instance I only, after those for all", InstanceWords{},
-                                  [](Options& o, const auto& v) {
+                                  "Extra mpirun arguments for instance I only, added after those for all instances",
+                                  InstanceWords{}, [](Options& o, const auto& v) {
                                     auto& words = o.mpirun.instance_local_args[v.first];
                                     words.insert(words.end(), v.second.begin(), v.second.end());
                                   }))};
@@ -136,7 +136,7 @@ Rows data_server() {
               Integer{1, 86400}, into(&Options::hostio, &HostioOptions::timeout_seconds)),
           row("data-server", "tls-cert", "FILE", "",
               "Your own certificate (PEM) for launcher, replicas and data server, used even on a single host; needs "
-              "--tls-key and --tls-ca (default: derived from the job's token, for connections between hosts)",
+              "--tls-key and --tls-ca (default: a certificate derived from the job's token, used only between hosts)",
               Text{}, into(&TlsFiles::certificate)),
           row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert", Text{},
               into(&TlsFiles::key)),
@@ -159,20 +159,20 @@ Rows output() {
 Rows checkpoints() {
   return {
       row("checkpoints", "checkpoint-every", "INTERVAL", "",
-          "Take a checkpoint every so many steps, such as 500, or after every interval of time, such as 30s, 10min "
-          "or 2h; one is also taken when a signal ends the job, and whenever poprun-emu gets SIGUSR1",
+          "Take a checkpoint every INTERVAL: a number of steps, such as 500, or a time, such as 30s, 10min or 2h; a "
+          "checkpoint is also taken when a signal ends the job, and whenever poprun-emu receives SIGUSR1",
           Interval{}, into(&Options::checkpoints, &CheckpointOptions::every)),
       row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep", Integer{1, 1'000'000},
           into(&Options::checkpoints, &CheckpointOptions::keep)),
       row("checkpoints", "checkpoint-dir", "DIR", "", "Folder for checkpoints (default: checkpoints in --output-dir)",
           Text{}, into(&Options::checkpoints, &CheckpointOptions::dir)),
       row("checkpoints", "resume", "DIR|auto", "",
-          "Continue from a checkpoint, or from the latest complete one in DIR, bit-identical to a run without a "
-          "break; 'auto' looks in --checkpoint-dir, and starts from the beginning if it has none",
+          "Continue, bit-identically to an uninterrupted run, from the checkpoint DIR or the latest complete one in "
+          "DIR; 'auto' looks in --checkpoint-dir, and starts from the beginning if no checkpoint is there",
           Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
       row("checkpoints", "restarts", "N", "0",
-          "How often to restart the job from its last checkpoint if something died (exit code 75), without the "
-          "hosts that were lost",
+          "Maximum number of times to restart the job from its last checkpoint after something died (exit code 75); "
+          "hosts that were lost are left out",
           Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min))};
@@ -180,11 +180,11 @@ Rows checkpoints() {
 
 Rows metrics() {
   return {row("metrics", "metrics-port", "PORT", "0",
-              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs; 0: do not",
+              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs; 0: serve none",
               Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
           row("metrics", "metrics-address", "ADDRESS", "",
-              "Address of this machine to serve the metrics at, 0.0.0.0 for all (default: 127.0.0.1 or, with other "
-              "hosts, the address at which they reach this one); anyone who can reach it can read them",
+              "Address of this machine that serves the metrics, 0.0.0.0 for all (default: 127.0.0.1 or, with other "
+              "hosts, the address at which they reach this machine); anyone who can reach it can read the metrics",
               IpAddress{}, into(&Options::metrics, &MetricsOptions::address))};
 }
 
@@ -193,7 +193,7 @@ Rows timeouts() {
               Real{0, 1e8}, into(&Options::timeouts, &TimeoutOptions::job_seconds)),
           row("timeouts", "drain-timeout", "SECONDS", "0",
               "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its weights if it has not stopped and "
-              "saved them within this time; 0 waits until a second signal",
+              "saved them within this time; 0 means to wait until a second signal arrives",
               Real{0, 1e8}, into(&Options::timeouts, &TimeoutOptions::drain_seconds)),
           row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance",
               Real{0.05, 60}, into(&Options::timeouts, &TimeoutOptions::heartbeat_interval_seconds)),
@@ -236,11 +236,11 @@ Rows estimate() {
       flag("estimate", "by-layer",
            "Also show a row for each layer; with -v also its convolutions, dense layers and so on, with their formulas",
            into(&EstimateRequest::by_layer)),
-      flag("estimate", "compile", "Also compile the job, and show what the compiler needs",
+      flag("estimate", "compile", "Also compile the job, and show the memory that the compiled job needs",
            into(&EstimateRequest::compile)),
       row("estimate", "vary", "KEY=VALUES", "",
           "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or ipus-per-replica, as in "
-          "model.layers=2,4,8; can be given once",
+          "model.layers=2,4,8; can be given only once",
           Variation{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const Variation::Value& v) {
             estimate.varied.key = v.key;
             estimate.varied.values = v.values;
@@ -254,7 +254,7 @@ Rows profile() {
               Integer{1, 1000}, into(&ProfileRequest::steps)),
           many(Arity::kRepeated,
                row("profile", "tile", "[IPU:]TILE", "",
-                   "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for that of IPU 3",
+                   "Also show the liveness of a tile: 952 for tile 952 of each IPU, or 3:952 for tile 952 of IPU 3",
                    TileName{}, in_request<ProfileRequest>([](ProfileRequest& profile, const NamedTile& v) {
                      profile.tiles.push_back(v);
                    }))),
@@ -273,7 +273,7 @@ Rows command_rows() {
 Rows compatibility_rows() {
   const char* const hardware = "there is no IPU hardware to act on";
   const char* const unbound = "processes are not bound; --mpi-global-args can bind them";
-  const char* const copying = "copy the programs to the hosts yourself";
+  const char* const copying = "nothing is copied to hosts; copy the programs there yourself";
   struct Ignored {
     const char* name;
     bool is_flag;
@@ -292,7 +292,7 @@ Rows compatibility_rows() {
                          {"offline-mode", true, hardware},
                          {"sync-type", false, hardware},
                          {"num-ilds", false, "IPU-Link domains follow from --ipus-per-replica and the device"},
-                         {"executable-cache-path", false, "compiling is fast and is not cached"},
+                         {"executable-cache-path", false, "compilation is fast, so nothing is cached"},
                          {"process-placement", false, unbound},
                          {"numa-aware", true, unbound},
                          {"allow-run-as-root", true, "root is always allowed"},

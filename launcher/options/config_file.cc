@@ -52,7 +52,7 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
     // Boost's message has no line number; ours below does.
   }
   return fail(ErrorCode::kUsage,
-              fmt::format("{}: neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
+              fmt::format("{}: the line is neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
 }
 
 /// Returns the key with the command line's hyphens, and without the section if the user repeated it.
@@ -144,12 +144,13 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
       continue;
     }
     if (!google::protobuf::internal::IsStructurallyValidUTF8(line)) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: not UTF-8; save it as UTF-8 text", place));
+      return fail(ErrorCode::kUsage, fmt::format("{}: the line is not UTF-8; save the file as UTF-8 text", place));
     }
     for (const char c : line) {
       if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
-        return fail(ErrorCode::kUsage, fmt::format("{}: control character {:#04x}; train.cfg is plain text", place,
-                                                   static_cast<unsigned>(c)));
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: contains the control character {:#04x}; train.cfg must be plain text", place,
+                                static_cast<unsigned>(c)));
       }
     }
     if (line.front() == '[' && line.back() == ']') {
@@ -162,8 +163,8 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
     POPRUN_ASSIGN(ConfigEntry entry, parse_entry(place, section, line));
     if (section.empty()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} is before the first [section]; put it under one, for example [training]", place,
-                              entry.key));
+                  fmt::format("{}: {} is before the first [section]; put it under a section, for example [training]",
+                              place, entry.key));
     }
     entry.line = number;
     entries.push_back(std::move(entry));
@@ -183,7 +184,7 @@ Result<std::string> read_config_file(const std::string& path) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kConfigBytesMax) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: larger than {} B, the limit for a train.cfg", path, kConfigBytesMax));
+                fmt::format("{}: the file is larger than {} B, the limit for a train.cfg", path, kConfigBytesMax));
   }
   return text;
 }
@@ -200,7 +201,7 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);
     if (!is_new) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set on line {}; remove one of the two", place,
+      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set on line {}; remove one of these lines", place,
                                                  entry.key, known->second));
     }
     written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});

@@ -40,7 +40,7 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
 /// Reads the whole file.
 ///
 /// Errors
-///   kUsage  it cannot be read, or is larger than 1 MiB.
+///   kUsage  the file cannot be read, or is larger than 1 MiB.
 Result<std::string> read_config_file(const std::string& path);
 
 /// Removes a leading byte order mark, which Windows programs write to UTF-8 files.
@@ -49,8 +49,8 @@ std::string_view without_byte_order_mark(std::string_view text);
 /// Returns the values that the text of a train.cfg sets. `file` is for messages.
 ///
 /// Errors
-///   kUsage  `file:line: ...`: those of parse_config; an unknown section or key, with the one that
-///           may have been meant; a key given twice.
+///   kUsage  `file:line: ...`: those of parse_config; an unknown section or key (the message
+///           suggests a known one); a key given twice.
 Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text);
 
 }  // namespace poprun::launcher

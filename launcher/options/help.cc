@@ -131,7 +131,7 @@ std::string common_text() {
                   0, 0);
   text += wrapped(
       "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below [training]. The command "
-      "line wins.",
+      "line overrides the file.",
       0, 0);
   if (const std::string job = default_job(); !job.empty()) {
     text += fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");

@@ -41,11 +41,11 @@ Rows model_sizes() {
   };
   const Size sizes[] = {
       // Bounded: compilation time grows with the square of the number of layers, and byte counts computed from the
-      // hidden size must fit into a size.
+      // hidden size must not overflow.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
-      {"vocabulary", "Number of different tokens"},
+      {"vocabulary", "Number of distinct tokens"},
       {"sequence-length", "Longest sequence, in tokens"},
       {"classes", "Number of classes"}};
   Rows rows;
@@ -70,8 +70,8 @@ Rows model() {
                "(all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
       file_key("model.fold-batch-norm", "BOOL", "false",
-               "In inference, fold batch norms into the convolutions before them: saves memory and time; outputs "
-               "differ by rounding",
+               "In inference, fold batch norms into the convolutions before them; this saves memory and time, but "
+               "outputs differ by rounding",
                Boolean{}),
       file_key(
           "model.mode", "NAME", word_of(Mode{}),
@@ -84,7 +84,7 @@ Rows model() {
                Regex{}),
       file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
-               "Keep the initialisation of weights that the file lacks, such as a new head's", Boolean{})};
+               "Keep the initialisation of weights that the file lacks, such as those of a new head", Boolean{})};
 }
 
 Rows data() {
@@ -109,8 +109,8 @@ Rows data() {
                "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
                Choice{{"first", "last"}}, parameter("channels")),
       file_key("data.mean", "X", "",
-               "Mean to subtract from npz and npy images; uint8 is divided by 255 first (default: 0.5 for uint8, 0 for "
-               "floats)",
+               "Mean to subtract from npz and npy images; uint8 values are divided by 255 first (default: 0.5 for "
+               "uint8, 0 for floats)",
                Real{-1e9, 1e9}, parameter("mean")),
       file_key("data.deviation", "X", "",
                "Standard deviation to divide npz and npy images by (default: 0.5 for uint8, 1 for floats)",
@@ -141,8 +141,8 @@ Rows training_schedule() {
                Choice{optimizer_names()}),
       file_key("training.learning-rate", "X", "0.05", "Learning rate", Real{0, 1e6, false}),
       file_key("training.schedule", "NAME", word_of(RateSchedule{}),
-               "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or step (drops "
-               "every training.schedule-steps)",
+               "Learning-rate schedule: constant; linear or cosine, which fall to zero over the run; or step, which "
+               "drops every training.schedule-steps steps",
                OneOf<RateSchedule>{}),
       file_key("training.warmup-steps", "N", "0", "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
@@ -161,7 +161,7 @@ Rows training_update() {
                "Scale the gradients down to this global norm when it is exceeded; 0 means never", Real{0, 1e12}),
       file_key(
           "training.gradient-bucket", "MIB", "0",
-          "Exchange gradients in buckets of at least this size during the backward pass; 0 means all at once after it",
+          "Exchange gradients in buckets of at least this size during the backward pass; 0: exchange them after it",
           Real{0, 1e6},
           [](Options& o, double v) {
             o.config.mutable_training()->set_gradient_bucket_bytes(static_cast<std::uint64_t>(v * 0x1p20));
@@ -171,25 +171,25 @@ Rows training_update() {
                "them; added to the gradient or, by optimisers that decouple it, to the update",
                Real{0, 1e6}),
       file_key("training.no-decay", "REGEX", "",
-               "No weight decay for weights whose name matches REGEX; the word vectors stands for one-dimensional "
+               "No weight decay for weights whose name matches REGEX; the word 'vectors' stands for one-dimensional "
                "weights: biases and the scales of normalisations",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
                "What gradient accumulators hold: mean (a sum that the update divides by the number of micro-batches), "
-               "running-mean, or sum (never divided) (default: mean, with half precision running-mean)",
+               "running-mean, or sum (never divided) (default: mean; with half precision, running-mean)",
                OneOf<AccumulationKind>{}),
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
-               "Reduce gradients over the replicas to their mean or to their sum, once per step; every-micro-batch: to "
-               "their mean, before they are accumulated",
+               "Reduce gradients over the replicas to their mean or to their sum, once per step; or, with "
+               "every-micro-batch, to their mean, before they are accumulated",
                OneOf<GradientReduction>{}),
       file_key("training.loss-mean", "NAME", word_of(LossMean{}),
                "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or over tokens (all "
                "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, no "
-               "matter how it is split into micro-batches, or whether gradients are summed or averaged",
+               "matter how the batch is split into micro-batches, or whether gradients are summed or averaged",
                OneOf<LossMean>{}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
@@ -200,7 +200,7 @@ Rows training_update() {
       file_key("training.stochastic-rounding", "BOOL", "false",
                "With half precision, round up or down at random so that the mean is preserved", Boolean{}),
       file_key("training.frozen", "REGEX", "",
-               "Do not train weights whose name matches REGEX; batch norms keep running statistics whose name matches",
+               "Do not train weights whose name matches REGEX; batch norms freeze running statistics that match",
                Regex{})};
 }
 
@@ -222,10 +222,10 @@ Rows memory() {
                    "concatenations alias their operands if no data moves; changes memory and device time but no result",
                    Boolean{}),
           file_key("memory.outlining", "NAME", word_of(Outlining{}),
-                   "Let repeated sequences of operations, such as transformer layers, share the code of a function, "
-                   "into which each copies its inputs and from which it copies its results: auto, if that saves memory "
-                   "and takes at most 1 % of a step's device time, and everywhere if the job does not fit otherwise, "
-                   "unless tensors are dumped; on, everywhere; or off",
+                   "Let repeated sequences of operations, such as transformer layers, share the code of a function; "
+                   "each copies its inputs to the function and its results from it. auto: if that saves memory and "
+                   "takes at most 1 % of a step's device time, and everywhere if the job does not fit otherwise, "
+                   "unless tensors are dumped; on: everywhere; off: nowhere",
                    OneOf<Outlining>{}),
           file_key("memory.tiles", "NAME", word_of(TileStorage{}),
                    "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
@@ -235,7 +235,7 @@ Rows memory() {
 
 Rows device_report() {
   return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
-          file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller one (default: all)",
+          file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller IPU (default: all)",
                    Integer{1, 1472}),
           file_key("device.io-tiles", "N", "0",
                    "Tiles per IPU that do not compute, but transfer data to and from the host and Streaming Memory "
@@ -250,8 +250,8 @@ Rows device_report() {
                       .arity = Arity::kRepeated,
                       .placeholder = "REGEX@STEP",
                       .fallback = "",
-                      .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; "
-                              "several steps as in REGEX@1,5",
+                      .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; for "
+                              "several steps, write REGEX@1,5",
                       .set = {}},
                      Dumps{}, [](Options& o, const std::vector<proto::DumpRequest>& requests) {
                        auto& all = *o.config.mutable_report()->mutable_dump_tensors();

@@ -85,14 +85,14 @@ std::vector<OptionRow> location_rows() {
                                           Integer{0, std::numeric_limits<std::int64_t>::max()})};
   OptionRow by_name = file_key("memory.location", "REGEX=WHERE", "",
                                "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and "
-                               "size; if several match, the last one counts",
+                               "size; if several match, the last match counts",
                                ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
                                  options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
                                });
   by_name.arity = Arity::kRepeated;
   rows.push_back(std::move(by_name));
   rows.push_back(file_key("memory.replicated-tensor-sharding", "KINDS", "",
-                          "Shard tensors that are equal on all replicas across them: none, or any of weights, "
+                          "Shard across the replicas tensors that are equal on all of them: none, or any of weights, "
                           "optimizer-state and accumulators",
                           ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
                             auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
@@ -101,15 +101,15 @@ std::vector<OptionRow> location_rows() {
   rows.push_back(file_key("memory.sharding-min-elements", "N", "8192", "Smallest tensor to shard, in elements",
                           Integer{1, std::numeric_limits<std::int64_t>::max()}));
   rows.push_back(file_key("memory.sharding-group", "N", "0",
-                          "Shard tensors across groups of N consecutive replicas, so that every group has all of them; "
-                          "0: across all replicas",
+                          "Shard tensors within groups of N consecutive replicas, so that every group holds all "
+                          "tensors; 0: across all replicas",
                           Integer{0, 1 << 20}));
   return rows;
 }
 
 namespace {
 
-/// Adds notes on size limits and groups that have no effect because nothing is off-chip or sharded. A check tries both.
+/// Adds notes on size limits and groups that have no effect if nothing is off-chip or sharded; a check tries both.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand() == Subcommand::kCheck) {
     return;
@@ -157,7 +157,7 @@ Status check_locations(Options& options) {
   }
   if (group > 0 && replicas % group != 0) {
     return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                                               "of {}; use a divisor of {}, or 0 for all of them",
+                                               "of {}; use a divisor of {}, or 0 for one group of all replicas",
                                                group, replicas, group, replicas));
   }
   note_locations_without_effect(options);

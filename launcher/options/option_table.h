@@ -30,7 +30,7 @@ enum class Arity : std::uint8_t {
 using Refusal = std::optional<std::string>;
 
 struct OptionRow {
-  std::string name;     ///< A name with a dot, as "training.seed", is also a key of train.cfg.
+  std::string name;     ///< A name with a dot, such as "training.seed", is also a key of train.cfg.
   char letter = 0;      ///< Short form, 0 for none.
   std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;

@@ -48,7 +48,7 @@ std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t mo
   for (std::int64_t value = *first; value <= *last; ++value) {
     values.push_back(value);
   }
-  return fmt::format("; write each: {}", fmt::join(values, " "));
+  return fmt::format("; write out each number: {}", fmt::join(values, " "));
 }
 
 }  // namespace
@@ -251,7 +251,7 @@ Read<double> LossScale::read(const std::string& text) const {
 }
 
 Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const {
-  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., with steps from 1";
+  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., with steps of 1 and above";
   const std::size_t at = text.rfind('@');
   if (at == std::string::npos || at == 0) {
     return allowed(form);

@@ -63,7 +63,7 @@ struct HostOptions {
   std::string cpu_isa;  ///< For every replica; empty: the best that each host supports.
 };
 
-/// Additional arguments of mpirun, split into words.
+/// Additional arguments for mpirun, split into words.
 struct MpirunOptions {
   std::vector<std::string> global_args;
   std::vector<std::string> local_args;
@@ -111,7 +111,7 @@ struct MetricsOptions {
   std::string address;     ///< Empty: the default in --help metrics.
 };
 
-/// The request of `poprun-emu train.cfg`, which has no options that the others lack.
+/// The request of `poprun-emu train.cfg`, which has no options of its own.
 struct RunRequest {};
 
 /// The request of `poprun-emu check`, as in CheckConfig.
@@ -132,11 +132,11 @@ struct ProfileRequest {
   bool run = true;          ///< Execute `steps` steps.
   std::uint32_t steps = 0;  ///< Must be positive.
   std::vector<NamedTile> tiles;
-  bool compare = false;               ///< Compares two stored profiles instead of running a job;
-  std::vector<std::string> compared;  ///< their paths, source and target.
+  bool compare = false;               ///< Compare two stored profiles instead of running a job.
+  std::vector<std::string> compared;  ///< Paths of these profiles: source, target.
 };
 
-/// The options of a subcommand alone, in the order of Subcommand.
+/// The options that belong to one subcommand only; the alternatives are in the order of Subcommand.
 using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
 
 /// The user's request, with each value checked by itself and against the others. Not yet placed on hosts.
@@ -158,15 +158,15 @@ struct Options {
   MetricsOptions metrics;
   std::uint32_t verbosity = 0;  ///< 0, 1 (-v), 2 (-vv).
 
-  // Requests for something else than a job.
+  // Requests for something other than a job.
   bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
-  bool list_models = false;               ///< No job is run then, nor with the next three.
+  bool list_models = false;               ///< No job is run with this or the next three.
   std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
   std::optional<std::string> help;        ///< The topic of --help; empty for the common options.
   bool version = false;
 
-  // For options/ alone, which resolves them.
+  // Used only by options/, which resolves them.
   /// Parameters that other keys of [data] set for the data source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
   std::optional<double> loss_scaling;          ///< As in the configuration; none: the precision decides.

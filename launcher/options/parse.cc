@@ -46,8 +46,8 @@ Status give_value(Options& options, const Written& written) {
                  : Status{};
 }
 
-/// Gives every row its value: the last one written wins; a row that may be repeated takes all values. Overridden values
-/// must be valid, too. Requires: the file's values precede the command line's.
+/// Gives every row its value: the value written last wins; a row that may be repeated takes all values. Overridden
+/// values must be valid, too. Requires: the file's values precede the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
@@ -178,8 +178,8 @@ Status check_no_program(std::span<const std::string> args) {
   }
   constexpr std::size_t kShown = 4;
   return fail(ErrorCode::kUsage,
-              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
-                          "what to train, by which optimiser, on which data; usage: {}{}",
+              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says what to train, with "
+                          "which optimiser and on which data; usage: {}{}",
                           fmt::join(words.first(std::min(kShown, words.size())), " "),
                           words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun), default_job_hint()));
 }
@@ -193,8 +193,8 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
     return fail(ErrorCode::kUsage,
-                fmt::format("exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
-                            "program is named; usage: {}",
+                fmt::format("exactly one train.cfg is needed, but {} were given: {}; it says what to run, so name no "
+                            "program; usage: {}",
                             line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
   }
   return file;
@@ -226,7 +226,7 @@ Result<std::string> read_job(const std::string& file) {
                                                  : fmt::format("; an example of that name is {}", installed)));
 }
 
-/// Returns whether --vary accepts this option: any option that defines the job.
+/// Returns whether --vary accepts this option, that is, whether the option defines the job.
 bool can_be_varied(const OptionRow& row) {
   return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
 }
@@ -254,7 +254,7 @@ Result<const OptionRow*> varied_row(const std::string& key) {
                           meant.empty() ? "see poprun-emu --help all" : fmt::format("did you mean {}?", meant)));
 }
 
-/// Fills in the jobs with the values of --vary, as if each value were on the command line.
+/// Resolves a job for each value of --vary, as if that value were on the command line.
 Status resolve_variation(Options& options, std::vector<Written> written) {
   auto* const estimate = std::get_if<EstimateRequest>(&options.request);
   if (estimate == nullptr || estimate->varied.key.empty()) {
@@ -262,7 +262,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   }
   Varied& varied = estimate->varied;
   if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
-    return fail(ErrorCode::kUsage, "--vary was given twice; one key can be varied at a time, with several values");
+    return fail(ErrorCode::kUsage, "--vary was given twice; only one key can be varied at a time");
   }
   POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
   varied.key = row->name;
@@ -300,7 +300,7 @@ Request request_of(Subcommand subcommand) {
   return RunRequest{};
 }
 
-/// Parses the command line, then the file with `read`, then checks the values of both together.
+/// Parses the command line, then the file, whose text `read` returns, then checks the values of both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));

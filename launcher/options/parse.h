@@ -16,7 +16,7 @@ namespace poprun::launcher {
 ///           unknown name, the nearest known one.
 Result<Options> parse_options(std::span<const std::string> args);
 
-/// Does the same with a given text of train.cfg. Never crashes, whatever the text (tests/fuzz).
+/// Does the same, with `config_text` as the text of train.cfg. Never crashes, whatever the text (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
 
 /// Formats all values of `[section]` keys as a train.cfg, each with a comment on its origin.

@@ -81,8 +81,8 @@ Status check_mapping(Options& options) {
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
   const std::uint32_t highest = *std::ranges::max_element(mapping);
   if (highest >= ipus) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs count "
-                                               "from 0; set --ipus-per-replica {} or use lower numbers",
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs are "
+                                               "numbered from 0; set --ipus-per-replica {} or use lower numbers",
                                                shown(options, kMapping), ipus, highest, highest + 1));
   }
   const std::optional<std::uint32_t> stages = stages_of(pipeline);
@@ -94,7 +94,7 @@ Status check_mapping(Options& options) {
   }
   const std::set<std::uint32_t> distinct(mapping.begin(), mapping.end());
   if (!stages && distinct.size() < mapping.size()) {
-    return fail(ErrorCode::kUsage, fmt::format("{} names an IPU twice, but balanced stages have one each; give the "
+    return fail(ErrorCode::kUsage, fmt::format("{} names an IPU twice, but each balanced stage needs its own; give the "
                                                "layers of each stage with {}",
                                                shown(options, kMapping), kLayers));
   }
@@ -109,7 +109,7 @@ Status check_phases(Options& options) {
   const std::uint32_t ipus = config.topology().ipus_per_replica();
   if (ipus != phase_ipus) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: {} = {} must equal --ipus-per-replica = {}; make both {}", shown(options, kPhases),
+                fmt::format("{}: {} = {} must equal --ipus-per-replica = {}; set both to {}", shown(options, kPhases),
                             kPhaseIpus, phase_ipus, ipus, std::clamp(ipus, 1U, 2U)));
   }
   if (!config.pipeline().device_mapping().empty()) {
@@ -121,7 +121,7 @@ Status check_phases(Options& options) {
   if (stages && *stages != phases) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("{}, but {} gives {}; make both equal, or leave the second out", shown(options, kPhases),
+        fmt::format("{}, but {} gives {}; remove it, or make the numbers of phases equal", shown(options, kPhases),
                     shown(options, config.pipeline().split().empty() ? kLayers : kSplit), counted(*stages, "phase")));
   }
   return {};
@@ -177,9 +177,9 @@ void note_pipeline_without_effect(Options& options) {
 
 std::vector<OptionRow> pipeline_rows() {
   return {file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
-                   "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. Embeddings and heads "
-                   "are not counted: they belong to the first and the last stage. balanced evens out device time; if "
-                   "that does not fit in memory, up to 5 other splits are compiled to find one that does",
+                   "Number of layers per stage, as in 3 7 7 7; one may be -1, which takes the rest. Embeddings and "
+                   "heads are not counted: they belong to the first and the last stage. balanced evens out device "
+                   "time; if that does not fit in memory, up to 5 other splits are compiled to find one that does",
                    LayersPerIpu{},
                    [](Options& o, const std::vector<std::int64_t>& layers) {
                      auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();
@@ -194,7 +194,7 @@ std::vector<OptionRow> pipeline_rows() {
                      field.Assign(names.begin(), names.end());
                    }),
           file_key("pipeline.device-mapping", "LIST", "",
-                   "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share one "
+                   "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share IPU 0 "
                    "(default: stage 0 on IPU 0, stage 1 on IPU 1 ...)",
                    Integers{0, 63},
                    [](Options& o, const std::vector<std::int64_t>& ipus) {
@@ -207,7 +207,7 @@ std::vector<OptionRow> pipeline_rows() {
                    "stored), or sequential (one stage at a time, no pipeline)",
                    OneOf<Schedule>{}),
           file_key("pipeline.recomputation", "NAME", "",
-                   "What the backward pass recomputes instead of storing it: none, standard (chooses checkpoints "
+                   "What the backward pass recomputes, so that it is not stored: none, standard (chooses checkpoints "
                    "within recomputation-memory), layer (stores the inputs of layers), pipeline (stores the inputs of "
                    "stages, and everything in the last one, whose backward pass follows at once) or all (like "
                    "pipeline, but also recomputes the last stage) (default: pipeline if there are several stages and "
@@ -225,16 +225,16 @@ std::vector<OptionRow> pipeline_rows() {
 
 std::vector<OptionRow> phase_rows() {
   return {
-      file_key("memory.phases", "N", "1",
-               "Split the model into N phases: each one works on all micro-batches of a step, forward or backward, "
-               "before the next one begins, so that off-chip tensors move once per phase. pipeline.layers-per-ipu or "
-               "pipeline.split may say where to split; by default, phases have about the same bytes of parameters. 1: "
-               "no phases",
-               Integer{1, 1024}),
       file_key(
-          "memory.phase-ipus", "N", "1",
-          "IPUs that take turns at running phases: 1, or 2, so that one can load a phase while the other one computes",
-          Integer{1, 2})};
+          "memory.phases", "N", "1",
+          "Split the model into N phases: each one works on all micro-batches of a step, forward or backward, before "
+          "the next one begins, so that off-chip tensors move once per phase. pipeline.layers-per-ipu or "
+          "pipeline.split may say where to split; by default, phases have about equally many bytes of parameters. 1: "
+          "no phases",
+          Integer{1, 1024}),
+      file_key("memory.phase-ipus", "N", "1",
+               "IPUs that take turns at running phases: 1, or 2, so that one can load a phase while the other computes",
+               Integer{1, 2})};
 }
 
 Status check_pipeline(Options& options) {

@@ -27,7 +27,7 @@ constexpr std::string_view kProportionOperators = "memory.available-memory-propo
 constexpr std::string_view kPartials = "model.partials";
 constexpr std::string_view kPartialsOperators = "model.partials-operators";
 
-/// Graphcore advises against less for poplin::createWeights() (note on the available memory proportion, section 2.1).
+/// Least that Graphcore advises for poplin::createWeights() (note on the available memory proportion, section 2.1).
 constexpr std::uint32_t kLeastAdvisedPermille = 50;
 
 constexpr std::uint32_t kMostIpus = 64;
@@ -116,7 +116,7 @@ bool read_where(std::string where, ProductSetting& setting) {
   return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
 }
 
-/// Returns the scope of a setting; two settings of one key must not share it.
+/// Returns the scope of a setting; two settings of one key must not have the same scope.
 std::string scope_of(ProductSetting setting) {
   setting.clear_text();
   setting.clear_value();
@@ -149,7 +149,7 @@ struct Everywhere {
         return refused(fmt::format("; '{}' is not valid", word));
       }
       if (!scopes.insert(scope_of(setting)).second) {
-        return refused(fmt::format("; '{}' applies to the same products as an earlier one", word));
+        return refused(fmt::format("; '{}' applies to the same products as an earlier setting", word));
       }
       settings.push_back(std::move(setting));
     }
@@ -161,10 +161,10 @@ struct Everywhere {
 
  private:
   static tl::unexpected<std::string> refused(const std::string& why) {
-    return tl::unexpected<std::string>{
-        fmt::format("{0}; or one per IPU, separated by blanks; also WHERE={1}, with WHERE convolutions, matmuls, ipuN, "
-                    "stageN, or both as in stage2.matmuls{2}",
-                    Value::kAllowed, Value::kLetter, why)};
+    return tl::unexpected<std::string>{fmt::format(
+        "{0}; or one per IPU, separated by blanks; also WHERE={1}, where WHERE is convolutions, matmuls, ipuN or "
+        "stageN, or a place and a kind, as in stage2.matmuls{2}",
+        Value::kAllowed, Value::kLetter, why)};
   }
 };
 
@@ -264,8 +264,8 @@ Status check_ipus(Options& options, std::string_view key, const Settings& settin
   }
   if (!named.empty() && *named.rbegin() >= ipus) {
     const std::uint32_t highest = *named.rbegin();
-    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs count "
-                                               "from 0; set --ipus-per-replica {} or leave it out",
+    return fail(ErrorCode::kUsage, fmt::format("{}: a replica with --ipus-per-replica = {} has no IPU {}; IPUs are "
+                                               "numbered from 0; set --ipus-per-replica {} or do not name this IPU",
                                                shown(options, key), ipus, highest, highest + 1));
   }
   if (!named.empty() && named.size() < options.config.topology().ipus_per_replica() && !has_default) {
@@ -294,8 +294,8 @@ void note_small_proportions(Options& options) {
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
       options.notes.push_back(
-          fmt::format("{}: poplin::createWeights() advises against less than 0.05: such plans crowd the operands onto "
-                      "few tiles and need more code and exchange",
+          fmt::format("{}: Graphcore advises against less than 0.05 for poplin::createWeights(): such plans crowd the "
+                      "operands onto few tiles and need more code and exchange",
                       shown(options, kProportion, setting)));
     }
   }
@@ -313,7 +313,7 @@ std::vector<OptionRow> memory_proportion_rows() {
                    Everywhere<Proportion>{}, replaces(proportions)),
           repeated_key(kProportionOperators, "REGEX=X",
                        "Proportion X for operators whose output tensor's name matches REGEX, and for their gradients; "
-                       "overrides all others. Several are separated by blanks",
+                       "overrides all other proportions. Several REGEX=X are separated by blanks",
                        ByOperator<Proportion>{}, adds(proportions))};
 }
 
@@ -324,7 +324,7 @@ std::vector<OptionRow> partials_rows() {
                    Everywhere<PartialSums>{}, replaces(partials)),
           repeated_key(kPartialsOperators, "REGEX=TYPE",
                        "Partial sums of type TYPE for operators whose output tensor's name matches REGEX, and for "
-                       "their gradients; overrides all others. Several are separated by blanks",
+                       "their gradients; overrides all other types. Several REGEX=TYPE are separated by blanks",
                        ByOperator<PartialSums>{}, adds(partials))};
 }
 
@@ -339,7 +339,7 @@ std::vector<OptionRow> serialisation_rows() {
       repeated_key(
           "model.serialised-matmuls", "REGEX=N",
           "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N slices of the "
-          "output channels, like PopTorch's serializedMatMul in mode OutputChannels. Several are separated by blanks",
+          "output channels, like PopTorch's serializedMatMul in mode OutputChannels. Separate several with blanks",
           ByOperator<Slices>{}, adds(serialised))};
 }
 

@@ -39,14 +39,14 @@ Rows pipeline_rows();
 /// Returns the rows of `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
 Rows phase_rows();
 
-/// Checks the keys of both sections against each other and against --ipus-per-replica, as far as possible without the
-/// model. Adds notes on keys without effect.
+/// Checks the keys of [pipeline] and the phases against each other and against --ipus-per-replica, as far as possible
+/// without the model. Adds notes on keys without effect.
 ///
-/// Errors: kUsage, names the keys and the remedy.
+/// Errors: kUsage; the message names the keys and the remedy.
 Status check_pipeline(Options& options);
 
 // Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each also
-// with the suffix `-operators` for operators by name. Both have one grammar:
+// with the suffix `-operators` for operators by name. Both use the same grammar:
 //
 //   0.6                  everywhere
 //   0.15 0.25 0.25       by IPU
@@ -63,10 +63,10 @@ Rows partials_rows();
 /// like a key with -operators.
 Rows serialisation_rows();
 
-/// Checks both against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without effect,
-/// and on proportions below the recommended minimum.
+/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without
+/// effect, and on proportions below the recommended minimum.
 ///
-/// Errors: kUsage, names key, value and remedy.
+/// Errors: kUsage; the message names the key, the value and the remedy.
 Status check_products(Options& options);
 
 /// Returns whether the job stores numbers in half precision.
@@ -75,7 +75,7 @@ bool is_half(const Options& options);
 /// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
 /// options, and notes on options without effect.
 ///
-/// Errors: kUsage, names the options.
+/// Errors: kUsage; the message names the options.
 Status check_together(Options& options);
 
 }  // namespace poprun::launcher

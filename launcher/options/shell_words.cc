@@ -25,7 +25,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
       quote = 0;
     } else if (c == '\\' && quote != '\'') {
       if (++i == text.size()) {
-        return fail(ErrorCode::kUsage, "it ends in a backslash");
+        return fail(ErrorCode::kUsage, "the text ends in a backslash");
       }
       words.back() += text[i];
     } else {
@@ -33,7 +33,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
     }
   }
   if (quote != 0) {
-    return fail(ErrorCode::kUsage, std::string("a ") + quote + " is not closed");
+    return fail(ErrorCode::kUsage, std::string("the quote ") + quote + " is not closed");
   }
   return words;
 }

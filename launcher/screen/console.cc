@@ -91,7 +91,7 @@ struct Outlet::State {
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Drops lines until the others fit: droppable lines first, and the oldest of them first. One line always stays.
+  /// Drops lines until the rest fit: droppable lines before others, older before newer. One line always stays.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -248,8 +248,8 @@ Status Console::out_status() const {
   const int failure = out_->failure(STDOUT_FILENO);
   return failure == 0 ? Status{}
                       : fail(ErrorCode::kInfrastructure,
-                             fmt::format("standard output cannot be written: {}; its remaining lines "
-                                         "are lost, but no files are",
+                             fmt::format("standard output cannot be written: {}; its remaining lines are lost, but no "
+                                         "files",
                                          std::strerror(failure)));
 }
 

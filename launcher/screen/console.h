@@ -66,7 +66,7 @@ class Console {
   void settle();
 
   /// Returns whether all of `out` was written. Errors: kInfrastructure if a line could not be written although its
-  /// reader was there; says why.
+  /// reader was there; the message says why.
   [[nodiscard]] Status out_status() const;
 
   /// Writes a line of the launcher itself to standard error: `poprun-emu: text`.

@@ -68,7 +68,7 @@ std::string clock_text(double seconds);
 /// elsewhere in a line printed at intervals.
 class Display {
  public:
-  /// Both must outlive this.
+  /// Both references must outlive this.
   Display(Console& console, const proto::RunConfig& config) : console_(console), config_(config) {}
 
   /// Shows an item of a report as it arrives; outputs go to `outputs` instead.
@@ -81,7 +81,7 @@ class Display {
 
   /// Updates the line. Call often; `now` is monotonic_seconds().
   void refresh(double now);
-  /// Ends the display. Without a live line, shows where the job really ended.
+  /// Ends the display. Without a live line, shows the final progress.
   void end();
 
   [[nodiscard]] const Progress& progress() const { return progress_; }

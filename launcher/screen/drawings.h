@@ -20,7 +20,7 @@ struct CurveFrame {
   std::size_t rows = 8;     ///< Not counting the rows for marks, axis and names.
   std::uint64_t limit = 0;  ///< Size of the memory in bytes.
   std::uint64_t top = 0;    ///< Bytes of the highest row; 0: top_of the curve.
-  std::size_t marks = 0;    ///< Number of peaks to mark, with numbers from 1.
+  std::size_t marks = 0;    ///< Number of peaks to mark, numbered from 1.
 };
 
 /// Draws live bytes over the steps; a column shows the maximum over its steps. '=' stands for bytes that are always
@@ -35,7 +35,7 @@ struct CurveFrame {
 std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& frame,
                            const std::vector<NamedStep>& names);
 
-/// Returns the bytes that the highest row stands for: the limit, or the peak if that is far below or above it.
+/// Returns the bytes that the highest row stands for: the limit, or the peak if it is above the limit or far below.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
 /// Formats bytes of a memory: in KiB if `memory` is less than 8 MiB, as for a tile, else in MiB.

@@ -17,7 +17,7 @@ struct DryRunFrame {
 };
 
 /// Shows the graphs of the answer, then the compiled job: its size, steps and notes, the memory and device time of its
-/// IPUs. Leaves out what the replica did not find before an error.
+/// IPUs. Leaves out what the replica did not reach before an error.
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
 
 /// Returns a row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.

@@ -205,7 +205,7 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-/// A job of a key's value.
+/// A value of the varied key, and the job with this value.
 struct VariedRow {
   std::string value;
   const proto::JobEstimate& job;
@@ -236,7 +236,7 @@ struct Growth {
   }
 };
 
-/// Returns nothing unless all values are whole numbers and these two differ.
+/// Returns nothing unless all values are whole numbers, and the first and the last differ.
 std::optional<Growth> growth_of(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;

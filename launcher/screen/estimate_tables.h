@@ -20,8 +20,8 @@ struct EstimateFrame {
 std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame);
 
 /// Returns a row for each value of the key and, if the values are whole numbers, the mean growth per unit from the
-/// first row to the last. If the jobs were compiled, returns the same for the bytes by purpose after that. Requires:
-/// one value per job; either all jobs were compiled, or none.
+/// first row to the last. If the jobs were compiled, a second table shows the same for the bytes of each purpose.
+/// Requires: one value per job; either all jobs were compiled, or none.
 std::string varied_table(const std::string& key, const std::vector<std::string>& values,
                          const proto::EstimateAnswer& answer);
 

@@ -51,8 +51,8 @@ void add_device_time(Rows& rows, const proto::DeviceTime& device, const proto::R
 /// that they hold during the whole run. After `suffix`, the IPU with the fullest tile of all is marked.
 std::string memory_text(const proto::IpuMemory& memory, bool has_fullest_tile, std::string_view suffix = "");
 
-/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that is too much, also by how much.
-/// Only tiles are reported as over, since they alone decide whether a job fits.
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if it is over the limit, also by how
+/// much. Only tiles are reported as over, since they alone decide whether a job fits.
 std::string tiles_text(const proto::IpuMemory& memory);
 
 /// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that suits their sum.

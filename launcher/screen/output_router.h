@@ -13,7 +13,7 @@
 
 namespace poprun::launcher {
 
-/// Routes each line of mpirun's output: to the screen, preceded by instance and host, or to the log of its replica.
+/// Routes each line of mpirun's output: to the screen, preceded by instance and host, and to the log of its replica.
 /// mpirun's own messages are shown only on request.
 class OutputRouter {
  public:

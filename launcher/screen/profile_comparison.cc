@@ -88,7 +88,7 @@ class Comparison {
                            title_of(sides_.at(side)->profile));
     }
     if (report(0).ipus_size() != report(1).ipus_size()) {
-      text_ += fmt::format("# IPUs 0 to {} are in both\n", ipus() - 1);
+      text_ += fmt::format("# IPUs 0 to {} are in both profiles\n", ipus() - 1);
     }
   }
 
@@ -215,7 +215,7 @@ class Comparison {
     }
   }
 
-  /// Returns an operator's plans; empty if it has none, or if both are the same.
+  /// Formats an operator's two plans; empty if one is missing, or if they are the same.
   [[nodiscard]] std::string changed_plan(const Row& row) const {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to

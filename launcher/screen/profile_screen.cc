@@ -79,7 +79,7 @@ class Screen {
     text_ += over == 0 ? ": fits\n" : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
   }
 
-  /// Shows the notes in full, as the plan of a job also does.
+  /// Shows the notes in full, as --dry-run also does.
   void notes() {
     for (const proto::Note& note : profile_.notes()) {
       const std::string lines = wrapped(note.text(), kBarName, frame_.width, note.text().size());
@@ -150,7 +150,7 @@ class Screen {
     return bytes;
   }
 
-  /// Returns whether all figures are below a thousandth.
+  /// Returns whether all figures are below a thousandth of the peak.
   [[nodiscard]] bool is_small(const Figures& bytes, const std::vector<int>& ipus) const {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const proto::IpuReport& ipu = report_.ipus(ipus[ipus.size() == 1 ? 0 : i]);
@@ -189,7 +189,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// Returns those of `ipus` for which there is space for a column.
+  /// Returns the first of `ipus`, as many as there is space for.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
@@ -221,9 +221,9 @@ class Screen {
   }
 
   void liveness_of_tile(int ipu, const proto::TileReport& tile) {
-    curve(
-        fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu, of_tile(tile.peak())),
-        tile.liveness(), report_.ipus(ipu).bytes_per_tile());
+    curve(fmt::format("liveness of tile {} of IPU {}; the tile needs {} including gaps", tile.tile(), ipu,
+                      of_tile(tile.peak())),
+          tile.liveness(), report_.ipus(ipu).bytes_per_tile());
   }
 
   void curve(const std::string& title, const proto::Liveness& liveness, std::uint64_t limit) {

@@ -9,7 +9,7 @@ namespace poprun::launcher {
 
 /// Shows a profile to a person: bars for each IPU's memory and for that of its fullest tile, by category, with the
 /// limit; the bytes of categories; tile balance; liveness over the steps with the operators at its peaks; the largest
-/// variables at the peak; the operators that take longest. With more than four IPUs, only the fullest has all of these.
+/// variables at the peak; the operators that take longest. Of more than four IPUs, only the fullest gets all of these.
 ///
 /// Requires: the profile has a report. Lines are as wide as the frame, which has at least 80 columns.
 std::string profile_screen(const proto::Profile& profile, const ProfileFrame& frame);

@@ -10,7 +10,7 @@
 #include "proto/profile.pb.h"
 #include "proto/report.pb.h"
 
-/// Parts that the screens of one profile and of two have in common.
+/// Parts that the screens for one profile and for two profiles share.
 namespace poprun::launcher {
 
 /// The largest number of rows in a table without -v, and of IPUs that each get a section of their own.
@@ -20,7 +20,7 @@ inline constexpr std::size_t kIpusInDetail = 4;
 /// The screen to show a profile on.
 struct ProfileFrame {
   std::size_t width = 80;
-  bool everything = false;  ///< Show every IPU, even if there are many, and more about each.
+  bool everything = false;  ///< Show every IPU, even if there are many, with more details.
 };
 
 /// Columns of the name before a bar.

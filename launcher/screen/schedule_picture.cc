@@ -80,7 +80,7 @@ class Picture {
     std::int64_t tail = 0;
   };
 
-  /// Returns how many columns at either end fit beside the gap, evenly and at least one each; or all columns.
+  /// Returns how many columns to show at each end: as many at both as fit, at least one; or all, if they fit.
   [[nodiscard]] Ends ends_within(std::size_t width) const {
     Ends ends;
     std::size_t used = 0;

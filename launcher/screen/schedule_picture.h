@@ -15,13 +15,13 @@ struct PictureFrame {
 };
 
 /// Draws the work of each IPU: one row per IPU, one column per cycle. A is a forward part, G a backward part, R the
-/// recomputation before it, each with the number of its micro-batch, from 1; U is the update. For 2 IPUs and 3
+/// recomputation before it, each with the number of its micro-batch, counted from 1; U is the update. For 2 IPUs and 3
 /// micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U
 ///
-/// Cycles in the middle that do not fit the frame are left out; a line below counts them. Empty if there are no cycles.
+/// Middle cycles that do not fit in the frame are left out; a line below counts them. Empty if there are no cycles.
 std::string schedule_picture(const proto::StageSchedule& schedule, const PictureFrame& frame = {});
 
 }  // namespace poprun::launcher

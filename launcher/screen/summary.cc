@@ -93,7 +93,7 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
   }
   if (counts.same > 0) {
     parts.push_back(
-        fmt::format("{} more {} the Program of one of these", counts.same, counts.same == 1 ? "has" : "have"));
+        fmt::format("{} more {} the same Program as one of these", counts.same, counts.same == 1 ? "has" : "have"));
   }
   if (counts.proven > 0) {
     parts.push_back(fmt::format("{} proven equal, but too large to execute", counts.proven));
@@ -106,9 +106,9 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
 
 /// Returns advice on how to make runs comparable. Requires: the check is complete but compared no runs.
 std::string remedy(const Counts& counts) {
-  return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
+  return counts.proven > 0 ? "the check does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
                              "(--check-ipus), so that at least two runs fit in memory"
-                           : "this does not pass: fix what the rows report, or choose other --check-ipus";
+                           : "the check does not pass: fix what the rows report, or choose other --check-ipus";
 }
 
 constexpr ShownIpus kListedIpus = {.elsewhere = "which profile.json lists"};

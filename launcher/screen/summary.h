@@ -17,7 +17,7 @@ namespace poprun::launcher {
 std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
-/// Returns 0 if all compared runs are equal, and the code of a bug of ours if one differs. A check that compared
+/// Returns 0 if all compared runs are equal, and the code of kBug if one differs. A check that compared
 /// nothing does not pass: in that case the function returns the code of a job that does not fit in memory if that is
 /// the reason, and otherwise the code of a usage error.
 int check_exit_code(const proto::CheckReport& report);

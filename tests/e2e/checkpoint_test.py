@@ -244,11 +244,11 @@ learning-rate = 0.01
         self.assert_first_line(again("-n", 2, code=64), "topology.num-replicas: 4 -> 2")
         self.assert_first_line(again("--cpu-isa", "sse41", code=69), "the checkpoint was computed with")
         self.assert_first_line(again("--training.steps", 15, code=64),
-                               "the checkpoint is from after step 20, but this job has 15 steps; give it more")
+                               "the checkpoint was taken after step 20, but this job has only 15 steps")
         data.write_text(data.read_text().replace("nine", "ten!"))
         self.assert_first_line(again(code=65), "differ from those of the checkpoint")
         missing = self.run_in(self.folder / "other", "--resume", self.folder / "nowhere", code=64, config=config)
-        self.assert_first_line(missing, "no checkpoint there; needs a folder step-N")
+        self.assert_first_line(missing, "no checkpoint there; give a folder step-N")
         anew = self.run_in(self.folder / "out", code=64, config=config)
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 
@@ -456,7 +456,7 @@ class FullDisk(CheckpointTest):
         filler = disk / "filler"
         self.fill(filler, 7 << 20)
         job.wait_until(lambda: "note: no checkpoint after step" in job.stderr, "note", 60)
-        self.assertRegex(job.stderr, r"No space left on device.*; the one after step \d+ is kept; trying again")
+        self.assertRegex(job.stderr, r"No space left on device.*; the checkpoint after step \d+ is kept; trying again")
         kept = there()
         self.assertEqual(len(kept), 1)
         filler.unlink()

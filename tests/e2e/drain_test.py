@@ -38,7 +38,7 @@ class Drained(JobTest):
         whole = self.run_job("-n", 2, config=DEEP).weights_hash()
 
         in_a_step = self.stop_after_a_step("--training.steps", 1000)
-        self.assertIn("SIGTERM: stopping at the next micro-batch and saving the weights; send it again", in_a_step.stderr)
+        self.assertIn("SIGTERM: stopping at the next micro-batch and saving the weights; send the", in_a_step.stderr)
         self.assertEqual(in_a_step.weights_hash(), whole)
 
         in_an_evaluation = self.stop_after_a_step("--training.evaluate", "true", "--num-instances", 1)

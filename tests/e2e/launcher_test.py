@@ -114,7 +114,7 @@ class Ends(LauncherTest):
         self.ends(job, 69, "16 replicas in 16 instances need 96 open files, but the limit is 70", "ulimit -n 96")
 
     def test_before_its_start_where_a_limit_of_processes_is_too_low(self):
-        for option, had, needed in (("-s", 128, "256 KiB for the stack"), ("-f", 100, "4,096 KiB for the size of a file"),
+        for option, had, needed in (("-s", 128, "256 KiB for the stack"), ("-f", 100, "4,096 KiB for the file size"),
                                     ("-v", 500000, "1,048,576 KiB for the address space"),
                                     ("-d", 10000, "1,048,576 KiB for the data segment")):
             shell = ("sh", "-c", f'ulimit {option} {had}; exec "$@"', "sh")

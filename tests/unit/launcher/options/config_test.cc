@@ -34,12 +34,11 @@ TEST(ConfigFile, ReadsSectionsKeysAndCommentsWithTheirLines) {
 
 TEST(ConfigFile, RefusesAKeyOutsideOfASection) {
   EXPECT_EQ(error_of("seed = 7\n"),
-            "train.cfg:1: seed is before the first [section]; put it under one, for example "
-            "[training]");
+            "train.cfg:1: seed is before the first [section]; put it under a section, for example [training]");
 }
 
 TEST(ConfigFile, RefusesALineThatIsNeitherSectionNorKey) {
-  EXPECT_EQ(error_of("[training]\nfaster\n"), "train.cfg:2: neither `[section]` nor `key = value`: faster");
+  EXPECT_EQ(error_of("[training]\nfaster\n"), "train.cfg:2: the line is neither `[section]` nor `key = value`: faster");
   EXPECT_THAT(error_of("[training\n"), HasSubstr("train.cfg:1: "));
   EXPECT_THAT(error_of("[]\n"), HasSubstr("no name"));
   EXPECT_THAT(error_of("[a]\n= 3\n"), HasSubstr("train.cfg:2: "));
@@ -52,13 +51,13 @@ TEST(ConfigFile, MayBeginAsWindowsProgramsWriteUtf8) {
 }
 
 TEST(ConfigFile, RefusesOtherEncodings) {
-  EXPECT_EQ(error_of("[a]\nk = \xE9\n"), "train.cfg:2: not UTF-8; save it as UTF-8 text");
+  EXPECT_EQ(error_of("[a]\nk = \xE9\n"), "train.cfg:2: the line is not UTF-8; save the file as UTF-8 text");
   EXPECT_THAT(error_of(std::string_view("\xFF\xFE[\0a\0]\0", 8)), HasSubstr("not UTF-8"));
 }
 
 TEST(ConfigFile, RefusesBinaryFiles) {
   EXPECT_EQ(error_of(std::string_view("[a]\nk = \x01\n")),
-            "train.cfg:2: control character 0x01; train.cfg is plain text");
+            "train.cfg:2: contains the control character 0x01; train.cfg must be plain text");
 }
 
 TEST(ConfigFile, SaysWhyAFileCannotBeRead) {

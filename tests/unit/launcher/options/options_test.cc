@@ -24,8 +24,8 @@ using ::testing::StartsWith;
 
 TEST(Options, BatchNormsAreFoldedInInferenceOnly) {
   EXPECT_EQ(error_of({"--model.fold-batch-norm", "true"}),
-            "model.fold-batch-norm = true needs model.mode = inference, but it is training, where batch norms use the "
-            "statistics of each batch; remove it, or set the mode");
+            "model.fold-batch-norm = true needs model.mode = inference: in training, batch norms use the statistics of "
+            "each batch; remove model.fold-batch-norm, or set model.mode");
   const auto options = parse({"--model.fold-batch-norm", "true", "--model.mode", "inference"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_TRUE(options->config.model().fold_batch_norm());
@@ -166,8 +166,8 @@ TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
 
 TEST(Options, OfSumsOfGradientsRefuseALearningRateThatGrowsWithTheBatch) {
   EXPECT_EQ(error_of({"--training.scale-learning-rate", "32", "--training.gradient-reduction", "sum"}),
-            "training.scale-learning-rate = 32 needs gradients that are means, but "
-            "training.gradient-reduction is sum; remove one of the two");
+            "training.scale-learning-rate = 32 needs gradients that are means, but training.gradient-reduction is sum; "
+            "remove one of these settings");
   EXPECT_THAT(error_of({"--training.scale-learning-rate", "32", "--training.gradient-accumulation-kind", "sum"}),
               HasSubstr("but training.gradient-accumulation-kind is sum"));
 }
@@ -272,8 +272,8 @@ TEST(Options, ForRestartsAreNotedWhereThereIsNoCheckpointToGoOnFrom) {
 
 TEST(Options, OfPoprunThatAreNotHereSayWhatToUseInstead) {
   EXPECT_EQ(error_of({"--import-config", "pod.cfg"}),
-            "--import-config is poprun's; here the settings of a job are in train.cfg and its "
-            "placement is on the command line");
+            "--import-config is poprun's option; here the settings of a job are in train.cfg and its placement is on "
+            "the command line");
   EXPECT_THAT(error_of({"--export-config=pod.cfg"}), HasSubstr("--dry-run prints every resolved"));
   EXPECT_THAT(error_of({"--overwrite-config"}), HasSubstr("--dry-run prints every resolved"));
   EXPECT_THAT(error_of({"--version", "--version-format", "full-json"}),
@@ -293,7 +293,7 @@ TEST(Options, OfOneInstanceAreItsOwn) {
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
             "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, as in "
             "0:\"-x NAME=VALUE\"");
-  EXPECT_THAT(error_of({"--instance-mpi-local-args", "0:'"}), HasSubstr("a ' is not closed"));
+  EXPECT_THAT(error_of({"--instance-mpi-local-args", "0:'"}), HasSubstr("the quote ' is not closed"));
 }
 
 TEST(Options, DropoutIsNotedInInference) {
@@ -484,7 +484,7 @@ TEST(Options, WrongValuesSayWhatIsAllowed) {
   EXPECT_THAT(error_of({"--training.learning-rate", "inf"}), HasSubstr("not allowed"));
   EXPECT_THAT(error_of({"--hostio-address", "here"}), HasSubstr("allowed: HOST:PORT"));
   EXPECT_THAT(error_of({"--hostio-address", "here:0"}), HasSubstr("allowed: HOST:PORT"));
-  EXPECT_THAT(error_of({"--mpi-global-args", "'"}), HasSubstr("a ' is not closed"));
+  EXPECT_THAT(error_of({"--mpi-global-args", "'"}), HasSubstr("the quote ' is not closed"));
   EXPECT_THAT(error_of({"--training.seed=" + std::string(1000, '7')}),
               AllOf(HasSubstr("777... (1000 characters) is not allowed"), SizeIs(Lt(200U))));
   EXPECT_EQ(parse_options(Args{"train.cfg", "--num-replicas"}, "").error().message, "--num-replicas: needs a value");
@@ -502,7 +502,7 @@ TEST(Options, AWrongValueInTheFileIsAnErrorEvenWhenOverridden) {
 
 TEST(Options, AKeyGivenTwiceInTheFileIsAnError) {
   EXPECT_EQ(error_of({}, "[training]\nseed = 1\nepochs = 2\nseed = 3\n"),
-            "train.cfg:4: seed was already set on line 2; remove one of the two");
+            "train.cfg:4: seed was already set on line 2; remove one of these lines");
 }
 
 TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
@@ -517,9 +517,9 @@ TEST(Options, AreCheckedAgainstEachOther) {
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("cannot be combined"));
   EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
-            "--only-output-from-instance = 4, but instances are 0 to 3");
+            "--only-output-from-instance = 4: there is no such instance; instances are 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
-              HasSubstr("less than twice --heartbeat-interval"));
+              HasSubstr("at least twice --heartbeat-interval"));
 }
 
 TEST(Options, MetricsAreServedWhereAskedFor) {

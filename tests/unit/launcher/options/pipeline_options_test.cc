@@ -100,12 +100,13 @@ TEST(PipelineOptions, NeedMappingsThatFit) {
   EXPECT_EQ(error_of(4, "layers-per-ipu = 3 7 7 7\ndevice-mapping = 0 1 2"),
             "pipeline.device-mapping = 0 1 2 names 3 IPUs, but pipeline.layers-per-ipu = 3 7 7 7 "
             "has 4 stages; give the IPU of each stage");
-  EXPECT_EQ(error_of(2, "layers-per-ipu = 3 7 7 7 0\ndevice-mapping = 0 1 2 3 0"),
-            "pipeline.device-mapping = 0 1 2 3 0: a replica with --ipus-per-replica = 2 has no IPU 3; IPUs count from "
-            "0; set --ipus-per-replica 4 or use lower numbers");
+  EXPECT_EQ(
+      error_of(2, "layers-per-ipu = 3 7 7 7 0\ndevice-mapping = 0 1 2 3 0"),
+      "pipeline.device-mapping = 0 1 2 3 0: a replica with --ipus-per-replica = 2 has no IPU 3; IPUs are numbered from "
+      "0; set --ipus-per-replica 4 or use lower numbers");
   EXPECT_EQ(error_of(2, "device-mapping = 0 1 0"),
-            "pipeline.device-mapping = 0 1 0 names an IPU twice, but balanced stages have one "
-            "each; give the layers of each stage with pipeline.layers-per-ipu");
+            "pipeline.device-mapping = 0 1 0 names an IPU twice, but each balanced stage needs its own; give the "
+            "layers of each stage with pipeline.layers-per-ipu");
 }
 
 TEST(PipelineOptions, SayOnceWhereToCut) {
@@ -164,12 +165,12 @@ TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
     return options ? "no error" : options.error().message;
   };
   EXPECT_EQ(refusal(4, "phases = 2\nphase-ipus = 2"),
-            "memory.phases = 2: memory.phase-ipus = 2 must equal --ipus-per-replica = 4; make both 2");
-  EXPECT_THAT(refusal(2, "phases = 2"), HasSubstr("make both 2"));
-  EXPECT_THAT(refusal(1, "phases = 2\nphase-ipus = 2"), HasSubstr("make both 1"));
+            "memory.phases = 2: memory.phase-ipus = 2 must equal --ipus-per-replica = 4; set both to 2");
+  EXPECT_THAT(refusal(2, "phases = 2"), HasSubstr("set both to 2"));
+  EXPECT_THAT(refusal(1, "phases = 2\nphase-ipus = 2"), HasSubstr("set both to 1"));
   EXPECT_EQ(refusal(1, "phases = 2", "layers-per-ipu = 1 2 1"),
-            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 gives 3 phases; make both "
-            "equal, or leave the second out");
+            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 gives 3 phases; remove it, or make the numbers of "
+            "phases equal");
   EXPECT_EQ(refusal(1, "phases = 2", "device-mapping = 0 0"),
             "pipeline.device-mapping = 0 0 and memory.phases = 2 cannot be combined: phase p is on "
             "IPU p % 1; give only one of them");

@@ -71,12 +71,13 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
   };
   const std::string allowed =
       " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one per IPU, separated by blanks; "
-      "also WHERE=X, with WHERE convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls; ";
+      "also WHERE=X, where WHERE is convolutions, matmuls, ipuN or stageN, or a place and a kind, as in "
+      "stage2.matmuls; ";
   EXPECT_EQ(refused("1.5"), "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is not valid");
   EXPECT_EQ(refused("0.6 tile3=0.2"),
             "--memory.available-memory-proportion = 0.6 tile3=0.2" + allowed + "'tile3=0.2' is not valid");
   EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is not valid"));
-  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' applies to the same products as an earlier one"));
+  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"), HasSubstr("'ipu0=0.2' applies to the same products as an earlier setting"));
   EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' applies to the same products"));
   for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5", "ipu0.stage1=0.5",
                             "matmuls.ipu0=0.5", "matmuls=", "half"}) {
@@ -93,7 +94,7 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
 TEST(ProductOptions, ForIpusThatDoNotExistAreRefused) {
   EXPECT_EQ(error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
             "memory.available-memory-proportion = 0.1 0.2 0.3: a replica with --ipus-per-replica = 2 has no IPU 2; "
-            "IPUs count from 0; set --ipus-per-replica 3 or leave it out");
+            "IPUs are numbered from 0; set --ipus-per-replica 3 or do not name this IPU");
   EXPECT_THAT(parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
               ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that are not listed use 0.6"));
 }
@@ -121,8 +122,8 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
 TEST(ProductOptions, AdviseAgainstTinyProportions) {
   const auto notes = [](const char* value) { return parse({"--memory.available-memory-proportion", value})->notes; };
   EXPECT_THAT(notes("0.049"), ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
-                                                            "poplin::createWeights() advises against less than "
-                                                            "0.05")));
+                                                            "Graphcore advises against less than 0.05 for "
+                                                            "poplin::createWeights()")));
   EXPECT_THAT(notes("0.05"), ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
 }
 

@@ -21,9 +21,9 @@ TEST(ShellWords, KeepOtherQuotesAndBackslashesWithinQuotes) {
 }
 
 TEST(ShellWords, SayWhatIsNotClosed) {
-  EXPECT_EQ(split_shell_words("a 'b").error().message, "a ' is not closed");
-  EXPECT_EQ(split_shell_words("a \"b").error().message, "a \" is not closed");
-  EXPECT_EQ(split_shell_words("a\\").error().message, "it ends in a backslash");
+  EXPECT_EQ(split_shell_words("a 'b").error().message, "the quote ' is not closed");
+  EXPECT_EQ(split_shell_words("a \"b").error().message, "the quote \" is not closed");
+  EXPECT_EQ(split_shell_words("a\\").error().message, "the text ends in a backslash");
 }
 
 TEST(ShellWords, QuotedReadBackAsTheyWere) {

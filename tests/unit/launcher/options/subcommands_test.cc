@@ -89,7 +89,7 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
 
 TEST(Subcommands, AreGivenOnce) {
   EXPECT_EQ(error_of({"check", "check"}),
-            "the subcommand check is given twice; to name a file of that name, write ./check; usage: poprun-emu check "
+            "the subcommand check is given twice; to run a file of that name, write ./check; usage: poprun-emu check "
             "[options] train.cfg");
   EXPECT_THAT(error_of({"check", "check", "train.cfg"}), HasSubstr("is given twice"));
   EXPECT_EQ(parse({"check", "./check"})->config_file, "./check");
@@ -97,8 +97,8 @@ TEST(Subcommands, AreGivenOnce) {
 
 TEST(Subcommands, SpellOutRangesOfIpus) {
   EXPECT_EQ(error_of({"check", "train.cfg", "--check-ipus", "2-4"}),
-            "--check-ipus = 2-4 is not allowed; allowed: up to 256 integers from 2 to 64, "
-            "separated by blanks; write each: 2 3 4");
+            "--check-ipus = 2-4 is not allowed; allowed: up to 256 integers from 2 to 64, separated by blanks; write "
+            "out each number: 2 3 4");
   EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "4-2"}), ::testing::EndsWith("separated by blanks"));
   EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1-3"}), ::testing::EndsWith("separated by blanks"));
 }
@@ -219,7 +219,7 @@ TEST(Estimate, RefusesWhatCannotBeVaried) {
             "--vary model.partials = half: model.partials = half needs model.precision = half, but "
             "it is float");
   EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--vary", "x=3"}),
-            "--vary was given twice; one key can be varied at a time, with several values");
+            "--vary was given twice; only one key can be varied at a time");
   EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--by-layer"}),
             "--by-layer lists the layers of one job, but --vary estimates several; give only one "
             "of them");

@@ -103,8 +103,8 @@ TEST(CheckResult, CountsRunsOfOneProgramOnce) {
   const proto::CheckReport report = report_of({kReference, kEqual, same_as("that"), same_as("it")});
 
   EXPECT_THAT(check_result(report),
-              StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have "
-                         "the Program of one of these"));
+              StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have the same Program "
+                         "as one of these"));
   EXPECT_THAT(check_row(same_as("1 IPU, recomputation none")),
               EndsWith("equal: same Program as 1 IPU, recomputation none"));
 }
@@ -124,7 +124,7 @@ TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
 
   const proto::CheckReport refused = report_of({kReference, kNotApplicable, same_as("it")});
   EXPECT_EQ(check_exit_code(refused), 64);
-  EXPECT_THAT(check_result(refused), HasSubstr("this does not pass: fix what the rows report"));
+  EXPECT_THAT(check_result(refused), HasSubstr("the check does not pass: fix what the rows report"));
 }
 
 TEST(CheckResult, SaysWhatIsMissingOfACheckThatEndedEarly) {
