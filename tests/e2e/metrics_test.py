@@ -52,6 +52,11 @@ def scrape(port):
     return samples
 
 
+def nine_digits(number):
+    """Returns the number as metrics.csv contains it."""
+    return f"{float(number):.9g}"
+
+
 class Metrics(JobTest):
     def wait_for(self, job, port, name, least=0):
         """Returns the first samples in which `name` is at least `least`."""
@@ -106,13 +111,14 @@ class Metrics(JobTest):
         self.assertIn(last["poprun_emu_slowest_replica"], (0, 1))
         self.assertGreaterEqual(last["poprun_emu_slowest_replica_step_seconds"],
                                 last["poprun_emu_other_replicas_step_seconds"])
-        self.assertIn((f"{last['poprun_emu_evaluation_loss']:.9g}", last["poprun_emu_evaluation_accuracy_ratio"]),
-                      [(row["loss"], float(row["accuracy"])) for row in tested])
+        evaluated = (last["poprun_emu_evaluation_loss"], last["poprun_emu_evaluation_accuracy_ratio"])
+        self.assertIn(tuple(nine_digits(number) for number in evaluated),
+                      [(nine_digits(row["loss"]), nine_digits(row["accuracy"])) for row in tested])
         self.assert_speed(last, trained)
 
     def assert_same(self, sample, text):
-        """Compares with a number in metrics.csv, which has nine digits."""
-        self.assertEqual(f"{sample:.9g}", f"{float(text):.9g}")
+        """Compares with a number in metrics.csv."""
+        self.assertEqual(nine_digits(sample), nine_digits(text))
 
     def assert_speed(self, samples, trained):
         """Checks the speed, which is that of the seconds before the scrape."""
