@@ -43,7 +43,6 @@ constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{{{JobPhase::kS
                                                                    {JobPhase::kDraining, "draining"},
                                                                    {JobPhase::kStopping, "stopping"}}};
 
-/// Adds a gauge without labels, if it has a value.
 template <typename Number>
 void gauge(Exposition& page, std::string_view name, std::string_view help, const std::optional<Number>& value) {
   if (value) {

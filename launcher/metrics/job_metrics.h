@@ -27,7 +27,6 @@ class Exposition {
   void counter(std::string_view name, std::string_view help) { begin(name, help, "counter"); }
   void gauge(std::string_view name, std::string_view help) { begin(name, help, "gauge"); }
 
-  /// Adds a sample of the metric that was begun last.
   void sample(double value, std::initializer_list<Label> labels = {});
 
   [[nodiscard]] const std::string& text() const { return text_; }

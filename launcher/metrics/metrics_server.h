@@ -16,8 +16,7 @@
 
 #include "replica/base/error.h"
 
-/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only and never crashes, whatever the
-/// text.
+/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only, and no text makes it crash.
 namespace poprun::launcher {
 
 struct HttpRequest {
@@ -46,7 +45,6 @@ std::string http_text(const HttpAnswer& answer, bool with_body);
 /// Returns a refusal, with one line of text for people.
 HttpAnswer refusal(HttpRefusal status);
 
-/// Limits of a metrics server, whatever its clients do.
 struct MetricsLimits {
   std::size_t request_bytes = 8 << 10;
   std::size_t connections = 8;
@@ -54,29 +52,23 @@ struct MetricsLimits {
 };
 
 /// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop is
-/// running. It requires no token and shows no secret; nothing that a client sends has a side effect.
-///
-/// A connection serves one request. If there are too many connections, the oldest is closed.
+/// running. It requires no token and shows no secret; nothing that a client sends has a side effect. A connection
+/// serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
   using Limits = MetricsLimits;
   static constexpr Limits kLimits{};
 
-  /// Returns the page of `/metrics`.
   using Page = std::function<std::string()>;
 
   /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any free port. `loop` must outlive this and not run after
-  /// this is destroyed. Child processes do not inherit its sockets.
-  ///
-  /// Errors
-  ///   kUsage          `address` does not belong to this machine, or only root may use `port`.
-  ///   kHostResources  the port is in use.
+  /// this is destroyed. Child processes do not inherit its sockets. Errors: kUsage if `address` does not belong to this
+  /// machine, or only root may use `port`; kHostResources if the port is in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
                                                       std::uint16_t port, Page metrics, Limits limits = kLimits);
 
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
-  /// Closes all connections.
   ~MetricsServer();
 
   /// Returns the address and port, as `127.0.0.1:9464`.

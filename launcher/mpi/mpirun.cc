@@ -48,8 +48,7 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Signals are for the launcher (process/process_handle.h). If Open MPI forwarded them, replicas would receive
-      // SIGUSR1 until they ignore it.
+      // Signals are for the launcher (process_handle.h); if forwarded, replicas would get SIGUSR1 until they ignore it.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},

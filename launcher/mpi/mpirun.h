@@ -10,17 +10,14 @@
 #include "launcher/placement/placement.h"
 #include "replica/base/error.h"
 
-/// Composes the mpirun command of a job: a pure function from the options to the command.
-///
-/// The command has one application context per instance, as in poprun: rank r is instance r, and each has its own
-/// POPDIST_* variables. The address of the coordinator differs from run to run and appears only on the command line.
+/// Composes the mpirun command of a job: a pure function from the options to the command. The command has one
+/// application context per instance, as in poprun: rank r is instance r, and each has its own POPDIST_* variables. The
+/// address of the coordinator differs from run to run and appears only on the command line. mpirun sees only the hosts
+/// of the command: it looks neither for an allocation nor for a default hostfile, because `job_hosts` has done so.
 ///
 /// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
 /// forward them in plain text, so they reach other hosts through the remote shell (remote_shell.sh), which runs between
 /// mpirun and the real remote shell: ssh, srun in a Slurm job, or the user's own.
-///
-/// mpirun sees only the hosts of the command: it looks neither for an allocation nor for a default hostfile, because
-/// `job_hosts` has already done so.
 namespace poprun::launcher {
 
 /// Checks that the disk of `place` has space for the session of `instances` instances: without enough space, the
@@ -36,8 +33,7 @@ struct MpirunCommand {
   std::vector<std::vector<Variable>> instances;  ///< [num_instances] additional variables of each instance.
 };
 
-/// Composes the command. `replica_program` is the path of poprun-emu-replica on every host. `as_root`: we run as uid 0,
-/// which mpirun refuses by default.
+/// `replica_program` is the replica's path on every host. `as_root`: we run as uid 0, which mpirun refuses by default.
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
                              bool as_root);
 

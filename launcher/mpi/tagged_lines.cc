@@ -17,7 +17,6 @@ constexpr const char* kNoDaemon = "unable to reliably start";
 constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"), std::string_view("WARNING:"),
                                   std::string_view("Warning:")};
 
-/// Removes an unsigned integer from the front of `text` and returns it.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
   std::uint32_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -65,7 +64,6 @@ std::string_view stripped(std::string_view line) {
                                          : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Returns the number after `name` in a line, if the line contains the name.
 std::optional<std::uint32_t> number_after(std::string_view line, std::string_view name) {
   const std::size_t place = line.find(name);
   if (place == std::string_view::npos) {
@@ -173,8 +171,7 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
        /*by_host=*/true);
 }
 
-/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: system limit exceeded on ...". The line "Node:
-/// node2" may come before or after.
+/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: ..."; "Node: node2" may come before or after.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {

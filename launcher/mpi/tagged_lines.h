@@ -43,7 +43,6 @@ struct ReplicaLine {
   char level = 'I';  ///< D, I, W or E.
 };
 
-/// Returns nothing if `text` does not have this tag.
 std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 
 /// mpirun's report on the rank that ended first.

@@ -38,7 +38,7 @@ Error as_unreadable(Error error) {
   return error;
 }
 
-/// Returns the size of a file that is about to be read. Errors: those of read_checkpoint.
+/// Errors: those of read_checkpoint.
 Result<std::uint64_t> size_of(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) {
@@ -66,8 +66,7 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-/// Returns whether `text` is unchanged since it was written. `checksum` is that of the text with an empty string in
-/// place of the checksum.
+/// Returns whether `text` is unchanged since `checksum` was computed, with an empty string in place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
   const std::string field = "\n \"sha256\": \"";  // The checksums of files are indented more.
   const std::size_t at = text.find(field + checksum + '"');
@@ -121,7 +120,6 @@ std::string difference(const proto::RunConfig& then, const proto::RunConfig& now
   return first;
 }
 
-/// A file descriptor that is open as long as this object lives.
 struct OpenFile {
   int number;
   explicit OpenFile(int opened) : number(opened) {}

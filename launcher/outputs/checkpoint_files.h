@@ -38,9 +38,7 @@ Status check_can_list(const std::string& folder);
 /// Returns the N of a folder step-N; 0 for any other name.
 std::uint64_t step_of(const std::string& folder);
 
-/// Formats a manifest, including its own checksum.
-///
-/// Errors: kBug if it cannot be formatted.
+/// Formats a manifest, including its own checksum. Errors: kBug if it cannot be formatted.
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// Reads the manifest of the checkpoint `folder`. Checks the manifest against its own checksum, and each file against
@@ -49,8 +47,7 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 ///
 /// Errors
 ///   kData           it is damaged: names the missing file, or the item that differs.
-///   kHostResources  a file cannot be read, which says nothing about its contents; names it and
-///                   why.
+///   kHostResources  a file cannot be read, which says nothing about its contents; names it and why.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings must be the same,
@@ -58,8 +55,7 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 /// steps. An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
-///   kUsage  a setting or the version differs, which the message names with both values; or a
-///           different build wrote the checkpoint.
+///   kUsage  a setting or the version differs, which the message names with both values; or a different build wrote it.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
@@ -74,7 +70,6 @@ Result<bool> copy_lines(const std::string& from, const std::string& to, std::uin
 /// Removes a checkpoint so that it is complete or absent even if interrupted.
 void remove_checkpoint(const std::string& checkpoint);
 
-/// Removes interrupted checkpoints.
 void remove_parts(const std::string& folder);
 
 /// Adds a file of the folder to the manifest, with its size and digest.

@@ -14,9 +14,8 @@
 
 namespace poprun::launcher {
 
-/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and removes old ones. Does
-/// not buffer data: bytes are written to their final place as they arrive. Belongs to one thread, which waits for the
-/// disk.
+/// Assembles checkpoints on the disk from the parts of replicas, one at a time, and removes old ones. Does not buffer:
+/// bytes are written to their final place as they arrive. Belongs to one thread, which waits for the disk.
 class CheckpointWriter {
  public:
   struct Setup {
@@ -47,9 +46,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// Locks the folder for this job against other jobs on this machine, and removes interrupted checkpoints. Errors:
-  /// kUsage if it cannot be created or written to, is locked, or contains checkpoints of another job that this job may
-  /// not replace.
+  /// Locks the folder against other jobs on this machine, and removes interrupted checkpoints. Errors: kUsage if it
+  /// cannot be created or written to, is locked, or contains checkpoints of another job that this job may not replace.
   Status take_folder();
 
   /// Declares that the existing checkpoints are this job's own. Call before the first part.
@@ -60,9 +58,7 @@ class CheckpointWriter {
 
   /// Begins a part. `done` is called once.
   void begin(const proto::StatePart& part, Done done);
-  /// Writes the next bytes of a replica's part.
   void write(std::uint32_t replica, std::string_view bytes);
-  /// Ends the part.
   void end(std::uint32_t replica);
   /// Drops a part whose stream broke off, together with its checkpoint.
   void cancel(std::uint32_t replica);
@@ -73,12 +69,10 @@ class CheckpointWriter {
   /// Returns the step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none. Threads: any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv accepts no rows at present, as on a full disk; a checkpoint then does not wait for rows.
-  /// Threads: any.
+  /// Sets whether metrics.csv accepts no rows, as on a full disk: a checkpoint then waits for none. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
-  /// Declares that metrics.csv is complete: a checkpoint that waits for more rows is dropped without a call of `News`.
-  /// Threads: any.
+  /// Declares metrics.csv complete: a checkpoint that waits for more rows is dropped without `News`. Threads: any.
   void no_more_metrics() { metrics_ended_ = true; }
 
  private:

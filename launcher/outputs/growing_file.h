@@ -20,8 +20,7 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 /// Writes all `bytes` at `offset` of an open file; `path` is its name for messages.
 Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
-/// A growing file of lines. While the disk is full, new lines wait in memory; the file always ends with a complete
-/// line.
+/// A file of lines. While the disk is full, new lines wait in memory; the file always ends with a complete line.
 class GrowingFile {
  public:
   /// Lines that wait beyond `waiting_bytes_max` are left out; once the file accepts lines again, a line says how many.
@@ -61,15 +60,13 @@ class Saving {
   /// Runs in the other thread, and runs again after each failure. Should return soon once `given_up` is true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
-  /// Begins to write.
   explicit Saving(Write write);
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
   /// Cancels the write in progress and waits for its end.
   ~Saving();
 
-  /// Polls for the result, and retries one second after a failure. Call often; `now` is in seconds of a monotonic
-  /// clock.
+  /// Polls for the result; retries one second after a failure. Call often; `now` is in seconds of a monotonic clock.
   void refresh(double now);
 
   [[nodiscard]] bool done() const { return done_; }

@@ -20,14 +20,11 @@
 namespace poprun::launcher {
 
 /// Writes what the instances of one job report to the files of result_files.h. A disk that accepts no data does not
-/// stop the job: pending data waits in memory and is retried.
+/// stop the job: pending data waits in memory and is retried. That memory is bounded: weights may take 8 B for each
+/// parameter in the job's announced shape, plus 64 MiB for everything else; the requested steps limit the dumps, and
+/// the plan limits the runs of a check. A sender that exceeds these bounds has a bug.
 ///
-/// The memory for pending data is bounded. Weights may take 8 B for each parameter in the job's announced shape, plus
-/// 64 MiB for everything else; the requested steps limit the dumps, and the plan limits the runs of a check. A sender
-/// that exceeds these bounds has a bug.
-///
-/// Errors, from any call: kBug if the report contradicts itself; in inference, kInfrastructure if outputs cannot be
-/// written.
+/// Errors of all: kBug if the report contradicts itself; in inference, kInfrastructure if outputs cannot be written.
 class JobResults {
  public:
   /// `config` must outlive this. `folder` need not exist before the first item arrives.
@@ -56,13 +53,11 @@ class JobResults {
 
   /// Returns whether the whole report has arrived; its files may not be complete on disk yet.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
-  /// Returns whether all files are complete on disk.
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
   /// Returns the reason why the files are not complete yet, after a failed attempt to write them.
   [[nodiscard]] std::optional<Error> save_failure() const { return saving_ ? saving_->failure() : std::nullopt; }
   /// Returns the whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
-  /// Returns the findings of a check so far.
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }
   /// Returns the number of items whose outputs are written, in inference.
   [[nodiscard]] std::uint64_t items_written() const;

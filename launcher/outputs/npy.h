@@ -16,10 +16,7 @@ namespace poprun::launcher {
 class NpyFile {
  public:
   /// Reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16", "i32" or "u8".
-  ///
-  /// Errors
-  ///   kInfrastructure  it cannot be written.
-  ///   kBug             the type is unknown.
+  /// Errors: kInfrastructure if it cannot be written; kBug if the type is unknown.
   static Result<NpyFile> create(const std::string& path, std::string_view type, std::span<const std::int64_t> shape);
 
   NpyFile(NpyFile&&) noexcept = default;
@@ -27,21 +24,14 @@ class NpyFile {
   /// Removes a file that was not finished.
   ~NpyFile();
 
-  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is written once.
-  ///
-  /// Errors
-  ///   kInfrastructure  the disk accepts no more.
-  ///   kBug             the bytes lie outside the array.
+  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is written once. Errors:
+  /// kInfrastructure if the disk accepts no more; kBug if the bytes lie outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
   /// Returns how many entries of the first dimension are written, judging by the number of bytes.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
-  /// Gives the file its final name.
-  ///
-  /// Errors
-  ///   kInfrastructure  as in `write`.
-  ///   kBug             bytes are missing.
+  /// Gives the file its final name. Errors: kInfrastructure as in `write`; kBug if bytes are missing.
   Status finish();
 
  private:

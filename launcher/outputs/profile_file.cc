@@ -19,7 +19,6 @@ using Json = nlohmann::ordered_json;
 
 void put_numbers(const google::protobuf::Descriptor& type, Json& object);
 
-/// Sorts the map by key, since maps come in any order.
 Json sorted(const Json& map) {
   return nlohmann::json(map);
 }

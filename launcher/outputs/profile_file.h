@@ -10,15 +10,11 @@
 namespace poprun::launcher {
 
 /// Formats the message as JSON: every field, even an empty one, every number as a number, and maps sorted by key.
-/// Protobuf's own JSON formats 64-bit numbers as strings, and maps in any order.
-///
-/// Errors: kBug if it cannot be formatted.
+/// Protobuf itself formats 64-bit numbers as strings, and maps in any order. Errors: kBug if it cannot be formatted.
 Result<std::string> message_json(const google::protobuf::Message& message);
 
 /// Reads a Profile, as JSON like profile.json or serialised like profile.pb; for a folder, reads its profile.pb.
-///
-/// Errors
-///   kData  `path`: it cannot be read, is not a Profile, or contains no report.
+/// Errors: kData with `path` if it cannot be read, is not a Profile, or contains no report.
 Result<proto::Profile> read_profile(const std::string& path);
 
 /// Writes profile.pb and profile.json, each completely or not at all. Errors: those of write_whole_file.

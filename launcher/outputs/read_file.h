@@ -8,10 +8,8 @@
 
 namespace poprun::launcher {
 
-/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if the file is shorter.
-///
-/// Errors
-///   kData  `path`: why it cannot be read.
+/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if the file is shorter. Errors:
+/// kData, with `path` and why it cannot be read.
 Result<std::string> read_file(const std::string& path, std::uint64_t most);
 
 /// Returns the size of a regular file, before it is read; nothing for a pipe and for a missing file.
@@ -23,8 +21,7 @@ struct OnnxFile {
   std::string bytes;  ///< The whole file; at most protobuf's 2 GiB.
 };
 
-/// Reads the file of `[model] onnx`. Errors: kData if it is missing, unreadable, empty, or larger than protobuf's 2
-/// GiB.
+/// Reads the file of `[model] onnx`. Errors: kData if it is missing, unreadable, empty, or over protobuf's 2 GiB.
 Result<OnnxFile> read_onnx_file(const std::string& path);
 
 }  // namespace poprun::launcher

@@ -107,7 +107,6 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
                      accuracy, metrics.wall_seconds(), metrics.device_seconds());
 }
 
-/// Moves the failure report and logs of an attempt aside, if the attempt left any.
 void set_attempt_aside(const fs::path& path) {
   std::error_code unused;
   if (!fs::exists(path / "failure.txt", unused) &&

@@ -48,15 +48,11 @@ class OutputFolder {
   /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an earlier run stay, except
   /// results that were incomplete when it was killed. With `sets_aside`, moves failure.txt and the logs of an earlier
   /// attempt to the next free attempts/N, as far as possible. `held` is the lock of an earlier attempt on the same
-  /// `folder`, so that no other job can lock it in between.
-  ///
-  /// Errors
-  ///   kUsage  it cannot be created or written to, another job has locked it, or it contains earlier results
-  ///           and `overwrite` is false.
+  /// `folder`, so that no other job can lock it in between. Errors: kUsage if it cannot be created or written to,
+  /// another job has locked it, or it contains earlier results and `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
 
-  /// Holds no folder.
   OutputFolder() noexcept;
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
@@ -76,11 +72,8 @@ class OutputFolder {
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, its dumps if `dumps` is true, and its failure.txt, but not the file `kept`,
-/// from which this job starts. The first new log removes its logs.
-///
-/// Errors
-///   kInfrastructure  a file cannot be removed; better to find out now than when the new result is
-///                    complete.
+/// from which this job starts. The first new log removes its logs. Errors: kInfrastructure if a file cannot be removed;
+/// better to find out now than when the new result is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
 /// Writes `parts` one after the other to `path`, so that the file appears either complete or not at all. If another
@@ -96,20 +89,17 @@ std::string metrics_row(const proto::EvaluationMetrics& metrics);
 /// Assembles weights, or the tensors of a dump, from the chunks of a report.
 class WeightsCollector {
  public:
-  /// Adds a chunk. Errors: kBug if chunks of two tensors are mixed, a type is unknown, or the size does not match the
-  /// shape.
+  /// Errors: kBug if chunks of two tensors are mixed, a type is unknown, or the size does not match the shape.
   Status take(const proto::TensorChunk& chunk);
 
   /// Drops the last tensor if it is incomplete. Returns the number of tensors.
   std::size_t keep_complete();
 
-  /// Sorts the complete tensors by name.
   void sort_by_name();
 
   /// Writes the tensors to a file. Errors: kBug if the last tensor is incomplete; also those of write_whole_file.
   [[nodiscard]] Status write(const std::string& path, const std::atomic<bool>* given_up = nullptr) const;
 
-  /// Returns whether the last tensor is complete.
   [[nodiscard]] bool complete() const { return !open_; }
 
  private:

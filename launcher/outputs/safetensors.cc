@@ -38,13 +38,12 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"
                                                                               {"BOOL", 1},
                                                                               {"F8_E4M3", 1}}};
 
-/// Returns a * b; nothing if it overflows.
+/// Returns nothing if a * b overflows.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Returns the bytes per element; nothing for an unknown dtype.
 std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   const auto type = std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
   return type == kTypes.end() ? std::nullopt : std::optional<std::uint64_t>(type->second);
@@ -166,7 +165,6 @@ std::string_view other_format(std::string_view begin) {
   return "";
 }
 
-/// Returns the header's length in a file of `file_bytes`; `begin` contains the first bytes of the file.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,
@@ -213,7 +211,6 @@ Result<std::vector<Tensor>> parse(std::string_view bytes) {
   return tensors;
 }
 
-/// Returns the tensors in the header of a file of this size.
 Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_ASSIGN(const std::string begin, read_file(path, kLengthBytes));
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
@@ -224,7 +221,6 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   return list;
 }
 
-/// Checks from the header whether the file is valid and fits in memory.
 Status check_header(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();

@@ -26,7 +26,6 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-/// A tensor of a file, without its data.
 struct TensorEntry {
   std::string name;
   std::string dtype;
@@ -43,27 +42,20 @@ std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
 /// Returns everything before the data. Tensors are stored in the given order, so the same tensors in the same order
-/// give identical bytes.
-///
-/// Requires: every tensor's data has the size of its shape.
+/// give identical bytes. Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
 /// Does the same for tensors at the offsets in `entries`. Requires: they fill the data in this order, without gaps.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
 /// Parses the bytes of a file and returns its tensors in the order of their data. Trusts no input and never crashes
-/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps.
-///
-/// Errors
-///   kData  names `file`, what is wrong in it, and where.
+/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps. Errors: kData,
+/// which names `file`, what is wrong in it, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
 /// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its
-/// tensors against the file's size, before reading any data.
-///
-/// Errors
-///   kData           it is missing, unreadable, or damaged.
-///   kHostResources  it does not fit in this host's memory.
+/// tensors against the file's size, before reading any data. Errors: kData if it is missing, unreadable, or damaged;
+/// kHostResources if it does not fit in this host's memory.
 Result<std::vector<Tensor>> read_safetensors(const std::string& path);
 
 /// The tensors of a file, in the order of their data.

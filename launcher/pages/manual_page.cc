@@ -30,7 +30,6 @@ std::string bold(std::string_view text) {
   return fmt::format("\\fB{}\\fR", escaped(text));
 }
 
-/// Formats an entry of a list of terms.
 std::string entry(const std::string& term, std::string_view meaning) {
   return fmt::format(".TP\n{}\n{}.\n", term, escaped(meaning));
 }

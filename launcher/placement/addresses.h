@@ -9,7 +9,6 @@
 /// This machine's interfaces, and IPv4 addresses as text.
 namespace poprun::launcher {
 
-/// Returns the addresses of this machine's interfaces.
 std::vector<std::string> own_addresses();
 
 /// Returns the first address of `host`, a name or an address; nothing if it does not resolve here.
@@ -19,10 +18,8 @@ std::optional<std::string> address_of(const std::string& host);
 std::optional<std::string> source_towards(const std::string& address);
 
 /// Checks that this machine reaches itself: its processes talk to each other through the loopback interface, even at
-/// its other addresses. Without it there is no error message: sockets listen, and calls wait forever.
-///
-/// Errors
-///   kHostResources  the interface is down; with the command that brings it up.
+/// its other addresses. Without it there is no error message: sockets listen, and calls wait forever. Errors:
+/// kHostResources if the interface is down; with the command that brings it up.
 Status check_loopback();
 
 }  // namespace poprun::launcher

@@ -189,7 +189,6 @@ std::vector<std::string> words_of(std::string_view line) {
   return {std::istream_iterator<std::string>(text), {}};
 }
 
-/// Adds a line of a hostfile.
 Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts) {
   POPRUN_ASSIGN(Entry entry, entry_with_slots(words[0]));
   std::uint32_t slots_max = kSlotsMax;

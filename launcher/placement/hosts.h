@@ -9,7 +9,6 @@
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
 
-/// The hosts of a job, and parsers for users' lists of hosts.
 namespace poprun::launcher {
 
 struct Host {
@@ -22,24 +21,18 @@ struct Host {
 
 /// Parses `node0,node1:4`, `node[0-2,4]`, `n[00-03]-ib`, `rack[0-1]n[0-3]`, `user@node0`. Leading zeros are kept, and
 /// spaces around commas are ignored. Slots after a bracketed name and a user before it apply to each of its hosts.
-///
-/// Errors
-///   kUsage  says which part is wrong and what it should look like.
+/// Errors: kUsage, which says which part is wrong and what it should look like.
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
 /// Parses Open MPI's hostfile, with `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line and `#` comments;
 /// max_slots bounds the slots of its line. Also accepts MPICH's `HOST:N`. A host on several lines has the sum of their
-/// slots, and a line without slots counts as one slot, as in PBS's files. `file` is for messages.
-///
-/// Errors
-///   kUsage  `file:line: ...`.
+/// slots; a line without slots counts as one, as in PBS's files. Errors: kUsage, `file:line: ...`.
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
 /// Returns whether both names may mean the same host: they are identical, or they differ only in that one has a domain,
 /// like node0 and node0.cluster. Addresses have no domain.
 bool same_host(std::string_view one, std::string_view other);
 
-/// A host as this machine knows it.
 struct KnownHost {
   bool is_this_machine = false;  ///< Processes on it run on this machine.
   std::string address = {};      ///< Its first IPv4 address; empty: its name does not resolve here.
@@ -55,7 +48,6 @@ std::vector<KnownHost> look_up(std::span<const Host> hosts);
 /// Returns the name of this machine for messages.
 std::string machine_name();
 
-/// The hosts that a job may use.
 struct JobHosts {
   std::vector<Host> hosts;     ///< Empty: only this machine.
   std::string source = {};     ///< Where the list comes from, if not from the command line.
@@ -68,8 +60,7 @@ struct JobHosts {
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in Slurm's job, or arguments for mpirun name hosts.
-///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts cannot be used;
-///                   names the variable to unset.
+///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts are unusable; says which to unset.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 
 }  // namespace poprun::launcher

@@ -62,7 +62,6 @@ struct SlurmJob {
   std::vector<Host> hosts;
 };
 
-/// Returns the Slurm job that this process belongs to, if any.
 Result<std::optional<SlurmJob>> slurm_job() {
   const auto number = variable({"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!number) {
@@ -80,8 +79,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm was asked for one task per instance. Any other number may be one task per processor, or
-/// a default.
+/// Uses tasks as slots if Slurm has one per instance; any other number may be one per processor, or a default.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));

@@ -19,7 +19,6 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.");
 }
 
-/// Returns the number of instances per host.
 Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, std::span<const Host> hosts) {
   const auto count = static_cast<std::uint32_t>(hosts.size());
   std::vector<std::uint32_t> shares(hosts.size(), instances / count);

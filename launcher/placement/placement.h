@@ -40,18 +40,13 @@ struct Placement {
 
 /// Distributes instances over hosts. If any host states slots, hosts are filled in order up to their slots (one if not
 /// stated); otherwise instances are spread evenly, and the first hosts take any left over. If `hosts` is empty, all run
-/// here. `known` is the result of `look_up`; without `known`, only names decide which host is this machine.
-///
-/// Errors
-///   kUsage  there are too few slots (the message gives a remedy), or hosts have different users.
+/// here. `known` is the result of `look_up`; without `known`, only names decide which host is this machine. Errors:
+/// kUsage if there are too few slots (the message gives a remedy), or hosts have different users.
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts, std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// Calls `place` for the device and the hosts that `options` names (hosts.h), except the hosts `lost`.
-///
-/// Errors
-///   kUsage  also if this machine has no address in --host-subnet, a host has two names, or no
-///           host is left; and those of job_hosts.
+/// Calls `place` for the device and the hosts that `options` names (hosts.h), except the hosts `lost`. Errors: those of
+/// job_hosts; also kUsage if this machine has no address in --host-subnet, a host has two names, or no host is left.
 Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
 /// Formats poprun's table of hosts, IPU-Link domains, instances and replicas.
@@ -66,10 +61,8 @@ std::string own_address(const Placement& placement);
 /// name, at all addresses, since other hosts may resolve the name differently.
 std::string listening_address(const std::string& own_address);
 
-/// Returns this machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
-///
-/// Errors
-///   kUsage  no interface has such an address; names the available addresses.
+/// Returns this machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet. Errors: kUsage if no
+/// interface has such an address; names the available addresses.
 Result<std::string> own_address_in(const std::string& subnet);
 
 }  // namespace poprun::launcher

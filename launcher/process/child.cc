@@ -36,8 +36,7 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// Creates an in-memory file to read `text` from; on failure, returns -1 and sets errno. Unlike writing to a pipe that
-/// nobody reads, this cannot block.
+/// On failure, returns -1 and sets errno. Unlike writing to a pipe that nobody reads, a file in memory cannot block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;

@@ -15,9 +15,8 @@
 
 namespace poprun::launcher {
 
-/// A child process of ours: started, read line by line or in pieces, killed as a process group, reaped by the job.
-///
-/// It gets its own process group and only the standard input that it is given. If this process dies first, the kernel
+/// A child process of ours: started, read line by line or in pieces, killed as a process group, reaped by the job. It
+/// gets its own process group and only the standard input that it is given. If this process dies first, the kernel
 /// sends it `death_signal`, unless that is 0, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
 /// start_guard). It does not receive requests (kRequestSignals): they are ignored for programs that keep this setting,
 /// like our data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which
@@ -48,8 +47,7 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// Sends SIGKILL to the whole process group. Does nothing once the child is reaped, since its number may then belong
-  /// to a different process.
+  /// Sends SIGKILL to the process group, unless the child is reaped: its number may then belong to another process.
   void kill() const;
   void reaped() { reaped_ = true; }
 
@@ -57,7 +55,6 @@ class Child {
   void drain();
 
  private:
-  /// One of the child's output streams.
   class Pipe {
    public:
     Pipe(asio::io_context& loop, int descriptor, OnLine on_line, bool has_lines = true);

@@ -27,8 +27,7 @@ std::vector<int> ending_signals();
 /// launcher would not notice that mpirun has ended. Call before any thread is started.
 void unblock_signals();
 
-/// Calls fork(2) with all signals blocked in the child: otherwise this process's handlers would take the child's
-/// signals for its own.
+/// Forks with all signals blocked in the child: otherwise our handlers would take the child's signals for our own.
 pid_t fork_with_signals_blocked();
 
 /// A process, identified by the kernel's own descriptor (pidfd_open(2)). Signals never reach a different process, even
@@ -37,10 +36,7 @@ pid_t fork_with_signals_blocked();
 class ProcessHandle {
  public:
   /// Requires: `pid` is an unreaped child of this process, or the caller checks afterwards that it got the intended
-  /// process.
-  ///
-  /// Errors
-  ///   kHostResources  no such process, or no descriptor left; says why.
+  /// process. Errors: kHostResources if there is no such process, or no descriptor left; says why.
   static Result<ProcessHandle> open(pid_t pid);
 
   ProcessHandle(ProcessHandle&& other) noexcept;
@@ -61,7 +57,6 @@ class ProcessHandle {
   int descriptor_;  ///< -1: moved from.
 };
 
-/// Sends `number` to `pid` if `parent` is its parent.
 void signal_child_of(pid_t parent, pid_t pid, int number);
 
 }  // namespace poprun::launcher

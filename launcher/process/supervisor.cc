@@ -25,8 +25,7 @@
 namespace poprun::launcher {
 namespace {
 
-// Replicas that have joined exit immediately when the launcher dies, and mpirun ends with them; only replicas that are
-// still starting have to be ended.
+// When the launcher dies, joined replicas exit immediately, and mpirun with them; only starting ones must be ended.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
@@ -40,14 +39,12 @@ void kill_children(pid_t mpirun) {
   }
 }
 
-/// Returns whether the process ended within `patience`.
 bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   pollfd end{.fd = process.descriptor(), .events = POLLIN, .revents = 0};
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// Runs the guard. Uses only calls that are safe in the child of a process with threads; in glibc, memory allocation is
-/// safe.
+/// Uses only calls that are safe in the child of a process with threads; in glibc, memory allocation is safe.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
@@ -78,15 +75,12 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   _exit(0);
 }
 
-/// Starts the guard, a process that outlives the launcher if the launcher is killed. It then allows mpirun 3 s to
-/// end by itself, ends its children (kill_children) and, 5 s later, sends SIGKILL. Call before mpirun runs
-/// (Child::Program::before), so that mpirun never runs without a guard. The guard is a child of this process, to be
-/// killed and reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes the folder with
-/// anything that a dead mpirun left in it. Belongs to the thread that starts it (see Child). Requires: `mpirun` is an
-/// unreaped child of this process.
-///
-/// Errors
-///   kHostResources  no process could be started, or no descriptor was left; says why.
+/// Starts the guard, a process that outlives a killed launcher. It then allows mpirun 3 s to end by itself, ends its
+/// children (kill_children) and, 5 s later, sends SIGKILL. Call before mpirun runs (Child::Program::before), so that
+/// mpirun never runs without a guard. The guard is a child of this process, to be killed and reaped once mpirun has
+/// ended. It keeps the lock of the job's `folder`, and removes the folder with anything that a dead mpirun left in it.
+/// Belongs to the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of this process. Errors:
+/// kHostResources if no process could be started or no descriptor was left; says why.
 Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();

@@ -24,19 +24,15 @@ struct Programs {
   std::string mpirun;  ///< Found in PATH.
 };
 
-/// Finds the programs; with `other_hosts`, also checks that the script between mpirun and ssh exists.
-///
-/// Errors
-///   kHostResources  a program is missing; says where it should be or what to install.
+/// Finds the programs; with `other_hosts`, also checks that the script between mpirun and ssh exists. Errors:
+/// kHostResources if a program is missing; says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
 /// Returns the program of this name that a shell would run; nothing if PATH contains no such program.
 std::optional<std::string> in_path(const std::string& program);
 
-/// Runs `mpirun` to ask for its version.
-///
-/// Errors
-///   kHostResources  it does not belong to Open MPI 4; says which version it is and which is needed.
+/// Runs `mpirun` to ask for its version. Errors: kHostResources if it does not belong to Open MPI 4; says which version
+/// it is and which is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
 /// Checks the version in `answer`, which `mpirun --version` printed. Errors: as above.
@@ -46,10 +42,8 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
 std::string path_beside_us(const std::string& program);
 
 /// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. Knows how
-/// to end them all, but not why. Belongs to the loop's thread.
-///
-/// This process adopts the orphans below it, so that `kill_all` finds everything on this machine even after mpirun
-/// died.
+/// to end them all, but not why. Belongs to the loop's thread. This process adopts the orphans below it, so that
+/// `kill_all` finds everything on this machine even after mpirun died.
 class Supervisor {
  public:
   /// `status` is that of waitpid. Called once, after the last line of the program.

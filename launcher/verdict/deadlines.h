@@ -6,9 +6,8 @@
 
 namespace poprun::launcher {
 
-/// Decides how long a job waits for each event, and what is due when it has waited long enough. A pure policy without a
-/// clock or timer: all times are passed in as seconds of one clock. The event loop reports what happened, sleeps until
-/// `next` and does what is `due`.
+/// Decides how long a job waits for each event, and what is then due. A pure policy without clock or timer: times are
+/// passed in as seconds of one clock. The event loop reports what happened, sleeps until `next` and does what is `due`.
 class Deadlines {
  public:
   /// Limits that the user may set, in seconds.
@@ -30,10 +29,8 @@ class Deadlines {
     kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
   };
 
-  /// Returns the kind of trouble of an instance that fails with `exit_code`.
   static Trouble trouble_of_failure(std::uint32_t exit_code, bool dumps_may_come);
 
-  /// The state of a job at one moment.
   struct Facts {
     bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
     bool done = false;                            ///< The results are complete, and all instances have left.
@@ -72,7 +69,6 @@ class Deadlines {
   void started(double now) { started_at_ = woke_at_ = now; }
   [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
 
-  /// Record events, at `now`.
   void trouble(Trouble kind, double now);
   /// Records a piece of a dump. If the verdict waits for dumps, it waits for the next piece.
   void dump_came(double now);
@@ -83,7 +79,6 @@ class Deadlines {
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
-  /// Records that the job was asked to end in an orderly way.
   void draining(double now) { drained_at_ = now; }
   /// Records that the results cannot be written. Only the first call counts. Returns whether this is the first.
   bool no_room(double now);

@@ -8,7 +8,6 @@
 namespace poprun::launcher {
 namespace {
 
-/// Returns the facts of a failure, one line each.
 std::vector<std::string> facts_of(const proto::Failure& failure) {
   std::vector<std::string> lines;
   if (failure.missing_size() > 0) {

@@ -16,14 +16,13 @@
 namespace poprun::launcher {
 
 struct ReplicaView {
-  std::uint64_t step = 0;     ///< Training steps completed.
-  std::string activity = {};  ///< Current activity; empty before the first heartbeat.
-  double since = 0;           ///< When the activity began.
-  double data_wait = 0;       ///< Seconds spent waiting for the data server, at the last heartbeat.
-  double data_silence = 0;    ///< The part of `data_wait` without progress of the server.
-  /// Progress of the data server, if it is reading the dataset.
-  std::optional<std::uint32_t> data_percent = {};
-  bool is_last = false;  ///< The replica reported this as it failed, and did nothing after that.
+  std::uint64_t step = 0;                          ///< Training steps completed.
+  std::string activity = {};                       ///< Current activity; empty before the first heartbeat.
+  double since = 0;                                ///< When the activity began.
+  double data_wait = 0;                            ///< Seconds waited for the data server, at the last heartbeat.
+  double data_silence = 0;                         ///< The part of `data_wait` without progress of the server.
+  std::optional<std::uint32_t> data_percent = {};  ///< Progress of the data server, if it is reading.
+  bool is_last = false;                            ///< The replica reported this as it failed; nothing followed.
 };
 
 /// An instance is first expected, then joined, and finally gone: it has left, or it is lost.
@@ -38,20 +37,16 @@ struct InstanceView {
   std::vector<ReplicaView> replicas;
 };
 
-/// Records what the launcher knows of the instances, from their messages and from mpirun. It only keeps this record:
-/// times are passed in as seconds of one clock, and nothing is started or stopped here. post_mortem.h draws the
-/// conclusions.
+/// Records what the launcher knows of the instances, from their messages and from mpirun. Times are passed in as
+/// seconds of one clock, and nothing is started or stopped here; post_mortem.h draws the conclusions.
 class JobState {
  public:
   /// `cpu_isa` is the instruction set that all instances must compute with; if empty, all must use the same one.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
-  /// Adds an instance.
-  ///
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
-  ///   kHostResources  its results would not be bit-identical to those of the first instance that
-  ///                   joined, or it cannot compute with --cpu-isa.
+  ///   kHostResources  its results would not be bit-identical to the first's, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// After trouble starts, counts only heartbeats of instances that were not already silent.
   void beat(const proto::Beat& beat, double now);
@@ -60,8 +55,7 @@ class JobState {
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// Records that `hosts`, spelled as given by the user, do not answer (find_silent_hosts).
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
-  /// Stops counting the instances' silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine
-  /// slept).
+  /// Stops counting the silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine slept).
   void forgive_silence(double now);
   /// Marks the instances that have not joined by now as overdue.
   void end_joining();
@@ -89,11 +83,8 @@ class JobState {
 
   /// Returns the replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
-  /// Returns the longest time that any replica had waited for data at its last heartbeat.
   [[nodiscard]] double longest_data_wait() const;
-  /// Returns the longest time that any replica had waited for data without progress of the server.
   [[nodiscard]] double longest_data_silence() const;
-  /// Returns the progress of the data server as reported by a replica, if it is reading the dataset.
   [[nodiscard]] std::optional<std::uint32_t> data_percent() const;
 
  private:

@@ -25,7 +25,6 @@ struct PacketLoss {
 /// least one packet in twenty is lost between two heartbeats. Only keeps records: times are seconds of one clock.
 class PacketLosses {
  public:
-  /// Takes a heartbeat from an instance on `host`.
   void take(const std::string& host, const proto::Beat& beat, double now);
 
   /// Returns the pairs of hosts that lost packets recently, both directions of a pair together, the worst first.

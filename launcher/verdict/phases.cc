@@ -9,7 +9,6 @@
 namespace poprun::launcher {
 namespace {
 
-/// The condition of a row.
 enum class If : std::uint8_t { kAlways, kTrained, kReported, kComplete };
 
 struct Row {

@@ -52,7 +52,6 @@ enum class JobEvent : std::uint8_t {
   kDiskTime,          ///< The time for the last checkpoint is up.
 };
 
-/// What to do.
 enum class Reaction : std::uint8_t {
   kIgnore,
   kWatch,         ///< Bring screen, files and requests up to date, then see what is due.
@@ -78,17 +77,14 @@ enum class Reaction : std::uint8_t {
   kWaitForDisk,   ///< Tell the user, and wait longer.
 };
 
-/// How far the job's results are.
 struct ResultFacts {
   bool trained = false;   ///< A training step is complete.
   bool reported = false;  ///< The whole report has arrived.
   bool complete = false;  ///< All files are complete on disk.
 };
 
-/// Returns what `event` means in `phase`.
 [[nodiscard]] Reaction reaction_to(JobEvent event, Phase phase, const ResultFacts& facts);
 
-/// Returns the phase that follows `phase` once `reaction` is chosen.
 [[nodiscard]] Phase phase_after(Phase phase, Reaction reaction);
 
 }  // namespace poprun::launcher

@@ -25,8 +25,7 @@ bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// Returns whether the code blames the request or the data: then the error is the same on every replica, so it does not
-/// matter which replica reported it first.
+/// If so, the error is the same on every replica, and it does not matter which replica reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
@@ -38,7 +37,6 @@ bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
 
-/// Returns the lines of a message after the first.
 std::vector<std::string> lines_after_first(const std::string& message) {
   std::vector<std::string> lines;
   for (std::size_t begin = message.find('\n'); begin != std::string::npos;) {
@@ -108,8 +106,7 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   return waiting;
 }
 
-/// Returns the verdict on a replica that waited in vain: blames the replicas that it waited for, not the replica
-/// itself. If all of those wait as well, blames not a replica but the network between them.
+/// Blames the replicas that a replica waited for in vain or, if all of those wait as well, the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
                        double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -145,8 +142,7 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Returns the verdict from an instance's own message: adds replica and host to its first line, and keeps the rest (a
-/// table) unchanged.
+/// Adds replica and host to the first line of an instance's own message, and keeps the rest (a table) unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
@@ -227,8 +223,7 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Returns the verdict on heartbeats that broke off without a reason: once mpirun knows of a lost instance, even of one
-/// that had not joined, it ends all others.
+/// Once mpirun knows of a lost instance, even of one that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {

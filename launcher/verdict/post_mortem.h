@@ -28,9 +28,8 @@ struct Verdict {
 /// Then come causes that may be the consequence of other causes. For each of them, the verdict blames the network
 /// instead if packets are lost and the accused instances still send heartbeats:
 ///
-///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others'
-///   heartbeats break off · the instances whose heartbeats broke off · the peers that were missed,
-///   unless they wait in the same exchange themselves
+///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others' heartbeats break off ·
+///   the instances whose heartbeats broke off · the peers that were missed, unless they wait in the same exchange
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
 /// Returns whether a host's remote shell failed to start Open MPI's daemon, so that the job cannot start. Once an
@@ -41,31 +40,26 @@ bool lacks_daemon(const JobState& state);
 /// start, and it is not known why. Empty in a Slurm job, where no host need accept connections to its ssh port.
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 
-/// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach the host, the host does not
-/// answer, or all of its instances have been silent for at least half of `quiet` seconds. Never includes this machine;
-/// returns no host if it would return all of them.
+/// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach them, they do not answer, or all
+/// their instances were silent for at least `quiet` / 2 seconds. Excludes this machine; returns none if all qualify.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one instance.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
-/// Returns the verdict on the instances that never joined. `launcher` is the address at which they should have joined.
-/// Requires: at least one such instance.
+/// `launcher` is the address at which the instances should have joined. Requires: at least one has not joined.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
-/// Returns the verdict on a job that exceeded its limit of `limit_seconds`. `how_far` states its progress by then: "was
-/// at step 3 of 10 at its last heartbeats".
+/// `how_far` states the progress of the job by then: "was at step 3 of 10 at its last heartbeats".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Returns the verdict when mpirun exits and nothing else explains why. `status` is that of waitpid, `notices` contains
-/// mpirun's messages, `logs` is the folder of the replicas' logs.
+/// Call if nothing else explains why mpirun exits. `status` is waitpid's, and `logs` is the folder of replicas' logs.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
 /// Amends `verdict` on a job that ended before its first step, if no instance gave a reason: blames the environment
 /// variables that select Open MPI's components, of which `named` are set. In that case, a restart does not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
-/// Appends `more` to `lines`.
 void append(std::vector<std::string>& lines, std::vector<std::string> more);
 
 /// Returns the last `count` exchanges of the replica that failed, below a heading.

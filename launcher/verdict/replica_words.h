@@ -25,7 +25,6 @@ std::string describe_replicas(const JobState& state, std::span<const std::uint32
 /// Returns whether `replicas` are all replicas of their hosts, with several per host, but not all replicas of the job.
 bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// Returns all replicas of these instances.
 std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances);
 
 /// Returns the position of the replica of an instance that is furthest behind: `at step 8 (conv1)`, `at step 8 or later

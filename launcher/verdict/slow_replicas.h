@@ -34,7 +34,6 @@ class DataWaits {
   std::vector<std::uint32_t> waiting_;  ///< Waiting replicas, once one has waited for long.
 };
 
-/// A replica that computes more slowly than the others.
 struct Straggler {
   std::uint32_t replica = 0;
   std::uint32_t others = 0;     ///< Number of other replicas that are slower than the factor allows.
@@ -43,10 +42,9 @@ struct Straggler {
   std::uint64_t steps = 0;      ///< Steps over which it was slow.
 };
 
-/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps records.
-///
-/// A busy machine slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear
-/// factor, in three stretches in a row, each of many steps and several seconds.
+/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps records. A busy machine
+/// slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear factor, in
+/// three stretches in a row, each of many steps and several seconds.
 class Stragglers {
  public:
   /// Ratio to the usual time at which the slowest replica starts to count as a straggler.

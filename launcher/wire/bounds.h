@@ -8,12 +8,10 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// Bounds on what the launcher accepts from an instance. Refuses messages from an instance that has the token but is
-/// broken or has a different version, so that the rest of the launcher can rely on the sizes and numbers in all other
-/// messages.
+/// Bounds on what the launcher accepts. Refuses messages from an instance that has the token but is broken or has a
+/// different version, so that the rest of the launcher can rely on sizes and numbers in all other messages.
 namespace poprun::launcher {
 
-/// The size of a job.
 struct JobSize {
   std::uint32_t instances = 4096;
   std::uint32_t replicas_per_instance = 1;
@@ -29,9 +27,7 @@ Status check_bounds(const proto::ReportItem& item);
 /// Also checks that the part has at most 65,536 variables and 65,536 slices, which lie within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
-/// Counts as one of a limited number of concurrent calls as long as it lives.
-///
-/// Threads: any.
+/// Counts as one of a limited number of concurrent calls as long as it lives. Threads: any.
 class Seat {
  public:
   /// Takes a seat; returns nothing if `most` seats are taken. `taken` must outlive the seat.

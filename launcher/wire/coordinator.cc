@@ -32,8 +32,7 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
             proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
                 proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
-/// The reactors post events to the loop, and the loop starts their next operation, so two threads never use the same
-/// reactor at the same time.
+/// The reactors post events to the loop, which starts their next operation: no two threads use one at the same time.
 class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
@@ -237,7 +236,6 @@ class Service final : public Coordinator, public ServiceBase {
       });
     }
 
-    /// Sends the latest directive, unless it was sent already.
     void tell_wish() {
       if (told_ != service_.wishes_ && !writing_ && !ended_) {
         told_ = service_.wishes_;

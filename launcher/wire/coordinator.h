@@ -66,10 +66,7 @@ class Coordinator {
     std::string resumed_state;                           ///< Path of the state to resume from; empty: none.
   };
 
-  /// Listens and serves. `loop` and `events` must outlive `stop`.
-  ///
-  /// Errors
-  ///   kHostResources  no port could be bound.
+  /// Listens and serves. `loop` and `events` must outlive `stop`. Errors: kHostResources if no port could be bound.
   static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop, CoordinatorEvents& events, Setup setup);
 
   Coordinator() = default;
@@ -103,7 +100,6 @@ class Coordinator {
   virtual void stop(const std::function<void()>& stopped) = 0;
 };
 
-/// Returns seconds of a monotonic clock; only differences are meaningful.
 double monotonic_seconds();
 
 }  // namespace poprun::launcher

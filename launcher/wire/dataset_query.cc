@@ -52,7 +52,6 @@ const char* remedy(const DatasetQuery::Question& question) {
                              "that other hosts can reach cannot be addressed as localhost";
 }
 
-/// Returns the error for the status of a query; `loading` is the last progress message, if any.
 Error error_of(const grpc::Status& status, const DatasetQuery::Question& question,
                const std::optional<proto::Loading>& loading) {
   const std::string& message = status.error_message();

@@ -32,8 +32,7 @@ class DatasetQuery {
   /// `news` is called any number of times, then `answer` once; both are called on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered or made progress with the dataset; gives the address (also
-  ///                 as a fact) and the time spent trying.
+  ///   kUnreachable  no server answered or made progress; gives the address (also as a fact) and the time spent trying.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);

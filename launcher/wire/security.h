@@ -6,7 +6,6 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// Credentials that every call between the processes of a job must carry.
 namespace poprun::launcher {
 
 /// Returns whether the user chose the token and can therefore start a data server with it.
@@ -25,14 +24,11 @@ struct Security {
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
-/// Builds the credentials from the user's files and token, if given.
-///
-/// Errors: those of check_token and read_identity; also those of check_hard_to_guess if `leaves_loopback`: a service of
-/// the job is reached from beyond loopback.
+/// Builds the credentials from the user's files and token, if given. Errors: those of check_token and read_identity;
+/// also those of check_hard_to_guess if `leaves_loopback`: a service of the job is reached from beyond loopback.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
-/// Returns whether the service at `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as
-/// beyond.
+/// Returns whether `address`, HOST:PORT, is beyond loopback; a name that cannot be resolved counts as beyond.
 bool leaves_loopback(const std::string& address);
 
 }  // namespace poprun::launcher
