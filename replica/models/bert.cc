@@ -9,10 +9,8 @@
 /// where Hugging Face applies it, at a single rate; every token sees every other.
 ///
 ///   tokens i32[B,T]
-///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not
-///                             count
-///   positions i32[B,M]        positions of the masks; without the input, M = T, a label for every token,
-///                             and attention_mask is required
+///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not count
+///   positions i32[B,M]        of the masks; without it, M = T, a label per token, and attention_mask is required
 ///   segments i32[B,T]         0 or 1; without the input, all are 0
 ///   attention_mask i32[B,T]   0 hides a token; without the input, none is hidden
 ///   next_sentence i32[B]      0 or 1; -1 does not count; without the input, the head is left out, as in

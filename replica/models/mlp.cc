@@ -11,7 +11,6 @@ namespace {
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const std::int64_t hidden_layers = inputs.size("layers");
   const std::int64_t hidden = inputs.size("hidden");
-
   builder.layer("fc1");
   TensorId x = layers::images(builder, inputs, {.planes = false});
   x = layers::flatten(builder, "features", x);

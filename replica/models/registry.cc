@@ -61,7 +61,6 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
 
 namespace {
 
-/// Returns the remedy for a tensor that the dataset lacks.
 std::string_view remedy_for(std::string_view tensor) {
   if (tensor == "images") {
     return "choose a source of images, such as fashion-mnist";

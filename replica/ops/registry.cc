@@ -14,7 +14,6 @@ namespace poprun {
 
 namespace {
 
-/// Whether an operator has the methods that it must have.
 bool is_complete(const Operator& op) {
   return op.shape != nullptr && op.work != nullptr && op.numerics != nullptr &&
          (op.product != nullptr) == (op.contraction != nullptr) &&

@@ -6,10 +6,9 @@
 #include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
-/// Layers with parameters, for models. Parameters are called NAME.weight and NAME.bias and are initialised as in
-/// PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)). Group normalisation (Wu and He, 2018)
-/// brings each group of channels of each image to mean 0 and variance 1, then scales and shifts every channel. With one
-/// group per channel, it is instance normalisation; with a single group, it is layer normalisation of images.
+/// Layers. Parameters NAME.weight and NAME.bias start as in PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with
+/// a = sqrt(5)). Group normalisation (Wu and He, 2018) brings each group of an image's channels to mean 0 and variance
+/// 1, then scales and shifts channels: instance normalisation with a group per channel, layer normalisation with one.
 namespace poprun::layers {
 
 /// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
@@ -25,9 +24,8 @@ struct ImageNeeds {
 /// Returns the dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not fit.
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
-/// Adds the end of a classifier: `linear` to the classes and, if scored, the loss against the dataset's "labels". The
-/// number of classes is the size "classes" if given, else the data's. Makes the builder refuse (kUsage) labels that are
-/// not i32[N] or do not fit the classes.
+/// Adds a classifier's end: `linear` to the classes (the size "classes" if given, else the data's) and, if scored, the
+/// loss against "labels". Makes the builder refuse (kUsage) labels that are not i32[N] or do not fit the classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
 /// Makes the logits the outputs and, if scored, adds their cross entropy against the dataset's "labels", called `loss`.
@@ -48,9 +46,8 @@ struct Convolution {
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
 /// torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
-/// buffers NAME.running_mean (0) and NAME.running_var (1). Training uses the statistics of the replica's micro-batch
-/// and updates the buffers with them. There is no NAME.num_batches_tracked: PyTorch needs that integer only if momentum
-/// is None.
+/// buffers NAME.running_mean (0) and NAME.running_var (1). Training normalises by the replica's micro-batch and updates
+/// the buffers from it. There is no NAME.num_batches_tracked: PyTorch needs it only if momentum is None.
 TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training);
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x);

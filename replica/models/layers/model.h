@@ -28,21 +28,16 @@ struct ModelInputs {
   bool training = true;                       ///< False for evaluation, which uses the variables of training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
-  /// Returns the size called `name`. Requires: the model declares it.
-  [[nodiscard]] std::int64_t size(const std::string& name) const;
+  [[nodiscard]] std::int64_t size(const std::string& name) const;  ///< Requires: the model declares it.
+  [[nodiscard]] bool has(std::string_view name) const;             ///< Whether the dataset has this tensor.
 
-  /// Returns whether the dataset has a tensor called `name`.
-  [[nodiscard]] bool has(std::string_view name) const;
-
-  /// Returns whether outputs are compared with the dataset's "labels": training needs labels; a forward pass alone uses
-  /// them if there are any.
+  /// Returns whether outputs are compared with "labels": training needs them; a forward pass uses them if present.
   [[nodiscard]] bool scored() const { return training || has("labels"); }
 
   /// Returns the tensor called `name`; makes `builder` refuse (kUsage) if the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
-/// One tensor of a sample.
 struct SampleTensor {
   std::string name;
   DataType data;
@@ -60,23 +55,18 @@ inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
   std::string name;
-  std::string description;  ///< One line.
-
-  /// Every size that may be given, with its default; ModelInputs::size looks them up.
-  std::map<std::string, std::int64_t> sizes;
-
-  Sample sample;  ///< For the default sizes.
-
-  bool has_dropout = false;     ///< Whether the model uses ModelInputs::dropout.
-  bool has_batch_norm = false;  ///< Whether the model uses ModelInputs::normalisation.
+  std::string description;                    ///< One line.
+  std::map<std::string, std::int64_t> sizes;  ///< All that may be given, with defaults; see ModelInputs::size.
+  Sample sample;                              ///< For the default sizes.
+  bool has_dropout = false;                   ///< Whether the model uses ModelInputs::dropout.
+  bool has_batch_norm = false;                ///< Whether the model uses ModelInputs::normalisation.
 
   /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their order: the places
   /// where the model can be cut into stages.
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 
-/// Returns all models, sorted by name.
-std::vector<Model> all_models();
+std::vector<Model> all_models();  ///< Sorted by name.
 
 /// Finds a model. Errors: kUsage if there is none of that name; suggests others.
 Result<Model> find_model(std::string_view name);

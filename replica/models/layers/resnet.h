@@ -25,14 +25,12 @@ struct ResNet {
 /// Images of 224 x 224 pixels and three channels, 1000 classes.
 Sample imagenet_sample();
 
-/// A bottleneck block like torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the groups, 1x1 to
-/// `channels`, each normalised; the result is added to x, or to a 1x1 convolution of x if sizes differ. Parameters are
-/// called NAME.conv1.weight ... NAME.downsample.1.bias.
+/// torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the groups, 1x1 to `channels`, normalised; added
+/// to x, or to a 1x1 convolution of it if sizes differ. Parameters: NAME.conv1.weight ... NAME.downsample.1.bias.
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width, std::int64_t channels,
                     std::int64_t stride, std::int64_t groups, const Norm& norm);
 
-/// A basic block like torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and normalised; added to
-/// x as in a bottleneck.
+/// torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and normalised; added to x as above.
 TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels, std::int64_t stride,
                      const Norm& norm);
 

@@ -5,8 +5,7 @@
 
 #include "replica/ops/builder/builder.h"
 
-/// Rearrangements of elements, built from `reshape`, `transpose` and `expand`, and reductions over axes, built from
-/// reduction and elementwise operators.
+/// Rearrangements of elements, built from `reshape`, `transpose` and `expand`, and reductions over axes.
 namespace poprun::layers {
 
 /// Order of the parts of a channel's index: the pixel's position in its block, and the depth.

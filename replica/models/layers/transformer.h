@@ -30,9 +30,8 @@ TransformerSizes transformer_sizes(const ModelInputs& inputs);
 /// tokens that are not i32[B,T] with T <= sequence_length, and ids outside the vocabulary.
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
-/// The mask to add to attention scores to hide the tokens for which the dataset's "attention_mask" i32[B,T] is 0, such
-/// as padding after the text, as in Hugging Face's models. Nothing if the dataset has no mask. Makes the builder refuse
-/// (kUsage) a mask that differs in type from the tokens.
+/// The mask that hides, when added to attention scores, tokens whose "attention_mask" i32[B,T] is 0 (padding), as in
+/// Hugging Face's models; nothing if the dataset has none. Refuses (kUsage) masks that differ in type from the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
 /// Parameter NAME [rows, features].

@@ -16,7 +16,6 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns the value of an IEEE 754 binary16.
 float half_value(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16U;
   const std::uint32_t exponent = (bits >> 10U) & 0x1FU;

@@ -10,9 +10,8 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// ONNX values that are known while a model is imported (initialisers, constants, shapes and results computed from
-/// them) and the constant folding that computes them: the shape arithmetic around Reshape, Expand and the like. Folding
-/// requires operands and results of at most kMostFolded elements.
+/// ONNX values known at import (initialisers, constants, shapes and results computed from them) and the constant
+/// folding that computes them: shape arithmetic around Reshape, Expand and the like, on at most kMostFolded elements.
 namespace poprun::onnx_import {
 
 /// An ONNX element type: a value of onnx::TensorProto::DataType.
@@ -24,18 +23,13 @@ std::string element_name(Element element);
 bool is_real(Element element);     ///< float, double, float16, bfloat16.
 bool is_integer(Element element);  ///< int8 to int64, uint8 to uint64, not bool.
 
-/// Largest number of elements of a constant that is folded at import.
-inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;
+inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;          ///< Elements of a folded constant.
+inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Of a tensor: device addresses' bound.
 
-/// Largest number of elements of any tensor: 2^31 - 1, the bound of device addresses.
-inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;
-
-/// Returns the number of elements, 1 for rank 0. Errors: kData if a dimension is negative or there are more than
-/// kMostElements.
+/// Returns the number of elements, 1 for rank 0. Errors: kData for a negative dimension or more than kMostElements.
 Result<std::int64_t> checked_elements(const Shape& shape);
 
-/// A tensor on the host. Stores real elements as float32, integers and bools as int64. If all elements are equal, it
-/// may store only one.
+/// A tensor on the host. Stores reals as float32, integers and bools as int64; may store equal elements only once.
 struct Constant {
   Element element = ::onnx::TensorProto::FLOAT;
   Shape shape;

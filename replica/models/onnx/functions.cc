@@ -22,7 +22,6 @@ using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 constexpr std::size_t kDeepest = 64;
 
-/// Adds the names of all values in a graph and in the branches of its nodes.
 void add_names(const GraphProto& graph, std::set<std::string>& names) {
   for (const auto& input : graph.input()) {
     names.insert(input.name());
@@ -138,7 +137,6 @@ class Expansion {
     return {};
   }
 
-  /// Returns the node with the names and attributes that the call gives it.
   Result<NodeProto> renamed(const Call& call, const NodeProto& node) {
     NodeProto copy = node;
     if (!call.prefix.empty()) {

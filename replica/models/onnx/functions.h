@@ -9,14 +9,12 @@ namespace poprun::onnx_import {
 /// Largest number of nodes of a model after its functions are expanded, including the calls.
 inline constexpr int kMostNodes = 1 << 18;
 
-/// Replaces every call of one of the model's own functions, in the graph and in the branches of its nodes, with the
-/// function's nodes, and removes the functions. A function may call others.
+/// Replaces each call of one of the model's own functions, in the graph and in branches, with the function's nodes, and
+/// removes the functions. Functions may call others. Names in a call begin with its name: "block1/hidden".
 ///
 ///   y = Block<alpha=0.1>(x)            t'1 = Gemm(x, w')           names that a function makes get
 ///   Block(a) => (b) {           ->     y   = LeakyRelu<0.1>(t'1)   the call's name in front
 ///     t = Gemm(a, w); b = LeakyRelu<alpha=@alpha>(t) }
-///
-/// Names of nodes and values within a call begin with the name of the call: "block1/hidden".
 ///
 /// Errors
 ///   kData   a function calls itself, or a call has more inputs or outputs than its function.

@@ -147,7 +147,6 @@ std::set<std::string> values_read(const GraphProto& graph) {
   return read;
 }
 
-/// Adds the names of stored and computed values, including those in branches.
 void add_tensor_names(const GraphProto& graph, std::set<std::string>& names) {
   for (const auto& tensor : graph.initializer()) {
     names.insert(tensor.name());
@@ -165,7 +164,6 @@ bool some_begins_with(const std::set<std::string>& names, const std::string& beg
   return next != names.end() && next->starts_with(beginning);
 }
 
-/// Replaces characters that messages cannot contain.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c >= 0x7F; }, '?');
@@ -191,7 +189,6 @@ Status check_names(const ModelProto& model) {
   return {};
 }
 
-/// Adds a stored tensor as a value.
 Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
   POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
   Value value;
@@ -266,7 +263,6 @@ Status translate(Scope& scope, const NodeProto& proto) {
   return {};
 }
 
-/// Adds the values of the graph's inputs and stored tensors.
 Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& scope) {
   for (const auto& tensor : model.proto().graph().initializer()) {
     POPRUN_TRY(add_stored(tensor, scope));

@@ -71,22 +71,14 @@ struct ImportOptions {
   /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, may
   /// read the value here. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
-
-  /// Batch normalisation uses the statistics of the batch, and dropout drops elements.
-  bool training = false;
-
+  bool training = false;  ///< Batch normalisation uses the batch's statistics, and dropout drops elements.
   /// Nodes that the file stores in training mode also run in that mode outside training, as test cases require. A job
   /// ignores the mode in which its file was exported.
   bool as_written = false;
 
-  /// Clamps finite constants to float16's range, for a job in half precision.
-  bool half = false;
-
-  /// Regular expression (ECMAScript) of the constants to train, see learnt.h; empty for none.
-  std::string trained;
-
-  /// The first output becomes the input of the last Softmax, since a cross-entropy loss includes the softmax.
-  bool logits = false;
+  bool half = false;            ///< Clamps finite constants to float16's range, for a job in half precision.
+  std::string trained;          ///< ECMAScript regular expression of constants to train (learnt.h), or "".
+  bool logits = false;          ///< The first output is the last Softmax's input: cross-entropy has its own.
   std::optional<Shape> labels;  ///< Shape of the labels, if any; determines the axis of the classes.
 };
 
@@ -108,11 +100,9 @@ struct Imported {
   std::vector<std::size_t> node_of_operation;
 };
 
-/// Appends the model to `builder`. Errors: kUsage if something is not supported, kData if the model contradicts itself.
-/// Both name the node.
+/// Appends the model. Errors, which name the node: kUsage if unsupported, kData if the model contradicts itself.
 Result<Imported> import_model(Builder& builder, const OnnxModel& model, const ImportOptions& options);
 
-/// Returns the supported ONNX operators, sorted.
-std::vector<std::string> supported_operators();
+std::vector<std::string> supported_operators();  ///< Sorted.
 
 }  // namespace poprun::onnx_import

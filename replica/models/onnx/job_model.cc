@@ -83,7 +83,6 @@ Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& o
                                              input.name, fmt::join(dims, ","), *axis));
 }
 
-/// Returns the name that datasets use for an input.
 std::string dataset_name(const std::string& input) {
   return input == "input_ids" ? "tokens" : input == "token_type_ids" ? "segments" : input;
 }
@@ -102,7 +101,6 @@ std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& g
   return first;
 }
 
-/// Returns `name`, or a similar name that no tensor has.
 std::string free_name(const Builder& builder, std::string name) {
   while (builder.is_taken(name)) {
     name += "~";

@@ -14,28 +14,22 @@
 
 namespace poprun::onnx_import {
 
-/// An ONNX file that takes the place of a built-in model: it reads the dataset's tensors, and its first output gets a
-/// loss. Belongs to one thread.
+/// An ONNX file as a model: it reads the dataset's tensors, and its first output gets a loss. Belongs to one thread.
 class JobModel {
  public:
-  /// `trained_constants`: regular expression of the constants to train, see learnt.h.
-  /// Errors: those of OnnxModel::parse, which name `file`.
+  /// `trained_constants`: model.trained-constants, see learnt.h. Errors: those of OnnxModel::parse, which name `file`.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes, Loss loss,
                                                  const std::string& trained_constants = "");
 
   /// Appends the model and, if it is scored, its loss.
   ///
-  /// An input takes the dataset's tensor of the same name or, if it is the only input, the first without labels: images
-  /// as normalised floats, tokens as integers. Its batch dimension comes from the data, whatever the file says.
+  /// An input takes the dataset's tensor of the same name ("input_ids": "tokens", "token_type_ids": "segments") or, if
+  /// it is the only input, the first without labels: images as normalised floats, tokens as integers. Its batch
+  /// dimension comes from the data, whatever the file says. Floats [N,1,C,L] are a sequence if the input is [N,C,L].
   ///
-  /// Inputs "input_ids" and "token_type_ids" take the dataset's "tokens" and "segments". Floats [N,1,C,L] are a
-  /// sequence if the input is [N,C,L].
-  ///
-  ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels"
-  ///                       i32[N] or i32[N,...]; a last Softmax is left out, since the loss brings
-  ///                       its own
-  ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes
-  ///                       i32[N] as vectors with a 1 at the class
+  ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels" i32[N] or
+  ///                       i32[N,...]; a last Softmax is left out, since the loss brings its own
+  ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes i32[N], one-hot
   ///
   /// Makes `builder` refuse data (kUsage) or a model (kData) that does not fit.
   ModelOutputs build(Builder& builder, const ModelInputs& inputs);

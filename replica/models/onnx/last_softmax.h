@@ -12,18 +12,15 @@ namespace poprun::onnx_import {
 
 struct LastSoftmax {
   const ::onnx::NodeProto* node = nullptr;
-
-  /// The first node after it that moves or changes elements; null if there is none.
-  const ::onnx::NodeProto* behind = nullptr;
-  bool reshaped = false;  ///< A node after it changes the shape but not the order of elements.
+  const ::onnx::NodeProto* behind = nullptr;  ///< The first node after it that moves or changes elements, or null.
+  bool reshaped = false;                      ///< A node after it changes the shape but not the order of elements.
 };
 
 /// Finds the Softmax whose results, unchanged or moved, are the first output. `node` is null if there is none.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
 /// Returns why the Softmax must be kept, such as that it is not over the classes; nothing if the loss can take its
-/// input `x` instead. `joined`: the Softmax takes its axis and all dimensions after it as one. `labels`: shape of the
-/// labels, if any.
+/// input `x` instead. `joined`: it takes its axis and all later dimensions as one. `labels`: their shape, if any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
 

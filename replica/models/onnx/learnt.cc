@@ -30,8 +30,7 @@ bool weights_in_nodes(const GraphProto& graph) {
   });
 }
 
-/// Returns whether PyTorch made up the name, as it does for tensors that the program does not name:
-/// "/gelu/Constant_output_0", "onnx::Mul_12", "12", "val_12".
+/// Returns whether PyTorch made up the name: "/gelu/Constant_output_0", "onnx::Mul_12", "12", "val_12".
 bool is_made_by_pytorch(const std::string& name) {
   static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
   return std::regex_match(name, made);
@@ -74,8 +73,7 @@ bool is_triangle(const Constant& x) {
   return splits(0) || splits(1);
 }
 
-/// Returns whether each column of x [N,D] oscillates: x[p+1] + x[p-1] = 2 cos(w) x[p], beginning with the 0 of a sine
-/// or the 1 of a cosine.
+/// Returns whether columns of x [N,D] are sines or cosines: x[p+1] + x[p-1] = 2 cos(w) x[p], beginning with 0 or 1.
 bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   constexpr double kError = 2e-3;
   const auto at = [&](std::int64_t p, std::int64_t d) { return static_cast<double>(x.real_at(p * D + d)); };

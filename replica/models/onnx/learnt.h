@@ -12,9 +12,8 @@
 
 /// Decides which of a file's real tensors a job trains.
 ///
-/// Exporters store learnt tensors as initialisers, and numbers of the program as Constant nodes. The use of a tensor
-/// says nothing: a norm without weights of its own gets ones and zeros, and a fixed filter is a convolution's operand
-/// like any other. Therefore
+/// Exporters store learnt tensors as initialisers, and a program's numbers as Constant nodes. A tensor's use says
+/// nothing: norms without weights get ones and zeros, and fixed filters are convolutions' operands. Therefore
 ///
 ///   initialisers         are trained
 ///   Constant nodes       are not, unless no initialiser holds a tensor of several reals
@@ -37,17 +36,14 @@ class Storage {
   /// `trained`: regular expression of names to train whatever the rule says; empty for none.
   Storage(const ::onnx::ModelProto& model, const std::string& trained);
 
-  /// Returns whether weights are stored in Constant nodes.
-  [[nodiscard]] bool in_nodes() const { return in_nodes_; }
+  [[nodiscard]] bool in_nodes() const { return in_nodes_; }  ///< Whether weights are stored in Constant nodes.
 
   /// Returns whether the file's exporter gives variables names like this one.
   [[nodiscard]] bool names_variable(const std::string& name) const;
 
   /// Returns whether an Identity with this output is PyTorch's copy of a weight, written for an equal initialiser.
   [[nodiscard]] bool copies_weight(const std::string& output) const { return pytorch_ && names_variable(output); }
-
-  /// Returns whether the user wants `name` to be trained.
-  [[nodiscard]] bool forces(const std::string& name) const;
+  [[nodiscard]] bool forces(const std::string& name) const;  ///< Whether the user wants it to be trained.
 
  private:
   bool pytorch_ = false;

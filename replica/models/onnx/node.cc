@@ -12,7 +12,6 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns the type that holds an element on the device.
 DataType device_type(Element element) {
   return is_integer(element) ? DataType::kI32 : DataType::kF32;
 }

@@ -18,9 +18,8 @@
 /// The node and the builder that a translator of one ONNX operator works with.
 namespace poprun::onnx_import {
 
-/// A value of the ONNX graph: known at import, or computed on the device, or both.
-///
-/// On the device, real types are f32, integers i32 (uint8: u8), and bools f32 of 0 and 1.
+/// A value of the ONNX graph, known at import, on the device, or both. On the device, real types are f32, integers i32
+/// (uint8: u8), and bools f32 of 0 and 1.
 struct Value {
   std::string name;
   Element element = ::onnx::TensorProto::FLOAT;
@@ -114,11 +113,9 @@ class Node {
   [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
-  /// Returns a list of integers from the attribute or from input `i` (ONNX turned several attributes into inputs);
-  /// nothing if both are missing.
+  /// Returns integers from the attribute or input `i` (ONNX turned some attributes into inputs), if either is given.
   Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
-  /// Adds one of our operations.
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});
   /// Convert operands and results of operators that take only reals: 32-bit integers to float32 in any precision,
   /// exactly up to 2^24, and results back to integers, truncated.
@@ -139,7 +136,6 @@ class Node {
   /// Returns the name for one of our layers that computes this node's output.
   [[nodiscard]] std::string free_name() const { return scope_.free_name(proto_.output(0)); }
 
-  /// Adds a tensor of equal reals.
   Result<TensorId> fill(Shape shape, double value);
 
   /// Adds a constant that the translator made for this node, as a device tensor.
@@ -148,7 +144,6 @@ class Node {
   /// Returns a copy, since adding operations moves the graph's tensors.
   [[nodiscard]] TensorType type(TensorId id) { return builder().type(id); }
 
-  /// Sets output k.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
   /// Sets output 0, or returns the error that `tensor` holds instead.
@@ -187,10 +182,8 @@ struct Translator {
   Status (*translate)(Node& node) = nullptr;
 };
 
-/// Returns all translators, sorted by operator.
+/// Return all translators, sorted by operator, and the translator of one, or null.
 const std::vector<Translator>& all_translators();
-
-/// Returns the translator of an operator, or null.
 const Translator* find_translator(const std::string& op);
 
 }  // namespace poprun::onnx_import

@@ -2,10 +2,8 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Checks of indices, which are input 1 of nodes that select elements of input 0, and the common part of convolutions
-/// and poolings: images, and windows that move over them. Indices that are known at import are checked here, all others
-/// when they are used (replica/ops).
-///
+/// Checks of indices (input 1 of nodes that select elements of input 0), and what convolutions and poolings share:
+/// images, and windows that move over them. Indices known at import are checked here, others when used (replica/ops).
 /// Errors of the checks: kData if an index is out of range; names it, its place and the range.
 namespace poprun::onnx_import {
 
@@ -15,8 +13,7 @@ Result<std::size_t> indexed_axis(const Node& node);
 /// Checks coordinates [...,q], which index the q dimensions after the first `batch_dims`.
 Status check_coordinates(const Node& node, std::int64_t batch_dims);
 
-/// Returns input 0 as a channels-last image: [N,C,H,W], or [N,C,1,L] for a sequence [N,C,L]. Errors: kUsage for another
-/// rank.
+/// Returns input 0 as a channels-last image: [N,C,H,W] or, for [N,C,L], [N,C,1,L]. Errors: kUsage for another rank.
 Result<TensorId> image_of(Node& node);
 
 /// Sets output 0 to this image, or to a sequence if input 0 is one.
@@ -30,8 +27,7 @@ struct Window {
   Shape pad;  ///< Before each dimension, then after each.
 };
 
-/// Reads the attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires: the kernel has one
-/// entry per dimension after the channels.
+/// Reads strides, dilations, pads and auto_pad. Requires: the kernel has an entry per dimension after the channels.
 Result<Window> window_of(Node& node, Shape kernel);
 
 /// Returns the window on an image; the window of a sequence becomes one row high.

@@ -91,7 +91,6 @@ BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<Tensor
       order[d] = d;
     }
   }
-
   BroadcastLoops loops{{}, std::vector<Shape>(operands.size())};
   std::vector<std::int64_t> outer(all.size(), 0);  // Strides of the most recently added loop.
   for (const std::size_t d : order) {

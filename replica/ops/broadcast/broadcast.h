@@ -19,12 +19,10 @@ std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 /// operand is, with the first operand's element type. Nothing if shapes or layouts are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sets the gradient of a broadcast input to `gradient`, which has the result's type, summed over the repeated
-/// dimensions.
+/// Sets a broadcast input's gradient to `gradient`, of the result's type, summed over the repeated dimensions.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
-/// Nested loops over all elements of a tensor in memory order, together with the corresponding elements of other
-/// tensors.
+/// Nested loops over a tensor's elements in memory order, with the corresponding elements of other tensors.
 struct BroadcastLoops {
   Shape sizes;                 ///< Outermost first; never empty; the last one is the innermost row.
   std::vector<Shape> strides;  ///< By operand: stride of each loop in elements; 0 repeats.

@@ -17,16 +17,14 @@ enum class Naming : std::uint8_t {
   kModel,     ///< Error: the model's author chose both names.
 };
 
-/// Appends operations to one region of a graph, and infers their output types from the operators' shape faces.
-///
-/// The first error sticks: later calls do nothing and return an arbitrary id, and `status` returns the error. In this
-/// way, models read like the network they describe and are checked once, at the end.
+/// Appends operations to one region of a graph, and infers their output types from the operators' shape faces. The
+/// first error sticks: later calls do nothing and return an arbitrary id, and `status` returns the error. In this way,
+/// models read like the network they describe and are checked once, at the end.
 ///
 /// Errors; all name the tensor
 ///   error of the operator's shape face   the operands do not fit
-///   kBug                                 a mistake in the model's source file: an unknown operator,
-///                                        the wrong number of outputs or, with Naming::kModel, a
-///                                        name that is taken
+///   kBug                                 a mistake in the model's source file: an unknown operator, the wrong number
+///                                        of outputs or, with Naming::kModel, a name that is taken
 class Builder {
  public:
   /// Appends at `place`. Names of new tensors start with `prefix` and never equal a reserved name (Graph::reserve).
@@ -39,14 +37,11 @@ class Builder {
   /// As `layer`, also for the operations of this region starting at index `first` of `operations()`.
   void layer_from(std::size_t first, const std::string& name);
 
-  /// Sets the origin of operations added from now on.
-  void set_origin(const Origin& origin) { origin_ = origin; }
+  void set_origin(const Origin& origin) { origin_ = origin; }  ///< Of operations added from now on.
 
   /// Adds an operation with new outputs. Output k is named names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::string>& names);
-
-  /// As `add`, for operators with one output.
   TensorId add_one(std::string kind, std::vector<TensorId> inputs, Attributes attributes, const std::string& name);
 
   /// Adds an operation that updates tensors in place: its outputs are `updated`, which are among its inputs.
@@ -56,9 +51,8 @@ class Builder {
   /// that the function "load" initialises. Requires: an existing one has that type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// Returns the constant f32 tensor with this full name: the existing one, or a new one with row-major `values` that
-  /// the function "load" computes. It is float32 even in half precision.
-  /// Cost: the Program holds the values as text, about ten bytes each.
+  /// Returns the constant tensor, f32 even in half precision, with this full name: the existing one, or a new one with
+  /// row-major `values` that "load" computes. Cost: the Program holds them as text, about ten bytes each.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
   /// Keeps a tensor of the model in float32 in half precision. Does not apply to tensors computed from it.
@@ -77,24 +71,17 @@ class Builder {
   [[nodiscard]] const TensorType& type(TensorId id) const { return graph_.tensor(id).type; }
   [[nodiscard]] Graph& graph() { return graph_; }
   [[nodiscard]] const Status& status() const { return status_; }
+  [[nodiscard]] const std::vector<Operation>& operations() const;  ///< Of this region so far.
 
-  /// Returns the operations of this region so far.
-  [[nodiscard]] const std::vector<Operation>& operations() const;
-
-  /// Sets the sticky error, for models that cannot be built from their input.
-  void refuse(Error error);
-
-  /// Replaces the sticky error, for a caller that knows more about its cause.
-  void restate(Error error);
+  void refuse(Error error);   ///< Sets the sticky error, for models that cannot be built from their input.
+  void restate(Error error);  ///< Replaces it, for a caller that knows more about its cause.
 
  private:
   /// Returns the output types of one use of an operator, called `name` in errors; nothing after an error.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 
-  /// Sets the sticky error to kBug.
-  void blame(const std::string& name, const std::string& what);
-
+  void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
   /// Returns the existing tensor with that name, if any; sets a kBug error if it has another type or role.
   std::optional<TensorId> existing(const std::string& name, const TensorType& type, Role role);
 

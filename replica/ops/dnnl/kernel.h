@@ -12,14 +12,11 @@ namespace poprun {
 /// Returns oneDNN's CPU engine, shared by all kernels. Immutable, apart from oneDNN's cache of compiled kernels.
 const dnnl::engine& dnnl_cpu();
 
-/// Returns the memory descriptor of a tensor as stored in device memory.
+/// Return the memory descriptor of a tensor as stored in device memory, and one whose layout oneDNN may choose.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
-
-/// Returns a memory descriptor whose layout oneDNN may choose.
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// Runs one oneDNN primitive on device tensors. Reorders arguments that the primitive needs in another layout through
-/// scratch: inputs before the primitive runs, outputs after it.
+/// Runs a oneDNN primitive on device tensors. Reorders arguments needed in another layout through scratch.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {
@@ -57,7 +54,6 @@ class DnnlKernel final : public Kernel {
   Bytes scratch_;
 };
 
-/// Returns the attributes of all our primitives.
 dnnl::primitive_attr dnnl_attributes();
 
 }  // namespace poprun

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-/// Everything besides the Program that the bits of a result depend on: the libraries that compute it, and the
-/// instruction sets that they use. Our own kernels are compiled for several instruction sets, too, but are
-/// bit-identical on all of them (simd.h).
+/// What the bits of a result depend on besides the Program: the libraries that compute it, and their instruction sets.
+/// Our own kernels are compiled for several instruction sets, too, but are bit-identical on all (simd.h).
 namespace poprun {
 
 struct Numerics {

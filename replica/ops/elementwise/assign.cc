@@ -2,8 +2,7 @@
 
 #include "replica/ops/face/operator.h"
 
-/// assign(target, value)  ->  target, in place: a copy of value in storage order, converted if the
-/// two are stored in different precisions.
+/// assign(target, value)  ->  target, in place: value in storage order, converted if the two differ in precision.
 namespace poprun::ops::assign {
 namespace {
 

@@ -8,12 +8,10 @@
 /// Conversions between element types.
 ///
 ///   cast(x) to="f32" | "i32" | "u8"  ->  y, of x's shape and layout
-///   one_hot(indices i32[...]) depth=. on=. off=.
-///       ->  f32[...,depth], `on` at each index and `off` elsewhere
+///   one_hot(indices i32[...]) depth=. on=. off=.  ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Real numbers are truncated; values out of a type's range become its nearest value, and NaN becomes 0.
-/// Integers beyond 2^24 are rounded in f32. A negative index counts from the end; one outside [-depth, depth) gives
-/// `off` everywhere. Neither operator passes a gradient.
+/// Reals are truncated; values out of a type's range become its nearest, NaN becomes 0, and integers beyond 2^24 are
+/// rounded in f32. A negative index counts from the end; outside [-depth, depth) all is `off`. No gradient passes.
 namespace poprun::ops::cast {
 namespace {
 

@@ -26,7 +26,6 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// Returns the random-number key of one run.
 std::uint64_t key_of(const Moment& now, const std::string& name) {
   const auto words = philox(random_key(now.seed, name), now.step,
                             (std::uint64_t{now.replica} << 32U) | std::uint64_t{now.micro_batch});

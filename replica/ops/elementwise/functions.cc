@@ -4,10 +4,8 @@
 
 #include "replica/ops/elementwise/function_table.h"
 
-/// Functions of one element (function_table.h) that oneDNN lacks or does not compute exactly.
-///
-/// Results come from the C library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient
-/// 0. NaN stays NaN.
+/// Functions of one element (function_table.h) that oneDNN lacks or does not compute exactly. Results come from the C
+/// library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient 0. NaN stays NaN.
 namespace poprun::ops::functions {
 namespace {
 

@@ -16,12 +16,8 @@ namespace poprun {
 class RandomName {
  public:
   RandomName() = default;
-
-  /// Takes an attribute that holds a name, or the index of a salt.
-  explicit RandomName(const Attribute& attribute);
-
-  /// Returns the name. Requires: the running call has the salt.
-  [[nodiscard]] const std::string& at(const Moment& now) const;
+  explicit RandomName(const Attribute& attribute);               ///< A name, or the index of a salt.
+  [[nodiscard]] const std::string& at(const Moment& now) const;  ///< Requires: the running call has the salt.
 
  private:
   std::string name_;

@@ -12,8 +12,7 @@
 /// Shapes of tensors as operators and their attributes describe them.
 namespace poprun {
 
-/// Returns the attributes `shape=[..] layout="row-major" | "nhwc"`, which give the result type of expand, reshape and
-/// sum_to.
+/// Returns `shape=[..] layout="row-major" | "nhwc"`, the attributes that give the type of expand, reshape and sum_to.
 inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
   return {{"shape", std::move(shape)}, {"layout", text}};

@@ -6,22 +6,16 @@
 
 namespace poprun {
 
-/// Returns a kernel for one use of `op`, for tensors of any precision.
-///
-/// float16 inputs are widened to float32 in scratch, the operator's float32 numerics run, and float16 outputs are
-/// rounded on store: to nearest even, or according to the attributes
+/// Returns a kernel for one use of `op`, in any precision. float16 inputs are widened to float32 in scratch, the
+/// operator's float32 numerics run, and float16 outputs are rounded on store: to nearest even, or by the attributes
 ///
 ///   stochastic="NAME"   at random: a pure function of (job seed, NAME, output, step, micro-batch,
 ///                       element), the same on every replica, so that equal weights stay equal
-///   shards=COUNT        the operands are this replica's shards, one of COUNT, of full tensors:
-///                       `element` is the index in the full tensor
-///   partials="half"     a sum of products (Operator::contraction) is split into at most kPartials
-///                       equal pieces of at least kLeastPartial terms; the sum of each is rounded
-///                       to float16, and these sums are added in float32
+///   shards=COUNT        operands are shards, one of COUNT, of full tensors: `element` is the index in the full tensor
+///   partials="half"     a sum of products (Operator::contraction) is split into at most kPartials equal pieces of at
+///                       least kLeastPartial terms; each sum is rounded to float16, and these are added in float32
 ///
-/// Operators that update in place also do so in float16.
-///
-/// Requires: the operator takes float32 for every float16 tensor.
+/// Operators that update in place also do so in float16. Requires: the operator takes float32 for each float16 tensor.
 /// Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature);
 

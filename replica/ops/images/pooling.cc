@@ -241,7 +241,6 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
   return pooled("avgpool2d", s, needed);
 }
 
-/// Returns the divisor of a window's mean.
 std::int64_t elements_of_mean(const Range& rows, const Range& columns, bool count_pad) {
   return count_pad ? rows.padded * columns.padded : (rows.end - rows.begin) * (columns.end - columns.begin);
 }

@@ -138,10 +138,9 @@ bool lies_within(const Attributes& attributes) {
              attributes.integer("whole");
 }
 
-/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
-/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it holds the contributions
-/// of other uses of x, if x is not a parameter. With begin=. whole=. dx is the piece of the gradient that starts at
-/// `begin` of the axis, whose full size is `whole`.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added to
+/// the row it was gathered from, in index order. base defaults to 0; it holds other uses' contributions, if x is not a
+/// parameter. With begin=. whole=. dx is the piece of the gradient from `begin` on, of an axis of full size `whole`.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

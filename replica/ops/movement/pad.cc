@@ -6,11 +6,9 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// begin and end are the numbers of elements added before and after each dimension; negative numbers remove elements.
-/// As in numpy.pad, added elements are `value` (default 0), or x mirrored at its first and last element, or its first
-/// and last element repeated. Padding wider than x is mirrored repeatedly.
-///
-/// The gradient of an element of x is the sum over all its copies, in y's order.
+/// begin and end are the numbers of elements added before and after each dimension; negative ones remove. As in
+/// numpy.pad, elements added are `value` (default 0), or x mirrored (repeatedly if need be) at its first and last
+/// element, or these repeated. The gradient of an element of x is the sum over all its copies, in y's order.
 namespace poprun::ops::pad {
 namespace {
 

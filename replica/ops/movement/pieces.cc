@@ -10,12 +10,10 @@
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
-///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
+///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step (any sign, default 1), ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
 ///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
 ///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with its slice replaced
-///
-/// step defaults to 1 and may be negative.
 namespace poprun::ops::pieces {
 namespace {
 

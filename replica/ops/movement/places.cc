@@ -12,14 +12,12 @@
 
 /// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32, indices i32.
 ///
-///   gather_elements(x, indices) axis=.  ->  y with the shape of indices: the element of x at y's
-///       own coordinates, but at `indices` along the axis
+///   gather_elements(x, indices) axis=.  ->  y, of indices' shape: x at y's coordinates, but `indices` along the axis
 ///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., rows of x after q coordinates]: the
 ///       last dimension of indices holds coordinates in x, after `batch_dims` shared dimensions
 ///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
 ///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
-///       ->  x, with the elements (rows) that a gather would read replaced by those of updates, or
-///           increased by them, in the order of updates
+///       ->  x, with the elements (rows) that a gather would read replaced or increased by updates, in their order
 ///
 /// A negative index counts from the end. Indices come from data: places outside x read as zeros, updates to them are
 /// dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the last
@@ -34,8 +32,7 @@ struct Places {
   std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x) for the indices, which are input 1, with a negative offset for
-  /// places outside x.
+  /// Calls visit(row of y or updates, offset in x, negative outside x) for the indices, which are input 1.
   template <typename Visit>
   void for_each(const Operands& t, Visit visit) const {
     const auto* indices = reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.

@@ -5,9 +5,8 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
-/// order. Reorders memory if the layouts differ: flattening an image stored as NHWC gives features in the C, H, W order
-/// that frameworks' weights expect.
+/// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical order. Reorders
+/// memory if layouts differ: flattened NHWC images give features in the C, H, W order that frameworks expect.
 namespace poprun::ops::reshape {
 namespace {
 

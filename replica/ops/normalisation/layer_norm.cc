@@ -8,8 +8,7 @@
 ///
 ///   layer_norm(x [...,C], w [C], b [C]) epsilon=.  ->  y, mean [B], variance [B]
 ///
-///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with the mean and the biased variance of
-///   each row. The gradient uses both.
+///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with a row's mean and biased variance; the gradient uses both
 namespace poprun::ops::layer_norm {
 namespace {
 

@@ -88,7 +88,6 @@ struct Pixel {
 
   explicit Pixel(std::int64_t C) : terms(static_cast<std::size_t>(C)), s(terms.size()), power(terms.size()) {}
 
-  /// Sets s and power from x.
   void normalise(const Lrn& z, const float* x) {
     for (std::size_t c = 0; c < terms.size(); ++c) {
       terms[c] = x[c] * x[c];

@@ -19,7 +19,6 @@
 /// Each optimiser's file gives its update of w. beta^step is computed in double.
 namespace poprun::adam_rule {
 
-/// The shape face.
 template <const char* const& kind>
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!update_rule::fits(s, 2, 2, {"beta1", "beta2", "epsilon"})) {
@@ -106,7 +105,6 @@ inline Work elementwise_work(const Signature& s) {
   return work;
 }
 
-/// Returns the optimiser that uses `rule`.
 inline Optimizer optimizer(Operator rule) {
   const HyperParameter::Range decay{0, 1, true, false};
   return {.rule = std::move(rule),

@@ -7,7 +7,6 @@
 /// Stochastic gradient descent with momentum, in place: torch.optim.SGD's rule with dampening 0.
 ///
 ///   momentum(w, g, v, rate)  momentum=. nesterov=0|1  ->  w, v
-///
 ///   G = scale * g + weight_decay * w
 ///   v = momentum * v + G
 ///   w -= rate * v, or with nesterov=1 w -= rate * (G + momentum * v)

@@ -7,10 +7,8 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Optimisers. Each has a file in this folder, with its hyper-parameters, its state per parameter and the operator that
-/// updates a parameter. The compiler, the options and their help read the list of all optimisers.
-///
-/// Nothing in this folder needs oneDNN, so that the launcher can link the list.
+/// Optimisers. Each has a file in this folder, with its hyper-parameters, its state per parameter and its operator. The
+/// compiler, the options and their help read the list of all. Nothing here needs oneDNN, so the launcher can link it.
 namespace poprun {
 
 /// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the operator. A name has the
@@ -46,15 +44,10 @@ struct Optimizer {
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }
-
-  /// Returns the hyper-parameter with that name, or null.
   [[nodiscard]] const HyperParameter* find(std::string_view hyper_parameter) const;
 };
 
-/// Returns all optimisers, sorted by name.
-const std::vector<Optimizer>& all_optimizers();
-
-/// Returns the optimiser with that name, or null.
+const std::vector<Optimizer>& all_optimizers();  ///< Sorted by name.
 const Optimizer* find_optimizer(std::string_view name);
 
 }  // namespace poprun

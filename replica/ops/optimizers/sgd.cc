@@ -5,7 +5,6 @@
 /// Stochastic gradient descent, in place: torch.optim.SGD's rule without momentum.
 ///
 ///   sgd(w, g, rate)  ->  w
-///
 ///   w -= rate * (scale * g + weight_decay * w)
 namespace poprun::optimizers::sgd {
 namespace {

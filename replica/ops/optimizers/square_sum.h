@@ -19,23 +19,15 @@ namespace poprun {
 /// In elementwise sums of up to 2^15 such tensors, digits may exceed 2^16, but no limb overflows.
 ///
 /// Determinism: the same elements give the same limbs, in any order and in any pieces.
-/// Cost: about three sums in double (0.5 ns per element on an AVX-512 core), because whole blocks are summed in double
-/// without error.
+/// Cost: about three sums in double (0.5 ns per element on an AVX-512 core), as blocks are summed in double, exactly.
 class SquareSum {
  public:
   static constexpr std::int64_t kLimbs = 42;
 
-  /// Adds the squares of `n` numbers.
-  void add(const float* values, std::int64_t n);
-
-  /// Adds another sum, given as kLimbs limbs.
-  void add(const std::int32_t* limbs);
-
-  /// Writes the sum as kLimbs limbs, each below 2^16.
-  void store(std::int32_t* limbs) const;
-
-  /// Returns the sum, rounded once, to nearest even; NaN or infinite if an element is.
-  [[nodiscard]] double value() const;
+  void add(const float* values, std::int64_t n);  ///< Adds the squares of `n` numbers.
+  void add(const std::int32_t* limbs);            ///< Adds another sum, given as kLimbs limbs.
+  void store(std::int32_t* limbs) const;          ///< Writes the sum as kLimbs limbs, each below 2^16.
+  [[nodiscard]] double value() const;             ///< Rounded once, to nearest even; NaN or infinite if an element is.
 
  private:
   static constexpr int kLowest = -298;  ///< log2 of the unit.

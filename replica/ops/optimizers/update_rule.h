@@ -14,12 +14,10 @@
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
 /// where w, g and every state tensor have the same f32 type. The outputs are w and the states. A rule that works
-/// element by element is marked with on_shards, and then accepts shards of w, g and the states; the state of an
-/// unmarked rule is never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if the
-/// factor is kSkip, nothing changes.
-///
-/// A rule that needs sums over the full tensor consists of two operators, so that the sums of a tensor's pieces can be
-/// added between them: see Optimizer::moments.
+/// element by element is marked with on_shards and then accepts shards of w, g and the states; an unmarked rule's state
+/// is never sharded. If `factor` (clip_factor) is given, the gradient is multiplied by it, too; if it is kSkip, nothing
+/// changes. A rule that needs sums over the full tensor has two operators, so that sums of pieces can be added between
+/// them: see Optimizer::moments.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
@@ -50,8 +48,7 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// Returns the factor of the gradients in this run: `scale`, times `factor` if it follows the rule's `own` inputs;
-/// nothing if `factor` is kSkip.
+/// Returns the gradients' factor: `scale`, times `factor` if that follows the `own` inputs; nothing if it is kSkip.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {
     return scale;

@@ -16,11 +16,10 @@
 ///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b is optional
 ///
 /// Output channels of group g read the input channels of group g; G = C is a depthwise convolution. Dilation d puts the
-/// kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
-///
-/// Weights are stored as in frameworks. They change in every step, so each step reorders them into oneDNN's blocked
-/// form, which costs more than the convolution if images are small and weights many. A 1x1 kernel with stride 1 and no
-/// padding avoids the reorder: it is a product of matrices, pixels by channels.
+/// kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1. Weights,
+/// stored as in frameworks, change in every step, so each step reorders them into oneDNN's blocked form, which costs
+/// more than the convolution for small images and many weights. A 1x1 kernel with stride 1 and no padding avoids the
+/// reorder: it is a product of matrices, pixels by channels.
 namespace poprun::ops::conv2d {
 namespace {
 
@@ -212,7 +211,6 @@ OperandAxes operand_axes(const Signature& /*s*/) {
 }
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
-///
 /// Models also use it as a transposed convolution, so it has a gradient, too.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
@@ -261,8 +259,7 @@ OperandAxes input_gradient_axes(const Signature& /*s*/) {
           .output = {kBatch, kRows, kColumns, kGroups, kOutputs}};
 }
 
-/// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db if
-/// bias=1
+/// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db if bias=1
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !is_image(s.inputs[1]) || !has_geometry(s.attributes) ||
       !are_integers(s.attributes, "kernel", 2, 1) || !s.attributes.has("bias")) {
@@ -340,7 +337,6 @@ void gradient(Differentiator& d) {
   const TensorId dy = d.output_gradient(0);
   const Shape& kernel = d.type(w).shape;
   const bool with_bias = op.inputs.size() == 3;
-
   Attributes weight_attributes = op.attributes;
   weight_attributes.set("kernel", std::vector<std::int64_t>{kernel[2], kernel[3]});
   weight_attributes.set("bias", std::int64_t{with_bias});

@@ -6,8 +6,7 @@
 
 /// Dense (fully connected) layer.
 ///
-///   B  rows: all dimensions of x but the last, flattened    I  input features
-///   O  output features
+///   B  rows: all dimensions of x but the last, flattened    I  input features    O  output features
 ///
 ///   linear(x [...,I], w [O,I], b [O])  ->  y [...,O] = x w^T + b
 ///
@@ -28,7 +27,6 @@ struct Sizes {
   std::int64_t O;
 };
 
-/// Returns the sizes of a rank 2 weight.
 Sizes sizes_of(const TensorType& w, const Attributes& attributes) {
   return input_major(attributes) ? Sizes{w.shape[0], w.shape[1]} : Sizes{w.shape[1], w.shape[0]};
 }
@@ -37,7 +35,6 @@ std::int64_t rows_of(const TensorType& type) {
   return type.shape.back() == 0 ? 0 : type.elements() / type.shape.back();
 }
 
-/// Returns `type` with its last dimension replaced.
 TensorType with_features(TensorType type, std::int64_t features) {
   type.shape.back() = features;
   return type;
@@ -130,9 +127,8 @@ OperandAxes input_gradient_axes(const Signature& s) {
           .output = {kBatch, kOutputs}};
 }
 
-/// linear_weight_gradient(x [...,I], dy [...,O]) bias=0|1
-///     ->  dw [O,I] = dy^T x, or [I,O] = x^T dy with input_major=1; with bias=1 also db [O], the
-///         column sums of dy
+/// linear_weight_gradient(x [...,I], dy [...,O]) bias=0|1  ->  dw [O,I] = dy^T x, or [I,O] = x^T dy with input_major=1;
+/// with bias=1 also db [O], the column sums of dy
 bool with_bias(const Attributes& attributes) {
   return attributes.integer("bias") != 0;
 }

@@ -12,12 +12,10 @@
 ///
 ///   M  rows of the result    N  columns of the result    K  terms of each sum
 ///
-///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.
-///       ->  c [...,M,N] = scale * a b
+///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.  ->  c [...,M,N] = scale * a b
 ///
 /// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1. Leading dimensions
-/// broadcast as in NumPy. If b has no leading dimensions, there is a single product, with a's leading dimensions
-/// flattened into rows.
+/// broadcast as in NumPy. If b has none, there is a single product, with a's flattened into rows.
 namespace poprun::ops::matmul {
 namespace {
 

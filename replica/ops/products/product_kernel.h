@@ -15,11 +15,8 @@ struct DnnlMatrix {
   dnnl::memory::dims dims;
   dnnl::memory::dims strides;
 
-  /// Returns row-major matrices.
-  static DnnlMatrix plain(dnnl::memory::dims dims);
-
-  /// Returns a view of the same bytes with rows and columns exchanged.
-  [[nodiscard]] DnnlMatrix transposed() const;
+  static DnnlMatrix plain(dnnl::memory::dims dims);  ///< Row-major.
+  [[nodiscard]] DnnlMatrix transposed() const;       ///< The same bytes with rows and columns exchanged.
 
   [[nodiscard]] dnnl::memory::desc desc() const { return {dims, dnnl::memory::data_type::f32, strides}; }
 };
@@ -29,11 +26,9 @@ struct DnnlMatrix {
 std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
                                       float scale = 1);
 
-/// Returns a kernel that computes the gradients of the weights and of the bias: it runs `product`, then sums its second
-/// input dy, B rows of O floats, into its second output [O].
-///
-/// Rows are added in float32 within blocks, and the blocks in double, in order: the error is about 1e-6 of the terms'
-/// magnitudes for any number of rows, and the result is the same on every CPU.
+/// Returns a kernel of the gradients of weights and bias: it runs `product`, then sums its second input dy, B rows of O
+/// floats, into its second output [O]. Rows are added in float32 within blocks, and the blocks in double, in order: the
+/// error is about 1e-6 of the terms' magnitudes for any number of rows, and the result is the same on every CPU.
 std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O);
 
 /// Returns the work of a product whose inputs are all moved between tiles.

@@ -9,16 +9,13 @@
 
 /// Reductions over axes.
 ///
-///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]
-///       ->  y, with x's rank and layout; size 1 along the axes
-///   arg_max(x), arg_min(x)  axis=. last=0|1
-///       ->  i32, with x's layout: the position of the maximum or minimum along the axis; of equal
-///           elements, the first or, with last=1, the last; size 1 along the axis
+///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]  ->  y, with x's rank and layout; size 1 along the axes
+///   arg_max(x), arg_min(x)  axis=. last=0|1  ->  i32, with x's layout: the position of the maximum or minimum along
+///                           the axis; of equal elements, the first or, with last=1, the last; size 1 along the axis
 ///
-/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`.
-///
-/// The gradient of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a
-/// product is the product of all other elements, including zeros.
+/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`. The gradient
+/// of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a product is
+/// the product of all other elements, including zeros.
 namespace poprun::ops::reduce {
 namespace {
 

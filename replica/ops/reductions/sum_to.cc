@@ -9,10 +9,9 @@
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
-/// The gradient of broadcasting (its own gradient is `expand`): sums x over the dimensions along which `shape` is
-/// broadcast to x's shape. Elements are summed in double, in memory order; sums along rows are first taken in 16
-/// interleaved parts, on any CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean stored in half
-/// precision is finite even if its sum would not be.
+/// The gradient of broadcasting (its own is `expand`): sums x over the dimensions along which `shape` is broadcast.
+/// Elements are summed in double, in memory order; along rows first in 16 interleaved parts, on any CPU. Sums are
+/// multiplied by `scale` (default 1) and rounded once, so a mean in half precision is finite even if its sum is not.
 namespace poprun::ops::sum_to {
 namespace {
 

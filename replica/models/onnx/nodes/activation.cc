@@ -8,8 +8,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of one element. Most are rows of one table: ONNX's operator, ours, and the real attributes to pass on,
-/// with ONNX's defaults.
+/// Functions of one element, mostly rows of a table: ONNX's operator, ours, and real attributes with ONNX's defaults.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 
@@ -134,7 +133,6 @@ Status clip(Node& node) {
   return node.set_result(node.add_as_reals("clip", {x}, std::move(attributes)), node.element(0));
 }
 
-/// Sets 1 for elements that do not equal themselves.
 Status is_nan(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId number, node.add("equal", {x, x}));

@@ -92,8 +92,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Adds, for each element of x, its multiple of the kernel to the output, as the gradient with respect to a
-/// convolution's input does.
+/// Adds each element of x times the kernel to the output, like the gradient with respect to a convolution's input.
 Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));

@@ -22,7 +22,6 @@ bool has(const std::string& names, char name) {
   return names.find(name) != std::string::npos;
 }
 
-/// Returns the names for which `wanted` holds, in their order.
 template <typename Wanted>
 std::string only(const std::string& names, Wanted wanted) {
   std::string kept;
@@ -133,7 +132,6 @@ Result<Named> summed(Node& node, Named x, const std::string& kept) {
   return x;
 }
 
-/// Transposes x to another order of its names.
 Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) {
   std::vector<std::int64_t> perm;
   for (const char name : names) {

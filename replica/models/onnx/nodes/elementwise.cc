@@ -6,8 +6,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Elementwise functions of two or more operands, with broadcasting: arithmetic, comparison, logic, Where. On the
-/// device, bools are 0 and 1.
+/// Elementwise functions of two or more operands, with broadcasting: arithmetic, comparison, logic, Where.
 namespace poprun::onnx_import::nodes::elementwise {
 namespace {
 
@@ -94,7 +93,6 @@ Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, Tensor
   return compares ? node.add(kind, {a, b}) : node.add_as_reals(kind, {a, b});
 }
 
-/// Combines all inputs from left to right, at import if they are known.
 Status combine_all(Node& node, const std::string& kind, const Binary& function) {
   if (node.folds()) {
     Constant result = *node.value(0).constant;
@@ -125,8 +123,7 @@ Status mean(Node& node) {
   return node.set_result(node.add("mul", {total, factor}));
 }
 
-/// Raises x to the power of input 1, one number known at import. Uses a square or a square root if that is exact and
-/// faster.
+/// Raises x to the power of input 1, a number known at import, by a square or square root if exact and faster.
 Result<TensorId> known_power(Node& node, TensorId x) {
   POPRUN_ASSIGN(const float exponent, node.real_of(1));
   if (exponent == 2.0F) {

@@ -38,7 +38,6 @@ Result<Window> pooling_window(Node& node) {
   return window;
 }
 
-/// Pools x [N,C,H,W].
 Result<TensorId> pool_image(Node& node, const std::string& kind, TensorId x, const Window& w) {
   Attributes attributes{{"window", w.kernel},
                         {"stride", w.stride},

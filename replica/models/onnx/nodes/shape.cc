@@ -31,10 +31,8 @@ Status set_reshaped(Node& node, Shape shape) {
   return node.set_result(node.reshape(x, std::move(shape)), node.element(0));
 }
 
-/// Returns the target with 0 (the input's size) and -1 (the remaining elements) filled in.
-///
-/// A file made for one batch size may contain that number in its targets. If x begins with the import's batch size and
-/// the target with the file's, the import's replaces the file's.
+/// Returns the target with 0 (the input's size) and -1 (the rest) filled in. Targets may contain the batch size that
+/// the file was made for: if x begins with the import's batch size, that replaces the file's at the target's beginning.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -168,13 +166,11 @@ Status identity(Node& node) {
   return {};
 }
 
-/// Broadcasts x to `shape`.
 Result<TensorId> expand_to(Node& node, TensorId x, const Shape& shape) {
   POPRUN_ASSIGN(x, node.row_major_of(x));
   return node.add("expand", {x}, shaped(shape));
 }
 
-/// Returns the shape that x and `target` broadcast to.
 Result<Shape> common_shape(Node& node, const Shape& x, const Shape& target) {
   Shape shape(std::max(x.size(), target.size()), 1);
   for (std::size_t d = 0; d < shape.size(); ++d) {
