@@ -29,8 +29,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Threads of gRPC, which hangs if it cannot start a thread (at most 10 were seen on 2 cores), and of the store and the
-/// server.
+/// Threads of gRPC (it hangs if it cannot start a thread; at most 10 were seen on 2 cores), the store and the server.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {

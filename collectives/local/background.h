@@ -13,11 +13,8 @@
 
 namespace poprun::collectives {
 
-/// Runs all-reduces in the background while their replica does other work: one thread runs them one after another, on
-/// its own channel.
-///
-/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces in progress, at most until
-/// their deadline.
+/// Runs all-reduces one after another, on its own thread and channel, while their replica does other work. Threads:
+/// `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at most.
 class Background {
  public:
   Background() = default;
@@ -28,7 +25,6 @@ class Background {
   /// See Communicator::begin_all_reduce. The first call creates the channel, a group of `parent`.
   Status begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers);
 
-  /// See Communicator::await_all_reduces.
   Status await();
 
  private:

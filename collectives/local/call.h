@@ -28,8 +28,7 @@ enum class CallKind : std::uint8_t {
   kGroup,
 };
 
-/// A description of one collective, which must be identical on all replicas. Trivially copyable: it travels between
-/// processes as plain bytes.
+/// Description of one collective, identical on all replicas. Trivially copyable: processes exchange it as plain bytes.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
@@ -50,7 +49,6 @@ struct Call {
   }
 };
 
-/// Returns the name of a kind of call: "all-reduce".
 const char* name_of(CallKind kind);
 
 /// Returns "all-reduce (mean) of 4096 B ('conv1.weight.gradient' and 9 more)".
@@ -94,10 +92,8 @@ constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }
 
-/// Returns the members of `replica`'s group among `total` replicas.
-///
-/// Errors
-///   kUsage   the group size does not divide `total`; names the sizes that do.
+/// Returns the members of `replica`'s group among `total` replicas. Errors: kUsage if the group size does not divide
+/// `total`; names the sizes that do.
 Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);

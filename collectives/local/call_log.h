@@ -12,18 +12,15 @@
 
 namespace poprun::collectives {
 
-/// The last collectives of one replica on all its channels, for failure reports.
-///
-/// Threads: any, because channels may run concurrently.
-/// Cost: an uncontended lock and one clock read; no allocation once every entry has been used.
+/// The last collectives of one replica on all its channels, for failure reports. Threads: any, because channels may run
+/// concurrently. Cost: an uncontended lock and one clock read; no allocation once every entry has been used.
 class CallLog {
  public:
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::size_t kKept = 8;
 
-  /// Records the start of a call; `title` is the channel's `Rendezvous::Options::among`. Returns the call's number in
-  /// this log.
+  /// Records the start of a call; `title` is its channel's `Rendezvous::Options::among`. Returns the call's number.
   std::uint64_t begin(std::uint64_t sequence, const Call& call, const std::string& title);
 
   /// Marks the call as done. May be called after each part of a call; the last one counts.

@@ -13,10 +13,8 @@
 
 namespace poprun {
 
-/// A world of replicas that are threads of this process, one communicator each.
-///
-/// Threads: create and destroy it in one thread; hand each communicator to one thread, and join those threads before
-/// destroying the world.
+/// A world of replicas that are threads of this process, one communicator each. Threads: create and destroy it in one
+/// thread; hand each communicator to one thread, and join those threads before destroying the world.
 class LocalWorld {
  public:
   struct Options {
@@ -24,8 +22,7 @@ class LocalWorld {
     std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer.
   };
 
-  /// Errors
-  ///   kHostResources  memory for the exchange could not be allocated.
+  /// Errors: kHostResources if memory for the exchange could not be allocated.
   static Result<std::unique_ptr<LocalWorld>> create(const Options& options) {
     using collectives::NodeSegment;
     POPRUN_CHECK(options.replicas > 0);

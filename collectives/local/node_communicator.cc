@@ -331,8 +331,7 @@ Result<NodeSegment*> NodeCommunicator::form_group(const Call& call, const std::v
   return &segment;
 }
 
-// The first member in this process maps new memory for the process. The process's replicas are neighbours and begin
-// with the leader.
+// The first member in this process maps new memory for it. A process's replicas are neighbours, the leader first.
 NodeCommunicator::Options NodeCommunicator::options_among(const std::vector<std::size_t>& members) const {
   const auto index_of_first_from = [&](std::size_t replica) {
     return static_cast<std::size_t>(std::ranges::lower_bound(members, replica) - members.begin());

@@ -79,10 +79,8 @@ class NodeCommunicator final : public Communicator {
   /// `members` of this segment. The new segment has a wire area of `wire` bytes, the same size for all groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members, Bytes wire);
 
-  /// Returns the options of a communicator over that segment.
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
 
-  /// The rendezvous of this segment's replicas.
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
   /// The mailbox into which this replica puts its payload for the next call.

@@ -39,7 +39,6 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  /// Creates memory for the threads of this process.
   static Result<SharedMemory> create_for_threads(Bytes size);
 
   /// Creates memory that other processes can open while `address()` is valid. It is a memfd and not a file in /dev/shm,
@@ -79,12 +78,8 @@ class SharedMemory {
 ///   wire      for exchange with other hosts, as large as the creator requests; in the first room
 ///
 /// A process has one segment for all its replicas. Every process maps the whole segment. Addresses differ between
-/// processes; region numbers and offsets do not.
-///
-/// A group of the replicas has its own segment, whose rooms are in a region of the parent segment. The group's members
-/// also find buffers in the parent's regions.
-///
-/// Threads: any.
+/// processes; region numbers and offsets do not. A group of the replicas has its own segment, whose rooms are in a
+/// region of the parent segment. The group's members also find buffers in the parent's regions. Threads: any.
 class NodeSegment {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20U;
@@ -92,7 +87,6 @@ class NodeSegment {
 
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
-  /// Creates a segment for `replicas` replicas.
   static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas, Bytes wire = Bytes{0});
 
   /// Opens the segment that another process created with the same arguments and this nonce.
@@ -109,8 +103,7 @@ class NodeSegment {
   /// Closes the descriptors of the segment and its regions; the memory stays.
   void close_files();
 
-  /// Returns the segment of a group of `members`, whose rooms are the members' parts of region `region`. The first
-  /// caller in this process creates it.
+  /// Returns the segment of group `members`; its rooms are their parts of `region`. A process's first call creates it.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
   /// Bytes of one replica's room among `replicas` replicas; no group of them needs more.

@@ -43,8 +43,7 @@ void wake_all(Word& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Sleeps while the word is `expected`, at most until `limit` (steady_clock is CLOCK_MONOTONIC). May return early.
-/// Returns false on a timeout.
+/// Sleeps while the word is `expected`, or less; false on a timeout at `limit` (steady_clock is CLOCK_MONOTONIC).
 bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
   const std::timespec until{ns / 1'000'000'000, ns % 1'000'000'000};

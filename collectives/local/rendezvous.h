@@ -64,8 +64,7 @@ struct Place {
 ///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
 ///   kBug              replicas made different calls; names them.
 ///
-/// Threads: a handle belongs to one thread.
-/// Cost: one futex wake per barrier. Waiters poll for a few microseconds before they sleep.
+/// Threads: a handle belongs to one thread. Cost: one futex wake per barrier; waiters poll for some microseconds first.
 class Rendezvous {
  public:
   struct Options {
@@ -88,12 +87,10 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options);
 
-  /// Enters a collective. After success, all replicas have entered it with the same `call`, and `place_of` returns the
-  /// `place` that each replica passed.
+  /// Enters a collective. After success, all replicas have entered the same `call`; `place_of` returns their `place`s.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on their way. For barriers
-  /// inside a call.
+  /// Waits for all replicas inside a call, for `patience` longer than the deadline if missing ones are on their way.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
   /// Reports that this replica is on its way. Call it regularly while waiting for something other than this rendezvous:

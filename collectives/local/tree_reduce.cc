@@ -201,8 +201,7 @@ void reduce_fused(const Kernels<typename Element::Value>& kernels, std::span<con
   kernels.combine_8(in.data(), out, count);
 }
 
-/// Reduces elements [begin, begin + count) of all leaves into `out`. For a single leaf the result may be the source
-/// itself.
+/// Reduces elements [begin, begin + count) of all leaves into `out`; for a single leaf, this may be the source itself.
 template <typename Element>
 const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels, const Leaves& leaves,
                                             std::size_t begin, std::size_t count, typename Element::Value* out) {
@@ -223,8 +222,7 @@ const typename Element::Value* reduce_block(const Kernels<typename Element::Valu
   return out;
 }
 
-/// Reduces leaves of type `From` into targets of type `To`, which have the same type of sum; divides the sum by
-/// `divisor` unless that is 0.
+/// Reduces leaves of type `From` into targets of type `To` with the same sum type; divides by `divisor` unless it is 0.
 template <typename From, typename To>
 void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {

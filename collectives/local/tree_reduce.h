@@ -20,8 +20,7 @@ struct Piece {
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
 };
 
-/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that a cut at a cache line
-/// never splits an element.
+/// Several buffers as one vector of bytes. Wide elements come first, so that a cut at a cache line splits no element.
 class Pieces {
  public:
   Pieces() = default;
@@ -30,8 +29,7 @@ class Pieces {
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
   [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
-  /// Returns the pieces that make up these bytes, in order and without gaps. Requires: the bytes exist and are whole
-  /// elements.
+  /// Returns the pieces of these bytes, in order and without gaps. Requires: the bytes exist and are whole elements.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
   /// Returns the fewest pieces that have one element type each.

@@ -34,9 +34,8 @@ namespace poprun::collectives {
 /// An all-reduce takes all five steps. A collective that only reduces takes steps 1, 2, 3 and 5. A collective that only
 /// gathers takes steps 3, 4 and 5, and its step 3 copies what a replica contributes into `result`.
 ///
-/// Chunks are stored in memory that the host's replicas share and the wire reads and writes. It has four slots, used in
-/// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still
-/// read.
+/// Chunks are stored in memory that the host's replicas share and the wire accesses. It has four slots, used in turn:
+/// two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |
@@ -60,7 +59,6 @@ class ChunkPipeline {
     [[nodiscard]] std::size_t slice(std::size_t host) const { return edges[host + 1] - edges[host]; }
   };
 
-  /// One collective.
   struct Job {
     Reduction reduction = Reduction::kSum;
     bool reduces = false;
@@ -83,8 +81,7 @@ class ChunkPipeline {
   /// Returns the size of a chunk for `bytes` of float32 data: small enough for chunks to overlap, but not too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// Returns the chunks of an all-reduce, each of one element type and sliced by the plan's shares. `pieces` must
-  /// outlive them.
+  /// Returns an all-reduce's chunks, each of one element type, sliced by the plan's shares. `pieces` must outlive them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
   /// Returns chunks of `step` bytes for replicas that have `bytes` each; host h's slice consists of `copies[h]` of
@@ -92,12 +89,10 @@ class ChunkPipeline {
   static std::vector<Chunk> cut(std::size_t bytes, std::size_t step, std::span<const std::size_t> copies,
                                 std::size_t width = 1);
 
-  /// Runs a collective. All replicas of all hosts run the same job, each with its own pieces, `fill` and `take`.
-  /// Errors: those of HostExchange.
+  /// Runs a collective: all replicas run the same job, with their own pieces, `fill`, `take`. Errors: HostExchange's.
   Status run(const Job& job);
 
  private:
-  /// The memory of a chunk in the pipeline.
   struct Slot {
     std::byte* sums;
     std::byte* received;

@@ -29,14 +29,12 @@ struct Payload {
 /// Threads: synchronised by the meetings of the host's replicas.
 class Announcements {
  public:
-  /// Bytes of memory that the announcements need.
   static std::size_t bytes_needed(const HostPlan& plan);
 
   /// `memory` and `plan` must outlive it; the memory must also outlive any failed transfer.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// Returns whether payloads of these sizes, by host, may travel with the announcements: small enough that a separate
-  /// phase on the wire would take longer.
+  /// Whether payloads of these sizes, by host, may travel with the announcements: a separate phase would be slower.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
   /// Begins to exchange the calls of this host's replicas, and its payload if it has one, with all other hosts. The
@@ -58,16 +56,12 @@ class Announcements {
 };
 
 /// One replica's part in the exchange between its host and others: the host's replicas meet, and the first replica of
-/// each process carries data over the wire for all replicas of that process.
+/// each process carries data over the wire for all replicas of that process. Belongs to one thread.
 ///
-/// Errors, from any call: those of Rendezvous and HostWire. The first error of any replica is returned to all replicas
-/// of the host.
-///
-/// Threads: belongs to one thread.
+/// Errors, from any call: those of Rendezvous and HostWire. All replicas of the host get the first error of any.
 class HostExchange {
  public:
-  /// `plan` and `rendezvous`, where the host's replicas meet, must outlive it. `channel` is passed to HostWire;
-  /// `deadline` applies to each wait.
+  /// `plan` and `rendezvous` (of the host's replicas) must outlive it; `channel` is HostWire's; `deadline` is per wait.
   HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel, Rendezvous& rendezvous, bool carries,
                std::chrono::milliseconds deadline);
 
@@ -88,8 +82,7 @@ class HostExchange {
   /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Returns a call's outcome, and reports a failure to the other hosts. Every replica calls it, because the replica
-  /// that carries may be missing.
+  /// Returns a call's outcome; tells other hosts of failure. Every replica calls it: the carrying one may be missing.
   Status settle(Status status);
 
  private:

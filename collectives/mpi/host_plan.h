@@ -11,15 +11,13 @@
 
 namespace poprun::collectives {
 
-/// A process of a channel.
 struct Process {
   int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
   std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
   std::vector<std::size_t> replicas;  ///< Its replicas in the channel, by their numbers in the job, ascending.
 };
 
-/// Locations of a channel's replicas; every process computes the same plan. A replica's index is its position among the
-/// channel's replicas.
+/// Locations of a channel's replicas, the same in every process. A replica's index is its position in the channel.
 struct HostPlan {
   std::size_t self = 0;                            ///< This host.
   std::vector<Process> processes;                  ///< In the order of their replicas.
@@ -39,10 +37,8 @@ struct HostPlan {
   [[nodiscard]] std::size_t hosts() const { return replicas.size(); }
 };
 
-/// The two halves of a reduction over replicas of several hosts: first the sum over each subtree of a host (kSumBytes
-/// per element, neither divided nor rounded), then the reduction of all hosts' sums along the canonical tree.
-///
-/// Threads: belongs to one thread.
+/// The two halves of a reduction over several hosts: first the sum over each subtree of a host (kSumBytes per element,
+/// neither divided nor rounded), then the reduction of all hosts' sums along the canonical tree. For one thread.
 class HostSums {
  public:
   /// `plan` must outlive it.
@@ -70,8 +66,7 @@ class HostSums {
     return sums;
   }
 
-  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) returns the elements of the host's
-  /// replica i.
+  /// sum = the reduction over replicas of this host's subtree `s`. source_of(i): the elements of the host's replica i.
   template <typename SourceOf>
   void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of, std::byte* sum,
               std::size_t elements) {

@@ -26,18 +26,13 @@ namespace poprun::collectives {
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
 /// A process's connection to all others, shared by its channels: MPI's communicator, the lock for calling MPI, and the
-/// numbers that keep channels apart.
-///
-/// Threads: any, see `mutex`.
+/// numbers that keep channels apart. Threads: any, see `mutex`.
 class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Creates the link of a job of `replicas`. Collective over MPI_COMM_WORLD. `last_excuse` returns any replica's last
-  /// excuse.
-  ///
-  /// Errors
-  ///   kInfrastructure   not all processes arrived before `limit`.
+  /// excuse. Errors: kInfrastructure if not all processes arrived before `limit`.
   static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit, LastExcuse last_excuse);
 
   MpiLink(const MpiLink&) = delete;
@@ -82,9 +77,8 @@ class MpiLink {
 ///           process 1 ---- lane 1 ---- process 1
 ///           process 2 ---- lane 2 ---- process 0
 ///
-/// All processes of a host in a call post the same transfers, and each carries its own lanes.
-///
-/// Threads: all calls from one thread. Other channels of the process may run on other threads.
+/// All processes of a host in a call post the same transfers, and each carries its own lanes. Threads: all calls from
+/// one thread. Other channels of the process may run on other threads.
 class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
@@ -104,8 +98,7 @@ class HostWire {
     kLeaders,  ///< Only the first process of each host carries.
   };
 
-  /// `processes` are those of the channel in replica order, including this one. All pass the same `channel` number,
-  /// which no other channel of the link uses.
+  /// `processes`: the channel's, in replica order, with this one. All pass the same `channel` number, unique on a link.
   HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;

@@ -22,11 +22,9 @@
 namespace poprun::collectives {
 
 /// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in NodeCommunicator; the
-/// hosts exchange their replicas' sums.
-///
-/// The first process of each host sends its replicas' announcements to the other hosts. Small sums or shards travel
-/// with the announcement, from every host to every host, which completes the call: one phase on the wire and two
-/// meetings. Larger data goes through the ChunkPipeline.
+/// hosts exchange their replicas' sums. The first process of each host sends its replicas' announcements to the other
+/// hosts. Small sums or shards travel with the announcement, from every host to every host, which completes the call:
+/// one phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
 ///
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as
 /// results. If the replicas of each host form one subtree, as with 4 hosts of 4 replicas, S is 1, the shares are equal,

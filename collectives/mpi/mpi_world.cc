@@ -72,8 +72,7 @@ Status check_mpi() {
   return {};
 }
 
-/// Exchanges `mine` between all processes. The result is by rank, with nothing for processes that do not arrive before
-/// `limit`.
+/// Exchanges `mine` between all processes. The result is by rank, with nothing for those that do not arrive by `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;
@@ -93,7 +92,6 @@ std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point li
   return std::move(*all);
 }
 
-/// Time limit for creation.
 struct Limit {
   std::chrono::milliseconds deadline;
   Clock::time_point end = Clock::now() + deadline;
@@ -121,8 +119,7 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limi
   return all;
 }
 
-/// Returns the processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order of their
-/// first replicas.
+/// Returns the processes in replica order; index i of `all` is MPI rank i. Hosts are numbered by their first replicas.
 Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std::size_t replicas) {
   std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

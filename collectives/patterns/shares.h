@@ -23,8 +23,7 @@ struct Slice {
 inline constexpr std::size_t kLineBytes = 64;
 
 /// Returns part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples
-/// of a line, and their sizes differ by at most one line; some may be empty.
-/// Requires: part < parts.
+/// of a line, and their sizes differ by at most one line; some may be empty. Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
   const auto edge = [&](std::size_t index) {

@@ -39,8 +39,7 @@ SessionPlace session_place(std::string host);
 /// A job's own folder for temporary files, which stays locked while any process has the descriptor open.
 class JobFolder {
  public:
-  /// Errors
-  ///   kHostResources  the folder for temporary files cannot be used; says why.
+  /// Errors: kHostResources if the folder for temporary files cannot be used; says why.
   static Result<JobFolder> make(const SessionPlace& place);
 
   JobFolder(JobFolder&& other) noexcept;
@@ -54,8 +53,7 @@ class JobFolder {
   /// the shared memory of a replica that died early. Does nothing after the first success.
   void learn();
 
-  /// Removes the folder, its contents from this host, and the shared memory that belongs to it. Requires: the job's
-  /// processes on this host have ended.
+  /// Removes the folder, its contents from this host and its shared memory. Requires: the job's processes here ended.
   void remove();
 
  private:

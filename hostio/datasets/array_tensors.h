@@ -14,7 +14,6 @@
 /// Assigns a dataset's arrays to tensors, and decides how their elements are converted.
 namespace poprun::hostio {
 
-/// A readable array.
 struct ArrayFile {
   std::string name;          ///< "x_train".
   std::string place;         ///< File or archive member, for messages.

@@ -16,8 +16,7 @@
 /// this folder is one family of sources; to add one, add a file that defines `families::<file stem>()`.
 namespace poprun::hostio {
 
-/// One item as seen in one epoch. Everything that a dataset draws at random for it (augmentation, masks) is a function
-/// of these fields.
+/// One item in one epoch. What a dataset draws at random for it (augmentation, masks) is a function of these fields.
 struct Sample {
   proto::Split split = proto::SPLIT_TRAIN;
   std::uint64_t item = 0;
@@ -39,9 +38,8 @@ class Dataset {
   /// Sets the fingerprint. Call before the first read.
   void set_fingerprint(const std::string& fingerprint) { description_.set_fingerprint(fingerprint); }
 
-  /// Writes one tensor of one sample, row-major little-endian.
-  /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and destination.size() ==
-  /// sample_bytes of that tensor.
+  /// Writes one tensor of one sample, row-major little-endian. Requires: sample.item < the split's items, tensor <
+  /// description().tensors_size(), and destination.size() == sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
   /// Returns a black pixel, for the border of shifted images: zero before normalisation.
@@ -65,11 +63,8 @@ class Stored : public std::enable_shared_from_this<Stored> {
   /// Bytes of memory in use, apart from negligible amounts.
   [[nodiscard]] virtual std::uint64_t bytes() const = 0;
 
-  /// Returns the dataset that `source` asks for; it keeps this object alive. Cheap.
-  ///
-  /// Errors
-  ///   kUsage  a parameter is wrong.
-  ///   kData   the data does not fit the parameters.
+  /// Returns the dataset that `source` asks for; it keeps this object alive. Cheap. Errors: kUsage if a parameter is
+  /// wrong; kData if the data does not fit the parameters.
   [[nodiscard]] virtual Result<std::unique_ptr<Dataset>> view(const Source& source) const = 0;
 };
 
@@ -119,14 +114,11 @@ std::string stored_name(std::string_view source);
 /// The forms of sources, for help: "fashion-mnist", "idx:DIR".
 std::vector<std::string> dataset_forms();
 
-/// Adds a tensor to the description of a dataset.
 void add_tensor(proto::Dataset& description, const std::string& name, const std::string& element,
                 const std::vector<std::uint32_t>& sample_shape);
 
-/// Number of items in a split.
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split);
 
-/// Bytes of one sample of a tensor.
 std::uint64_t sample_bytes(const proto::StreamTensor& tensor);
 
 }  // namespace poprun::hostio

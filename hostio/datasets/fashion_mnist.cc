@@ -4,13 +4,11 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/image_files.h"
 
-/// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) as Debian packages it: 60,000 and 10,000 images of 28 x
-/// 28 in 10 classes.
+/// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) in Debian: 60,000 and 10,000 images, 28 x 28, 10 classes.
 namespace poprun::hostio::families {
 namespace {
 
-/// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, computed from the packaged file:
-/// 0.286041 and 0.353024.
+/// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, from the package: 0.286041 and 0.353024.
 constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
 /// POPRUN_EMU_DATASETS overrides Debian's root.

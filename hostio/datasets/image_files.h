@@ -26,10 +26,8 @@ struct ImageFacts {
 /// Returns the first of the four files that is missing from `folder`, under its name with .gz.
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
-/// Describes the images. Reads only headers, and the labels if `facts.classes` is 0.
-///
-/// Errors, of both functions: those of OpenFile::open, and
-///   kData  a file is missing, damaged, empty, or does not fit the others; names it.
+/// Describes the images. Reads only headers, and the labels if `facts.classes` is 0. Errors, of both functions: those
+/// of OpenFile::open, and kData if a file is missing, damaged, empty, or does not fit the others; names it.
 Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder, const ImageFacts& facts,
                                             const FileScope& scope = {});
 

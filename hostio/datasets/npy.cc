@@ -24,7 +24,6 @@ constexpr std::string_view kSuffix = ".npy";
 
 using Arrays = std::vector<ArrayFile>;
 
-/// Adds the array called `name` in `file`.
 Status add_file(const std::string& name, const fs::path& file, const FileScope& scope, Arrays& arrays) {
   POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kNpyPrefix));
   const Result<NpyHeader> header = parse_npy_header(begin, file.string());

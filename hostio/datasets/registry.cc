@@ -106,10 +106,8 @@ class AugmentedImages final : public Dataset {
 ///               arXiv:1512.03385, section 4.2). Black is zero before the images are normalised, whatever their type.
 ///   flip+crop   both
 ///
-/// The result is a function of (seed, epoch, item).
-///
-/// Errors
-///   kUsage  `name` is not in this list, or the dataset's first tensor is not images [C, H, W].
+/// The result is a function of (seed, epoch, item). Errors: kUsage if `name` is not in this list, or the dataset's
+/// first tensor is not images [C, H, W].
 Status check_augmentation(const std::string& name, const proto::Dataset& description) {
   if (name != "none" && name != "flip" && name != "crop" && name != "flip+crop") {
     return fail(ErrorCode::kUsage,
@@ -152,7 +150,6 @@ Result<std::string> digest_of(const FileScope& scope) {
   return digest;
 }
 
-/// All families.
 constexpr auto kFamilies = std::to_array<const DatasetFamily& (*)()>({
 #define POPRUN_FAMILY(stem) &families::stem,
 #include "hostio/datasets/families.inc"

@@ -25,8 +25,7 @@ struct Source {
   Parameters parameters;
   FileScope scope;  ///< Folders that may contain its files.
 
-  /// Errors
-  ///   kUsage  a parameter is not `key=value`.
+  /// Errors: kUsage if a parameter is not `key=value`.
   static Result<Source> parse(std::string_view source);
 
   /// Returns parameter `key`, or `fallback` if it is not given.
@@ -40,16 +39,10 @@ struct Source {
 /// the result always has another `?` after the text, even without parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
-/// Parses `key=value,key=value`. `what` names the list in messages.
-///
-/// Errors
-///   kUsage  an entry without `=`.
+/// Parses `key=value,key=value`. `what` names the list in messages. Errors: kUsage for an entry without `=`.
 Result<Parameters> parse_parameters(std::string_view list, std::string_view what);
 
-/// Returns parameter `key` as an integer, or `fallback` if it is not given.
-///
-/// Errors
-///   kUsage  not an integer from `least` to `most`.
+/// Returns parameter `key` as an integer, else `fallback`. Errors: kUsage if not an integer from `least` to `most`.
 Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
                                         std::uint64_t least, std::uint64_t most);
 

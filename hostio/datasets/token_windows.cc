@@ -23,8 +23,7 @@ struct Windows {
   std::uint64_t test_items = 0;
 };
 
-/// Returns the number of windows of T tokens in a part. With next-token, the last label of a window is the token after
-/// the window.
+/// Returns the number of windows of T tokens in a part. With next-token, a window's last label is the token after it.
 std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
   const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
   return tokens > beyond ? (tokens - beyond) / windows.T : 0;

@@ -47,11 +47,8 @@ struct Tokens {
   unsigned width = 1;            ///< Bytes per token: 1, 2 or 4.
 };
 
-/// Describes the dataset made of `tokens`, which messages call `name`.
-///
-/// Errors
-///   kUsage  a parameter is out of range.
-///   kData   the tokens do not fill one window in each part.
+/// Describes the dataset made of `tokens`, which messages call `name`. Errors: kUsage if a parameter is out of range;
+/// kData if the tokens do not fill one window in each part.
 Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name);
 
 /// Returns the tokens as stored data; its view() has the same errors.

@@ -10,10 +10,9 @@
 #include "hostio/formats/open_file.h"
 
 /// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or without the header
-/// of llm.c. The vocabulary is the largest id plus one, so a description reads the whole file.
-///
-/// llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before the tokens:
-/// a magic number, a version, the number of tokens, and zeros.
+/// of llm.c. The vocabulary is the largest id plus one, so a description reads the whole file. llm.c
+/// (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before the tokens: a
+/// magic number, a version, the number of tokens, and zeros.
 namespace poprun::hostio::families {
 namespace {
 

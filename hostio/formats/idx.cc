@@ -16,10 +16,8 @@ constexpr std::size_t kHeaderPrefix = std::size_t{64} << 10;
 
 /// Reads the bytes of a file, or of its beginning, in order. Gzip data, with any number of members, is inflated; other
 /// data is unchanged. Any input yields bytes or an error; memory use depends on the actual bytes, not on claimed sizes.
-///
-/// Errors, of all members
-///   kData  the gzip data is damaged or truncated, or the inflated bytes do not fit this
-///          host's memory; the message calls them `name`.
+/// Errors, of all members: kData if the gzip data is damaged or truncated, or the inflated bytes do not fit this host's
+/// memory; the message calls them `name`.
 class Content {
  public:
   /// `bytes` must outlive the content. `scope` records the progress and limits the memory.

@@ -36,16 +36,12 @@ struct IdxArray {
 };
 
 /// Parses the shape in the header of `bytes`, which may be only the beginning of a file. `name` is the file's name in
-/// messages.
-///
-/// Errors
-///   kData  not an IDX file of unsigned bytes, too short, damaged gzip, or too large.
+/// messages. Errors: kData if it is not an IDX file of unsigned bytes, is too short or too large, or its gzip is
+/// damaged.
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name);
 
-/// Parses the whole array in `bytes`, a complete file.
-///
-/// Errors
-///   kData  as for `parse_idx_shape`; also fewer or more elements than the header says.
+/// Parses the array in `bytes`, a complete file. Errors: kData as `parse_idx_shape`, and for a wrong number of
+/// elements.
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name, const FileScope& scope = {});
 
 /// Applies `parse_idx_shape` to the file's first bytes. Cost: one read of at most 64 KiB.

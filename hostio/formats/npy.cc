@@ -170,8 +170,7 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded, because no target type can represent
-/// them.
+/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded: no target type can represent them.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {

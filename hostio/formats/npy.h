@@ -10,9 +10,8 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py.
-///
-/// Any input yields a value or a one-line error that names the file, what was expected and what was found.
+/// NumPy's array files, versions 1 to 3, as described in numpy/lib/format.py. Any input yields a value or a one-line
+/// error that names the file, what was expected and what was found.
 namespace poprun::hostio {
 
 /// Number of leading bytes of a file that are certain to include its header.
@@ -31,10 +30,7 @@ struct NpyHeader {
 };
 
 /// Parses the header in a file's first bytes: kNpyPrefix of them, or all if there are fewer. `name` is the file's name
-/// in messages.
-///
-/// Errors
-///   kData  not an array file, damaged, or its elements are not numbers.
+/// in messages. Errors: kData if it is not an array file, is damaged, or its elements are not numbers.
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
 /// Returns NumPy's name for the type: "float32".
@@ -49,18 +45,12 @@ struct NpyTarget {
 };
 
 /// Checks that an array's file or archive member is as large as its header says. Call before reading or inflating it.
-/// `bytes` is the size after the header.
-///
-/// Errors
-///   kData  it has a different size.
+/// `bytes` is the size after the header. Errors: kData if it has a different size.
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
-/// Converts the elements in `data`, all bytes after the header, to row-major order and little-endian.
-///
-/// Errors
-///   kData  `data` has the wrong number of elements, or an element that the target cannot represent. / Requires: if the
-// target type is u8, the array's type is u8, too. / Cost: none if the array already has the target format; else about
-// 10 ns per element.
+/// Converts the elements in `data`, all bytes after the header, to row-major little-endian order. Errors: kData for a
+/// wrong number of elements, or one that the target cannot represent. Requires: if the target type is u8, the array's
+/// type is u8, too. Cost: none if the array already has the target format; else about 10 ns per element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,
                                             const FileScope& scope = {});

@@ -20,10 +20,7 @@
 namespace poprun::hostio {
 
 /// Checks that this host has free memory for `bytes`, in addition to the bytes `promised` to other readings. A small
-/// number of bytes is always accepted.
-///
-/// Errors
-///   kData  too little is free; the message names `what` and the shortage.
+/// number of bytes is always accepted. Errors: kData if too little is free; the message names `what` and the shortage.
 Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
 
 inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
@@ -33,10 +30,8 @@ class FileScope {
  public:
   FileScope() = default;  ///< Admits any file.
 
-  /// Returns a scope that admits files below `root`, after links are resolved.
-  ///
-  /// Errors
-  ///   kUsage  `root` is not a folder.
+  /// Returns a scope that admits files below `root`, after links are resolved. Errors: kUsage if `root` is not a
+  /// folder.
   static Result<FileScope> below(const std::filesystem::path& root);
 
   static FileScope nothing();
@@ -51,9 +46,8 @@ class FileScope {
   /// Records work done (Reading::advance).
   void advance(std::uint64_t bytes) const;
 
-  /// Resizes a vector of bytes for `what`. Concurrent readings cannot claim the same free memory.
-  ///
-  /// Errors: those of check_room.
+  /// Resizes a vector of bytes for `what`. Concurrent readings cannot claim the same free memory. Errors: as
+  /// check_room.
   template <typename Byte>
   Status resize(std::vector<Byte>& bytes, std::uint64_t size, std::string_view what) const {
     static_assert(sizeof(Byte) == 1);
@@ -73,10 +67,7 @@ class FileScope {
     return {};
   }
   /// Checks that the file or folder may be read. It does not have to exist, and the result does not reveal whether it
-  /// does.
-  ///
-  /// Errors
-  ///   kUsage  it may not be read; names it and the remedy.
+  /// does. Errors: kUsage if it may not be read; names it and the remedy.
   [[nodiscard]] Status admits(const std::filesystem::path& file) const;
 
  private:
@@ -90,12 +81,8 @@ class FileScope {
 class OpenFile {
  public:
   /// Opens a file without ever blocking: pipes and devices are refused. The opened file is the one that `scope`
-  /// checked, even if links change in between.
-  ///
-  /// Errors
-  ///   kData   it is missing, not a regular file, cannot be read, or changed during the reading of
-  ///           `scope`; names it and the reason.
-  ///   kUsage  `scope` does not admit it.
+  /// checked, even if links change in between. Errors: kUsage if `scope` does not admit it; kData if it is missing, not
+  /// a regular file, cannot be read, or changed during the reading of `scope`; names it and the reason.
   static Result<OpenFile> open(const std::filesystem::path& file, const FileScope& scope = {});
 
   OpenFile(OpenFile&& other) noexcept;
@@ -117,23 +104,17 @@ class OpenFile {
   std::uint64_t size_;
 };
 
-/// Returns `most` bytes of the file, starting at `offset`; fewer if the file ends first.
-///
-/// Errors: those of OpenFile::open and check_room.
+/// Returns `most` bytes of the file from `offset`; fewer if it ends first. Errors: those of OpenFile::open and
+/// check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope = {},
                                           std::uint64_t most = kWholeFile, std::uint64_t offset = 0);
 
-/// Fills `out` from byte `offset` of the file. `name` is the file's name in messages.
-///
-/// Errors
-///   kData  the file ends first or cannot be read.
+/// Fills `out` from byte `offset` of the file, `name` in messages. Errors: kData if it ends first or cannot be read.
 Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name);
 
 /// Returns a SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7
-/// s for 1 GiB in the page cache, on a processor with SHA instructions.
-///
-/// Errors: those of OpenFile::open, and
-///   kData  a file cannot be read to its end.
+/// s for 1 GiB in the page cache, on a processor with SHA instructions. Errors: those of OpenFile::open, and kData if a
+/// file cannot be read to its end.
 Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files, const FileScope& scope = {});
 
 }  // namespace poprun::hostio

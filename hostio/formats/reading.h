@@ -15,9 +15,7 @@
 namespace poprun::hostio {
 
 /// One pass over the files of a dataset: records which files it opened, rejects files that change during the pass, and
-/// counts its progress.
-///
-/// Threads: one thread reads; any thread may ask for the progress.
+/// counts its progress. Threads: one thread reads; any thread may ask for the progress.
 class Reading {
  public:
   /// State shared by all readings of a data server.
@@ -29,16 +27,10 @@ class Reading {
 
   explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>()) : shared_(std::move(shared)) {}
 
-  /// Records an open file.
-  ///
-  /// Errors
-  ///   kData  the file is not the one that this reading opened earlier under the same name.
+  /// Records an open file. Errors: kData if it is not the one that this reading opened earlier under the same name.
   Status opened(const std::filesystem::path& file, const struct stat& facts);
 
-  /// Checks that no file has changed since it was opened.
-  ///
-  /// Errors
-  ///   kData  a file was replaced, written to or removed; names it.
+  /// Checks that no opened file has changed. Errors: kData if one was replaced, written to or removed; names it.
   [[nodiscard]] Status check_unchanged() const;
 
   /// The files opened so far, in the order of their paths.
@@ -81,8 +73,7 @@ class Reading {
     std::uint64_t rest_;
   };
 
-  /// Adds `bytes` to the promised memory if `check` accepts the memory promised so far. The caller then creates a
-  /// Promise of the same size.
+  /// Promises `bytes` more if `check` accepts what is promised so far. The caller then creates a Promise of that size.
   template <typename Check>
   Status promise(std::uint64_t bytes, const Check& check) {
     const std::lock_guard lock(shared_->mutex);

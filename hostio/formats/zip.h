@@ -11,10 +11,8 @@
 #include "replica/base/error.h"
 
 /// Reads zip archives as NumPy writes them, with libzip: members stored or deflated, a single disk, 64-bit sizes if
-/// needed, no encryption.
-///
-/// Any input yields a value or a one-line error that names the file and the fault. Memory use depends on a member's
-/// actual bytes.
+/// needed, no encryption. Any input yields a value or a one-line error that names the file and the fault. Memory use
+/// depends on a member's actual bytes.
 namespace poprun::hostio {
 
 struct ZipMember {
@@ -23,17 +21,12 @@ struct ZipMember {
   std::uint64_t index = 0;  ///< Index in the directory.
 };
 
-/// Returns the members, in the order of the archive's directory.
-///
-/// Errors: those of OpenFile::open, and
-///   kData  not a zip archive, damaged, or of an unsupported kind.
+/// Returns the members, in the order of the archive's directory. Errors: those of OpenFile::open, and kData if it is
+/// not a zip archive, is damaged, or of an unsupported kind.
 Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive, const FileScope& scope = {});
 
 /// Returns the member's first `most` bytes, or all if it has fewer. The checksum is verified if the member is read to
-/// its end.
-///
-/// Errors: those of OpenFile::open and check_room, and
-///   kData  the archive or the member is damaged; names both.
+/// its end. Errors: those of OpenFile::open and check_room, and kData, naming both, if archive or member is damaged.
 Result<std::vector<std::byte>> read_member(const std::filesystem::path& archive, const FileScope& scope,
                                            const ZipMember& member,
                                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());

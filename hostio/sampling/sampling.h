@@ -26,24 +26,19 @@
 /// at (k * replicas + r) * b. After the last item, batches are padded with the first items again, which do not count.
 namespace poprun::hostio {
 
-/// Number of global batches in one epoch; items that do not fill the last one are left out.
-///
-/// Errors
-///   kUsage  a count of the Selection is zero, or the items do not fill one global batch.
+/// Number of global batches in one epoch; items that do not fill the last one are left out. Errors: kUsage if a count
+/// of the Selection is zero, or the items do not fill one global batch.
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection);
 
-/// Number of batches of each replica in one evaluation, so that all replicas together see each item once.
-///
-/// Errors
-///   kUsage  a count of the Selection is zero.
+/// Number of batches of each replica in one evaluation, so that all replicas together see each item once. Errors:
+/// kUsage if a count of the Selection is zero.
 Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection);
 
 /// Up to this many items, every order of an epoch is equally likely. Above this, a Feistel network draws the order; it
 /// can produce only a small part of all orders, but shows no bias in tests of a few positions.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
-/// Returns one epoch's permutation of 0..items-1, by the Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost:
-/// about 20 ns per item.
+/// Permutes 0..items-1 for one epoch by Fisher-Yates shuffle: about 20 ns per item. Requires: items <= kShuffledMax.
 std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std::uint64_t items);
 
 /// Returns the item at `position` of one epoch's permutation of 0..items-1. A bijection for each (key, epoch).
@@ -56,8 +51,7 @@ class Sampler {
   /// Number of batches in training, which never ends.
   static constexpr std::uint64_t kEndless = std::numeric_limits<std::uint64_t>::max();
 
-  /// Errors
-  ///   kUsage  the Selection is invalid; names the field and the reason.
+  /// Errors: kUsage if the Selection is invalid; names the field and the reason.
   static Result<Sampler> make(const proto::Selection& selection, std::uint64_t items);
 
   /// Number of batches: evaluation_batches(), or kEndless.

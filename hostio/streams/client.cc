@@ -68,8 +68,7 @@ Error stuck(const std::string& address, milliseconds timeout, const std::string&
           {.address = address}};
 }
 
-/// A thread pulls batches into a queue; next() takes them out. Batches in flight plus batches in the queue never exceed
-/// prefetch_batches.
+/// A thread pulls batches into a queue for next(). At most prefetch_batches batches are in flight or in the queue.
 class PrefetchingStream final : public HostStream {
  public:
   explicit PrefetchingStream(const HostStreamOptions& options)

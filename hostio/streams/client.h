@@ -35,11 +35,9 @@ struct HostStreamOptions {
 
 /// Opens a stream that starts to prefetch immediately, on its own thread. It retries a lost server at intervals that
 /// grow from 50 ms to 1 s; no batch is lost or repeated, because batches are numbered. One log line reports that the
-/// server is lost, another that it is back.
-///
-/// A server that accepts connections but never answers counts as lost after a quarter of the timeout. A server that is
-/// reading the dataset reports this, and counts as alive while it makes progress. Destruction takes milliseconds,
-/// whatever the server does.
+/// server is lost, another that it is back. A server that accepts connections but never answers counts as lost after a
+/// quarter of the timeout. A server that is reading the dataset reports this, and counts as alive while it makes
+/// progress. Destruction takes milliseconds, whatever the server does.
 ///
 /// Errors, from next()
 ///   kUnreachable  no server answered or made progress with the dataset for the whole timeout;

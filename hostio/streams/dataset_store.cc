@@ -40,9 +40,7 @@ std::string text_of(const std::string& source) {
 
 }  // namespace
 
-/// A pool of threads that start tasks in order of arrival.
-///
-/// Threads: any, for all functions.
+/// A pool of threads that start tasks in order of arrival. Threads: any, for all functions.
 class DatasetStore::Workers {
  public:
   using Task = std::function<void()>;

@@ -14,7 +14,6 @@
 
 namespace poprun::hostio {
 
-/// Limits on what a server serves and stores.
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
   std::vector<std::string> sources;  ///< Sources exempt from `files`, with any parameters.
@@ -29,20 +28,16 @@ struct StoreLimits {
 
 /// The data that a server keeps from the files of datasets. It is identified by the contents of the files, not only by
 /// their names: a job gets the data that was described to it, or an error. Files that were replaced are read again and
-/// stored in addition to their earlier contents.
-///
-/// The least recently requested datasets are dropped first, but never one in use. A load for which memory is too small
-/// drops all idle datasets. A load that failed is retried at the next request.
-///
-/// Threads: any. Loads and descriptions run on the store's own threads, a few at a time, so that a large dataset does
-/// not delay the others. Each of them first checks that this host has enough memory.
+/// stored in addition to their earlier contents. The least recently requested datasets are dropped first, but never one
+/// in use. A load for which memory is too small drops all idle datasets. A load that failed is retried at the next
+/// request. Threads: any. Loads and descriptions run on the store's own threads, a few at a time, so that a large
+/// dataset does not delay the others. Each of them first checks that this host has enough memory.
 class DatasetStore {
  public:
   /// Shared, because a stream may continue to read from a dataset that the store has dropped.
   using Loaded = std::shared_ptr<const Dataset>;
-  /// Called once; never if the store is destroyed first.
+  /// These are called once; never if the store is destroyed first.
   using Done = std::function<void(Result<Loaded>)>;
-  /// Called once; never if the store is destroyed first.
   using Described = std::function<void(const Result<proto::Dataset>&)>;
 
   explicit DatasetStore(StoreLimits limits = {});
@@ -53,20 +48,14 @@ class DatasetStore {
   ~DatasetStore();
 
   /// Passes the current description of the dataset (describe_dataset) to `done`, later and on a description thread.
-  /// Never blocks.
-  ///
-  /// Errors: those of describe_dataset, and
-  ///   kData           its description is larger than a message.
-  ///   kHostResources  `descriptions_max` are already waiting; reported immediately and on this thread.
+  /// Never blocks. Errors: those of describe_dataset; kData if its description is larger than a message; kHostResources
+  /// if `descriptions_max` are already waiting, reported immediately and on this thread.
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
 
   /// Passes the dataset that was described with this fingerprint to `done`: immediately and on this thread if it is
   /// stored, else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its
-  /// files.
-  ///
-  /// Errors: those of load_dataset, and
-  ///   kData           the contents of the files are not those that were described.
-  ///   kHostResources  `requests_max` are already waiting, or the datasets in use leave no space.
+  /// files. Errors: those of load_dataset; kData if the contents of the files are not those that were described;
+  /// kHostResources if `requests_max` are already waiting, or the datasets in use leave no space.
   void load_then(const std::string& source, const std::string& fingerprint, Done done);
 
   /// Loads the dataset for a client that will soon request it, unless many others wait.

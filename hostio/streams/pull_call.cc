@@ -11,8 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Opens a channel that shares no state with earlier ones, so that a returning server is found immediately. The channel
-/// never uses a web proxy.
+/// Opens a channel that shares no state with earlier ones, to find a returning server immediately; uses no web proxy.
 std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

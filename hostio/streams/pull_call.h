@@ -29,8 +29,7 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Waits until `deadline` for the next batch and moves it into `batch`. Returns kOver if the call ended or broke;
-  /// close() then returns how.
+  /// Moves the next batch into `batch`; waits until `deadline`. Returns kOver if the call ended; close() then says how.
   Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
 
   /// Allows the server to send this many more batches.

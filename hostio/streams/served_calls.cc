@@ -37,10 +37,9 @@ grpc::Status status_of(const Error& error) {
 }
 
 /// One replica's stream. Lives until both gRPC has finished with it and the dataset store has answered, in either
-/// order: hence a shared_ptr, held by the stream itself until OnDone, and by the request to the store.
-///
-/// One read is always pending until the end, so the stream notices a client that goes away. At most one write is
-/// pending, and the end waits for it.
+/// order: hence a shared_ptr, held by the stream itself until OnDone, and by the request to the store. One read is
+/// always pending until the end, so the stream notices a client that goes away. At most one write is pending, and the
+/// end waits for it.
 class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Waiting,
                          public std::enable_shared_from_this<ServedPull> {

@@ -32,17 +32,12 @@ std::uint64_t batch_bytes_max_of(Bytes free_memory);
 /// A client without a token can use only the resources that bound_clients allows. A client with the token may send 64
 /// KiB per message, sources of 8 KiB and 2^20 credits per stream. The server serves 8,192 streams and `batch_bytes_max`
 /// of batches at the same time; calls beyond that get RESOURCE_EXHAUSTED and are retried. StoreLimits bounds the
-/// datasets and the descriptions that wait.
-///
-/// Threads: gRPC's own. Start only one server at a time in a process.
+/// datasets and the descriptions that wait. Threads: gRPC's own. Start only one server at a time in a process.
 class Server {
  public:
-  /// Starts a server, which is listening on return. `datasets` must outlive the server.
-  ///
-  /// Errors
-  ///   kHostResources  the port is in use; names it and the remedy.
-  ///   kUsage          not an address of this host; or other hosts can reach it, but there is no token, or the token is
-  ///                   easy to guess.
+  /// Starts a server, which is listening on return. `datasets` must outlive the server. Errors: kHostResources if the
+  /// port is in use, naming it and the remedy; kUsage if it is not an address of this host, or if other hosts can reach
+  /// it and there is no token, or the token is easy to guess.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, DatasetStore& datasets);
 
   Server() = default;

@@ -20,7 +20,6 @@ inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{1} << 30;
 /// gRPC's message limit on the client: a batch of that size and the few bytes around its tensors.
 inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
 
-/// Bytes of the tensors of one batch.
 std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);
 
 /// Returns a serialised proto::Batch, with the fingerprint of `dataset`. The samples are written straight into the

@@ -35,7 +35,6 @@ constexpr int exit_code_of(ErrorCode code) {
   return static_cast<int>(code == ErrorCode::kHostResources ? ErrorCode::kUnreachable : code);
 }
 
-/// A resource that was too small.
 struct Shortage {
   Bytes needed;
   Bytes had;

@@ -4,9 +4,8 @@
 #include <cstdint>
 
 /// IEEE 754 binary16, held as its 16 bits: sign, 5 exponent bits, 10 fraction bits. Largest finite value 65504,
-/// smallest positive value 2^-24. A storage format only: no arithmetic is done in it.
-///
-/// Determinism: same bits on every processor, with or without conversion instructions.
+/// smallest positive value 2^-24. A storage format only: no arithmetic is done in it. Determinism: same bits on every
+/// processor, with or without conversion instructions.
 namespace poprun {
 
 /// The 16 bits of one number.

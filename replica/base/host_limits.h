@@ -11,17 +11,14 @@
 /// Ends the process with one line and exit code 69, instead of an abort, if it reaches a limit of the host.
 namespace poprun {
 
-/// Installs a terminate handler for exceptions that libraries throw when memory, threads or files run out: it prints
-/// one line, starting with `program`, that names the limit, and exits. Other exceptions still abort. Call first in
-/// main.
+/// Installs a terminate handler for exceptions that libraries throw if memory, threads or files run out: it prints one
+/// line that starts with `program` and names the limit, and exits. Other exceptions still abort. Call first in main.
 void end_in_a_line_at_limits(std::string_view program);
 
 /// Checks whether this process and its children may have `threads` more threads or processes, by starting that many
 /// threads for a moment. This accounts for every limit (ulimit -u, a control group's pids.max) at every level. Without
 /// this check, libraries that cannot start a thread hang, abort or report something else. Cost: about 20 us per thread.
-///
-/// Errors
-///   kHostResources  the threads cannot all be started; the message says what needs them (`purpose`).
+/// Errors: kHostResources if the threads cannot all be started; the message says what needs them (`purpose`).
 Status check_room_for_threads(std::size_t threads, std::string_view purpose);
 
 struct FreeMemory {
@@ -29,9 +26,8 @@ struct FreeMemory {
   std::string source;  ///< Origin of the number, such as "MemAvailable and SwapFree of /proc/meminfo".
 };
 
-/// Returns the memory that this process may still use: the minimum over the machine and the control groups (version 1
-/// or 2), counting reclaimable file caches as free. Empty if no source is available. `root` is the parent of proc and
-/// sys, for tests.
+/// Returns the memory that this process may still use: the minimum over the machine and control groups (version 1 or
+/// 2), with reclaimable file caches as free. Empty if no source is available. `root` replaces `/`, for tests.
 std::optional<FreeMemory> free_memory(const std::string& root = "");
 
 }  // namespace poprun

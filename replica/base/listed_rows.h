@@ -5,19 +5,16 @@
 #include <iterator>
 #include <vector>
 
-/// Selects the rows of a table with one row per IPU or stage of a replica. Tables on the screen, messages of errors and
-/// notes select the same rows.
+/// Selects the rows of a table with one row per IPU or stage of a replica, alike for the screen, errors and notes.
 namespace poprun {
 
-/// A row of the table.
 struct ListedRow {
   std::size_t index = 0;     ///< The IPU or stage.
   std::size_t left_out = 0;  ///< Rows left out between the previous one and this one.
   bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
 };
 
-/// Returns the rows that fit a screen, in ascending order: all of up to eight, otherwise the first two, the one that
-/// stands out and the last one.
+/// Returns rows that fit a screen, ascending: all of up to eight, else the first two, the one that stands out and last.
 std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
 
 /// The same; the row with the largest `key` stands out.
@@ -28,7 +25,6 @@ std::vector<ListedRow> listed_by(const Range& range, Key key) {
                      static_cast<std::size_t>(std::distance(std::ranges::begin(range), most)));
 }
 
-/// Returns all of `count` rows.
 std::vector<ListedRow> all_rows(std::size_t count);
 
 }  // namespace poprun

@@ -3,11 +3,9 @@
 #include <string>
 #include <string_view>
 
-/// Log lines for people, on standard error, tagged with their source.
-///
-/// Each line is one write(2) of `[<source>] <level> <message>\n`, so that lines of different processes never
-/// interleave. Level is I, W or E, or D if verbose. Sources are set once per thread group: "replica 3 @ host1" in a
-/// replica, empty in the launcher.
+/// Log lines for people, on standard error, tagged with their source. Each line is one write(2) of `[<source>] <level>
+/// <message>\n`, so that lines of different processes never interleave. Level is I, W or E, or D if verbose. Sources
+/// are set once per thread group: "replica 3 @ host1" in a replica, empty in the launcher.
 namespace poprun::log {
 
 enum class Level : unsigned char { kDebug, kInfo, kWarning, kError };
@@ -15,8 +13,7 @@ enum class Level : unsigned char { kDebug, kInfo, kWarning, kError };
 /// Drops lines below `level` from now on. Call before threads start. Default kInfo.
 void set_level(Level level);
 
-/// Writes one line, without a tag if `source` is empty. A message of several lines becomes several tagged lines.
-/// Thread-safe.
+/// Writes each line of the message as one line, tagged unless `source` is empty. Thread-safe.
 void write(Level level, std::string_view source, std::string_view message);
 
 /// Returns `replica 3 @ host1`, the source of a replica's lines; the launcher parses it.

@@ -40,8 +40,7 @@ std::string duration_text(double seconds);
 /// on a tie; empty if none is close.
 std::string nearest(std::string_view typed, std::span<const std::string> candidates);
 
-/// Returns the end of a message about the unknown name `typed`: "did you mean mk2?" if a candidate is close, otherwise
-/// "available: bow, mk1, mk2".
+/// Ends a message about the unknown name `typed`: "did you mean mk2?" if one is close, else "available: bow, mk1, mk2".
 std::string suggestion(std::string_view typed, std::span<const std::string> candidates);
 
 }  // namespace poprun

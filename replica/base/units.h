@@ -3,9 +3,8 @@
 #include <compare>
 #include <cstdint>
 
-/// Quantities that must never be mixed up. A bare integer in a signature is always a count; sizes and device times have
-/// their own types, so swapping two arguments fails to compile. Identifiers are integers that do not convert into one
-/// another.
+/// Quantities that must never be mixed up. A bare integer in a signature is a count; sizes and device times have their
+/// own types, so swapped arguments do not compile. Identifiers are integers that do not convert into one another.
 namespace poprun {
 
 /// An integer with a unit. Conversions are explicit: `Bytes{64}`, `size.count()`.

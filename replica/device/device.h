@@ -40,7 +40,6 @@ struct Device {
   /// In-Processor Memory of one IPU, exactly.
   [[nodiscard]] Bytes capacity() const { return bytes_per_tile * (tiles + io_tiles); }
 
-  /// The memory of the tiles that compute.
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 
@@ -95,9 +94,7 @@ DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
 /// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles make the transfer:
 /// they take its host or streaming time, which includes synchronising with the host. The other tiles synchronise with
-/// them and exchange the bytes, as fast as the smaller group can send or receive [I].
-///
-/// Requires: the device has I/O tiles.
+/// them and exchange the bytes, as fast as the smaller group sends or receives [I]. Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
 /// Bytes from one IPU of a replica to another, or within one IPU.
@@ -113,23 +110,19 @@ struct LinkTransfer {
 ///     |    |    |      first and then goes from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D].
 ///     0 -- 2 -- 4 -- 6
 ///
-/// The last of an odd number of IPUs has no partner: its transfers cross at the next pair [I].
-///
-/// Requires: both ends are below `ipus`.
+/// Transfers of the last of an odd number of IPUs cross at the next pair [I]. Requires: both ends are below `ipus`.
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
 /// Time of transfers that begin together in a replica of `ipus`: that of the busiest link. A pair's link carries twice
-/// as much as a link from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Transfers within an IPU are copied by
-/// its tiles.
+/// as much as a link from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Tiles copy transfers within an IPU.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
 /// Time of one half of an all-reduce: its ring reduce-scatter or its ring all-gather.
 DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
-/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and a ring
-/// all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain, the rings are hierarchical,
-/// and the domains' shards are all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference
-/// designs).
+/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and all-gather,
+/// n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain, the rings are hierarchical, and domains'
+/// shards are all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference designs).
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

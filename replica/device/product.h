@@ -11,8 +11,7 @@
 #include "replica/choices/choices.h"
 #include "replica/device/device.h"
 
-/// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of their gradients
-/// (poplibs, lib/poplin/ConvPlan.cpp).
+/// The convolution planner's view of a convolution, matrix product or gradient (poplibs, lib/poplin/ConvPlan.cpp).
 namespace poprun {
 
 /// The options that apply to a product: those for convolutions or for matmuls. Dense layers are matmuls.
@@ -100,7 +99,6 @@ Product weight_gradient(Product forward);
 /// Returns the bytes of an element of the input and the weights.
 Bytes element_bytes(Arithmetic arithmetic);
 
-/// Returns the bytes of a partial sum.
 Bytes partial_bytes(Arithmetic arithmetic);
 
 /// Returns text like `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Usual values

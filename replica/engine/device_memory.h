@@ -40,10 +40,9 @@ class Arena {
 };
 
 /// The bytes of this machine that hold a tensor for kernels, host and peers: its image, with all elements contiguous.
-/// The tensor's location on the device is its Placement, which DeviceMemory handles.
-///
-/// An image is the tensor's allocation in its IPU's arena, so that law 2 of ARCHITECTURE.md is executed and not just
-/// planned: tensors that share bytes in the plan really overwrite each other.
+/// The tensor's location on the device is its Placement, which DeviceMemory handles. An image is the tensor's
+/// allocation in its IPU's arena, so that law 2 of ARCHITECTURE.md is executed and not just planned: tensors that share
+/// bytes in the plan really overwrite each other.
 class HostImages {
  public:
   /// Both must outlive this. `arenas[m]` is memory m (memory_of).
@@ -57,8 +56,7 @@ class HostImages {
   const std::vector<Arena>& arenas_;
 };
 
-/// The bytes of one IPU's Streaming Memory, private to this process: peers never read them. Only touched pages use
-/// memory of this machine.
+/// One IPU's Streaming Memory, private to this process: peers never read it. Only touched pages use host memory.
 class StreamingMemory {
  public:
   /// Returns zeroed bytes, valid for the lifetime of this object. Errors: kHostResources, with the size.
@@ -82,10 +80,8 @@ class DeviceMemory {
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
-  /// Records that memory is in use up to `reach`.
   void use(const Reach& reach);
 
-  /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor) const;
 
   /// Fills all memory that the plan ever uses with NaN.
@@ -103,9 +99,8 @@ class DeviceMemory {
 
 /// The memory of every tile of one replica's IPUs, for `memory.tiles = exact`: a tensor's bytes exist only at their
 /// planned addresses on its tiles, and the bytes of temporaries and buffers are filled with NaN while these live.
-/// Kernels work on images, which are gathered from the tiles before a step and scattered to them after it.
-///
-/// Cost: each IPU's memory on this machine, and two copies of every operand.
+/// Kernels work on images, which are gathered from the tiles before a step and scattered to them after it. Cost: each
+/// IPU's memory on this machine, and two copies of every operand.
 class TileMemory {
  public:
   /// Requires: the Program has a layout for each IPU, and outlives this.
@@ -120,7 +115,6 @@ class TileMemory {
   /// Fills the temporaries and buffers of a step with NaN.
   void begin(std::uint32_t step);
 
-  /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor);
 
   /// Returns, for each tile of an IPU, the end of the highest byte that was written or holds code, in multiples of 8 B.
@@ -145,7 +139,6 @@ class TileMemory {
     std::vector<Bytes> high_water;          ///< By tile.
   };
 
-  /// Records that bytes of one tile are in use.
   static void mark(Ipu& ipu, const Block& block);
 
   void lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& memory, int claim);

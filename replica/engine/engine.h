@@ -44,8 +44,7 @@ struct EngineOptions {
   bool poison_dead = false;  ///< Fill bytes with NaN before and after the lifetime of their tensor.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
-  /// Stop at the first index that is out of range. Otherwise operators handle it as documented, and `stray_index`
-  /// reports it.
+  /// Stop at the first index out of range. Otherwise operators handle it as documented, and `stray_index` reports it.
   bool check_indices = true;
 };
 
@@ -58,19 +57,15 @@ struct WallSeconds {
 
 /// Runs a Program's functions on one replica: for each step, the kernel or machine operation listed, at the planned
 /// addresses, and nothing else. If the Program has a layout of tiles, tensors live on the tiles, and in their images
-/// only during steps that name them.
-///
-/// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
+/// only during steps that name them. Deterministic: results are a function of (Program, seed, what the host writes).
+/// Single-threaded.
 class Engine final : private Machine {
  public:
   /// Allocates each IPU's memory through `communicator` (collective), unless `memory` contains it, and prepares every
   /// step. `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is
-  /// about to wait for.
-  ///
-  /// `memory[i]` has room for the images of IPU i (images_capacity) and comes from `communicator`; its content does not
-  /// matter.
-  ///
-  /// Errors: kHostResources if there is no memory for the arenas; kBug if the Program names something that is missing.
+  /// about to wait for. `memory[i]` has room for the images of IPU i (images_capacity) and comes from `communicator`;
+  /// its content does not matter. Errors: kHostResources if there is no memory for the arenas; kBug if the Program
+  /// names something that is missing.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator, HostIo& host,
                                                 const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity,

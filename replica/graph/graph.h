@@ -55,8 +55,7 @@ struct Tensor {
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half-precision job.
   std::uint32_t ipu = 0;   ///< IPU of the replica whose memory holds it.
-  /// The tensor whose values it duplicates: on another IPU, for another stage, in a stash, or recomputed in the
-  /// backward pass.
+  /// The tensor that it duplicates: on another IPU, for another stage, in a stash, or recomputed in the backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
   /// The type of the full tensor, if this is a shard: each replica's part of it. A shard has one dimension.
@@ -96,8 +95,7 @@ struct Operation {
 /// A layer of the model. The model can be cut between layers.
 struct Layer {
   std::string name;  ///< Unique in the graph.
-  /// True for the blocks that people count when they split a model ("24 layers"); false for the parts before and after
-  /// them, such as embeddings and heads.
+  /// True for blocks that people count ("24 layers") to split a model; false for others, such as embeddings and heads.
   bool counted = true;
 
   friend bool operator==(const Layer&, const Layer&) = default;
@@ -187,7 +185,6 @@ class Graph {
   void set_residence(TensorId id, Residence where) { tensors_.at(index_of(id)).residence = where; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
-  /// Returns the total size of the tensors.
   [[nodiscard]] Bytes bytes(const std::vector<TensorId>& ids) const;
 
   std::vector<Function> functions;
@@ -198,7 +195,6 @@ class Graph {
   std::map<std::string, TensorId, std::less<>> by_name_;  ///< kReserved: a name without a tensor.
 };
 
-/// Returns the function with that name, or null.
 const Function* find_function(const Graph& graph, std::string_view name);
 
 /// Returns the names of the functions that other functions call; the host runs the rest.
@@ -222,8 +218,7 @@ Status verify_graph(const Graph& graph);
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0
 ///
-/// An operation's origin (layer, which may be empty, stage, direction) is left out if it is `{}`, and a tensor's IPU if
-/// it is 0.
+/// An operation's origin (layer, which may be empty, stage, direction) is left out if `{}`, and a tensor's IPU if 0.
 std::string to_text(const Graph& graph);
 
 /// Parses the text of `to_text`, which begins at line `first_line` of its file. Allows comments from # to the end of a

@@ -16,7 +16,6 @@ namespace poprun {
 
 enum class DataType : std::uint8_t { kF32, kF16, kI32, kU8 };
 
-/// Bytes of one element.
 Bytes size_of(DataType type);
 
 /// "f32", "f16", "i32", "u8".
@@ -55,10 +54,8 @@ std::span<const std::byte> row_major(const TensorType& type, std::span<const std
 
 using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
-/// An operation's parameters by name, in name order.
-///
-/// The getters require that the attribute exists and has that type. The operators' shape inference checks attributes
-/// from outside; all later code may rely on them.
+/// An operation's parameters by name, in name order. The getters require that the attribute exists and has that type.
+/// The operators' shape inference checks attributes from outside; all later code may rely on them.
 class Attributes {
  public:
   Attributes() = default;

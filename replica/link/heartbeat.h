@@ -34,8 +34,7 @@ class Heartbeat {
   /// Unless `leave` was called before, the launcher concludes that the instance died.
   ~Heartbeat();
 
-  /// Returns when the launcher last said that a replica of the job waits for its data server; the clock's epoch if
-  /// never.
+  /// Returns when the launcher last said that a replica waits for its data server; the clock's epoch if it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
   /// The value in the last Directive.

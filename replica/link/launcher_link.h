@@ -39,22 +39,18 @@ struct InstanceEnvironment {
   std::optional<TlsIdentity> identity{};
 };
 
-/// Returns the host name of this machine.
 std::string machine_name();
 
-/// The name and content of an ONNX file.
 struct OnnxFile {
   std::string name;
   std::string bytes;
 };
 
-/// Errors
-///   kUsage  a variable is missing or not a number: the program was not started by poprun-emu.
+/// Errors: kUsage if a variable is missing or not a number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
 /// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
-/// functions are thread-safe after `join`. A call of `progress` costs about 50 ns and takes no lock that another
-/// replica takes.
+/// functions are thread-safe after `join`. `progress` costs about 50 ns and takes no lock that another replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -68,11 +64,8 @@ class CoordinatorClient final : public ProgressSink {
 
   /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which comes when the dataset
   /// is known, and then starts the heartbeat. `request` contains the fields that determine the bits of results; `join`
-  /// fills in the rest.
-  ///
-  /// Errors
-  ///   kUnreachable     no connection within 30 s, or no answer in `timeout_seconds`; names the address.
-  ///   kInfrastructure  the launcher refused; its message.
+  /// fills in the rest. Errors: kUnreachable if there is no connection within 30 s, or no answer in `timeout_seconds`,
+  /// naming the address; kInfrastructure if the launcher refused, with its message.
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
@@ -95,27 +88,19 @@ class CoordinatorClient final : public ProgressSink {
   /// Returns the step after which the launcher last asked for a checkpoint; 0 if it has not asked.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
-  /// The connection, for other calls to the launcher.
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }
 
   /// Passes the initial weights to `on_chunk`, chunk by chunk, with tensors in the launcher's order. Stops at the first
-  /// error of `on_chunk` and returns it.
-  ///
-  /// Errors
-  ///   kInfrastructure  the launcher went away.
+  /// error of `on_chunk` and returns it. Errors: kInfrastructure if the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// Returns the job's ONNX model. Requires: the job has one.
-  ///
-  /// Errors
-  ///   kInfrastructure  the launcher went away before it was complete.
+  /// Returns the job's ONNX model. Requires: it has one. Errors: kInfrastructure if the launcher went away before the
+  /// end.
   Result<OnnxFile> receive_model();
 
-  /// Queues one item for the launcher, in order: outputs from every instance, all other items from the instance of
-  /// replica 0. Returns immediately if less than 16 MiB are queued, otherwise when there is room, after at most 60 s.
-  ///
-  /// Errors
-  ///   kInfrastructure  the launcher went away, takes nothing, or cannot write its files; its message.
+  /// Queues one item for the launcher, in order: outputs from every instance, all others from replica 0's instance.
+  /// Returns at once if less than 16 MiB are queued, otherwise when there is room, after at most 60 s. Errors:
+  /// kInfrastructure if the launcher went away, takes nothing, or cannot write its files; its message.
   Status report(proto::ReportItem item);
 
   /// Waits until the launcher has received all reports, whether it has written them or not. Errors: as for `report`.

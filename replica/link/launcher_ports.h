@@ -84,8 +84,7 @@ class LauncherState final : public CheckpointSource {
   std::unique_ptr<StateStream> stream_;  ///< Set by the first variable.
 };
 
-/// Sends replica 0's results to the launcher, in order. After the first failure, which `status` returns, later reports
-/// are dropped. Use from one thread.
+/// Sends replica 0's results to the launcher, in order. Drops reports after a failure (`status`). Use from one thread.
 class LauncherReporter final : public Reporter {
  public:
   /// `client` must outlive this.

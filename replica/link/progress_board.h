@@ -38,7 +38,6 @@ class ProgressBoard {
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
 
-  /// Returns the current activity of one replica.
   [[nodiscard]] proto::ReplicaProgress progress(ReplicaId replica) const;
 
  private:
@@ -64,12 +63,10 @@ class ProgressBoard {
 
 /// Decides where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all
 /// replicas of a job, so the same number means the same part on all replicas: the launcher learns how many parts each
-/// replica has begun, and makes the highest number the last part of every replica.
+/// replica has begun, and makes the highest number the last part of every replica. Thread-safe.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10
-///
-/// Thread-safe.
 class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
@@ -82,8 +79,7 @@ class DrainGate {
   /// instance. If it does not come, the launcher names the silent instances and ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
-  /// Whether the replica needs no more data: the job stops before its next part, or before the exchange that follows
-  /// it.
+  /// Whether the replica needs no more data: the job stops before its next part, or before the exchange after it.
   [[nodiscard]] bool stops(std::uint32_t local) const;
 
   /// Takes the launcher's latest directive.

@@ -43,16 +43,11 @@ class ReportStream {
   /// Drops what is still queued.
   ~ReportStream();
 
-  /// Queues `item`. Blocks, for at most 60 s, while 16 MiB or more are queued.
-  ///
-  /// Errors
-  ///   kInfrastructure  the launcher ended the stream (its message), or takes nothing.
+  /// Queues `item`. Blocks, for at most 60 s, while 16 MiB or more are queued. Errors: kInfrastructure if the launcher
+  /// ended the stream (its message), or takes nothing.
   Status send(proto::ReportItem item);
 
-  /// Sends all queued items and waits, for at most 60 s, for the launcher's answer. Call only once.
-  ///
-  /// Errors
-  ///   kInfrastructure  as `send`.
+  /// Sends all queued items and waits, for at most 60 s, for the launcher's answer. Call only once. Errors: as `send`.
   Status finish();
 
  private:

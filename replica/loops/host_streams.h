@@ -22,8 +22,7 @@
 /// The host's side of streams, shared by all loops.
 namespace poprun {
 
-/// Broadcasts `bytes`, of any size, from replica `root` to all replicas. Collective. `name` is for messages. Errors:
-/// those of the communicator.
+/// Broadcasts `bytes`, of any size, from `root`. Collective. `name` is for messages. Errors: those of the communicator.
 Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicator, std::string_view name);
 
 /// Weights by name, as row-major little-endian float32 bytes, whatever type the model stores.
@@ -32,18 +31,15 @@ using HostWeights = std::map<std::string, std::string, std::less<>>;
 /// Converts the tensors of a stream to the form that `pack` and `unpack` accept.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 
-/// Writes replica 0's weights into the tensors of every replica, rounded for float16 tensors. Collective. Requires: on
-/// replica 0, `weights` contains every tensor.
+/// Writes replica 0's `weights`, which contain every tensor, to all replicas, rounded for float16 tensors. Collective.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
 /// Returns the error for a Program that uses a stream which its loop does not serve at that point.
 Status refuse_stream(const std::string& stream);
 
-/// Batches of a host stream, from their arrival until the last step that takes one of their tensors.
-///
-/// Pipeline stages take their tensors of a batch in different cycles: the first stage is several batches ahead of the
-/// last. If the Program computes a batch in pieces with the same number of rows of each tensor, the Program treats each
-/// piece as a micro-batch.
+/// Batches of a host stream, from their arrival until the last step that takes one of their tensors. Pipeline stages
+/// take their tensors of a batch in different cycles: the first is several batches ahead of the last. If the Program
+/// computes a batch in pieces with the same number of rows of each tensor, it treats each piece as a micro-batch.
 class BatchWindow {
  public:
   /// `source` must outlive this.
@@ -73,7 +69,6 @@ class BatchWindow {
   std::deque<Entry> window_;
 };
 
-/// A tensor of labels in the batches of a host stream.
 struct LabelTensor {
   std::string name;        ///< Name in the dataset.
   std::size_t field = 0;   ///< Index among a batch's tensors.

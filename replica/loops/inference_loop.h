@@ -42,8 +42,7 @@ class EvaluationPass {
   EvaluationOutcome outcome_;
 };
 
-/// One replica's run of an inference job: loads, runs the model once over its batches of stream kTest in lock-step with
-/// the other replicas, and pushes the outputs.
+/// One replica's inference job: loads, runs the model once over its kTest batches in lock-step, pushes the outputs.
 class InferenceLoop final : private HostIo {
  public:
   /// All references must outlive the loop.

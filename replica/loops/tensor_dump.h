@@ -32,10 +32,9 @@ struct DumpEntry {
 ///   tensors that replicas exchange       NAME before the exchange, NAME.exchanged after it
 ///   all others                           NAME after the last operation that writes it
 ///
-/// Copies that the compiler adds (Tensor.copy_of) are not shown.
-///
-/// With gradient accumulation, values of a micro-batch are those of the last micro-batch. If a number that is not
-/// finite ends the step, the dump contains the values computed so far; from the current micro-batch, only live tensors.
+/// Copies that the compiler adds (Tensor.copy_of) are not shown. With gradient accumulation, values of a micro-batch
+/// are those of the last micro-batch. If a number that is not finite ends the step, the dump contains the values
+/// computed so far; from the current micro-batch, only live tensors.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -43,10 +42,8 @@ struct DumpPlan {
   std::vector<DumpEntry> at_end;
 };
 
-/// Returns the plans by step, for all requests together. A pure function.
-///
-/// Errors: kUsage if a pattern is invalid or matches nothing in "train" (suggests the nearest names), or if the job
-/// does not reach a requested step.
+/// Returns the plans by step, for all requests together. A pure function. Errors: kUsage if a pattern is invalid or
+/// matches nothing in "train" (suggests the nearest names), or if the job does not reach a requested step.
 Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 

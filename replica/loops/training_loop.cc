@@ -16,8 +16,7 @@ namespace {
 /// Bytes of weights saved between barriers; limits how long the other replicas wait for the replica that saves.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
-/// A stream whose batches are the parts of a job. A part begins when its batch has arrived, so that a batch that never
-/// arrives does not prevent draining.
+/// A stream whose batches are a job's parts. A part begins when its batch arrives: a missing one never blocks draining.
 class Parts final : public HostStream {
  public:
   using Begin = std::function<Status()>;

@@ -33,16 +33,14 @@ struct TrainingOptions {
   bool scale_loss = false;               ///< The Program takes its loss scale from the host (compile.h).
   std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in order.
   std::size_t batch_samples = 1;         ///< Samples per batch.
-  /// If > 0, the Program weights its micro-batches by their labels, and divides the sum of their gradients over all
-  /// replicas by this number.
+  /// If > 0, the Program weights micro-batches by labels, and divides their gradients' sum over all replicas by this.
   double weighted_mean_of = 0;
   std::size_t sharding_group = 0;               ///< Replicas that share sharded variables; 0: all.
   std::optional<proto::HostState> resume = {};  ///< State of the checkpoint to resume from.
 };
 
-/// One replica's run of a training job: loads, trains, evaluates and saves, in lock-step with the other replicas.
-///
-/// If the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
+/// One replica's run of a training job: loads, trains, evaluates and saves, in lock-step with the other replicas. If
+/// the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
 /// batch, drop the step or evaluation under way, and save the weights of the last step that all completed. That state
 /// is also the last checkpoint, if checkpoints are taken; all others are taken between steps, after any evaluation due
 /// there.
@@ -51,8 +49,7 @@ class TrainingLoop final : private HostIo {
   /// `program` and what `ports` refers to must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
 
-  /// Runs the job. Errors: those of engine, communicator, host streams; kBug if the Program violates
-  /// program/host_contract.h.
+  /// Runs the job. Errors: of engine, communicator, host streams; kBug if the Program violates program/host_contract.h.
   Result<LoopResult> run();
 
  private:

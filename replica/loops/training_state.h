@@ -45,8 +45,7 @@ class StatisticsBackup {
 /// stores the replicated variables, and the replicas of the first group store their shards of the sharded ones.
 class TrainingState {
  public:
-  /// `group`: number of replicas that share sharded variables, as memory.sharding-group; 0: all of `replicas`.
-  /// `program` must outlive this.
+  /// `group` replicas share sharded variables (memory.sharding-group); 0: all `replicas`. `program` must outlive this.
   TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group);
 
   /// Whether this replica has a part in each checkpoint.
@@ -54,11 +53,9 @@ class TrainingState {
 
   /// Returns this replica's part of a checkpoint, without `host`. Requires: `has_part`.
   [[nodiscard]] proto::StatePart part() const;
-  /// Returns the bytes of this replica's slices.
   [[nodiscard]] std::size_t bytes() const;
 
-  /// Copies the slices, one after the other, to `into`, which has `bytes()` bytes. Takes statistics as of the last
-  /// complete step.
+  /// Copies the slices in order to `into`, which has `bytes()` bytes. Takes statistics as of the last complete step.
   void copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const;
 
   /// Sets every variable to the value that replica 0 reads from `source`; other replicas pass null. Collective. Errors:

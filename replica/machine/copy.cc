@@ -17,7 +17,6 @@ constexpr std::string_view kKind = "copy";
 constexpr const char* kFromEntries = "from_entries";
 constexpr const char* kToEntries = "to_entries";
 
-/// One end of a copy.
 struct End {
   std::span<std::byte> bytes;  ///< The full tensor.
   std::int32_t entry = -1;     ///< Entry of a remote buffer; -1: the full tensor.

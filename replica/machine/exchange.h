@@ -75,7 +75,6 @@ inline std::int64_t group_of(const Operation& operation) {
   return size == nullptr ? 0 : *size;
 }
 
-/// Returns the number of replicas that share a tensor.
 inline std::int64_t sharing_replicas(const Operation& operation, const ReplicaSystem& system) {
   const std::int64_t group = group_of(operation);
   return group > 0 ? group : system.replicas;

@@ -19,10 +19,8 @@
 /// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
 /// initialisation of variables. Each file of this folder is one machine operation, or one and its counterparts, with
 /// all faces (interface methods). To add one, add a file, its value in operations.h and its message in
-/// proto/program.proto.
-///
-/// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an operation of a graph
-/// (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
+/// proto/program.proto. A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an
+/// operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
 
 /// The system on which one replica's operations run.
@@ -117,8 +115,7 @@ struct MachineOperation {
   /// Device time of one execution on its own.
   DeviceTime (*time)(const Device&, const ReplicaSystem&, const Graph&, const Operation&) = nullptr;
 
-  /// Fills in the step, except for number, cost and releases.
-  /// Requires: `verify` accepts the operation.
+  /// Fills in the step, except for number, cost and releases. Requires: `verify` accepts the operation.
   void (*lower)(const Operation&, proto::Step&) = nullptr;
 
   StepTensors (*tensors)(const proto::Step&) = nullptr;
@@ -127,8 +124,7 @@ struct MachineOperation {
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// Returns the tensors that a step itself names, also for a step that executes an operator. None for a repeat, whose
-/// inner steps name their own.
+/// Returns the tensors that a step itself names, an operator's too; none for a repeat, whose steps name their own.
 StepTensors tensors_of(const proto::Step& step);
 
 /// Returns every machine operation, sorted by kind.

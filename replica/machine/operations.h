@@ -69,8 +69,7 @@ struct AllReduce {
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are those being
-/// reduced.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are those reduced.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 

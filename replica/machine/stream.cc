@@ -3,7 +3,6 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Streams from and to the host.
 namespace poprun {
 namespace machine::stream {
 namespace {

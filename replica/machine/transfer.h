@@ -7,8 +7,7 @@
 #include "replica/base/units.h"
 #include "replica/graph/graph.h"
 
-/// Transfers that an IPU's I/O tiles can make in place of its other tiles: host streams, and copies, stashes and
-/// restores to or from Streaming Memory.
+/// Transfers that I/O tiles can make for other tiles: host streams; copies, stashes and restores with Streaming Memory.
 namespace poprun {
 
 struct OffChipTransfer {

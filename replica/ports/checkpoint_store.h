@@ -18,7 +18,6 @@ class CheckpointStore {
   CheckpointStore& operator=(const CheckpointStore&) = delete;
   virtual ~CheckpointStore() = default;
 
-  /// Returns whether a checkpoint is due after `step` steps.
   [[nodiscard]] virtual bool is_due(std::uint64_t step) const = 0;
 
   /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at

@@ -15,31 +15,26 @@ namespace poprun {
 
 enum class Reduction : std::uint8_t { kSum, kMean, kMax };
 
-/// The element type of an exchanged buffer.
 enum class ElementType : std::uint8_t {
   kF32,  ///< IEEE 754 binary32.
   kF16,  ///< IEEE 754 binary16 (replica/base/half.h).
   kI32,  ///< Two's complement; sums wrap around.
 };
 
-/// Bytes of one element.
 constexpr std::size_t size_of(ElementType type) {
   return type == ElementType::kF16 ? 2 : 4;
 }
 
-/// Elements in memory, aligned to their size.
-/// Requires: `bytes` contains a whole number of elements.
+/// Elements in memory, aligned to their size. Requires: `bytes` contains a whole number of elements.
 struct Buffer {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
   std::string_view name = {};  ///< For messages; may be empty, but the same on all replicas.
 
-  /// A buffer over floats.
   static Buffer of(std::span<float> floats) { return {ElementType::kF32, std::as_writable_bytes(floats)}; }
 };
 
-/// How the replicas of a communicator are split into groups, like PopART's CommGroup. Every replica is in exactly one
-/// group.
+/// How a communicator's replicas are split into groups, like PopART's CommGroup. Each is in exactly one group.
 struct Group {
   enum class Kind : std::uint8_t {
     kAll,          ///< {0, 1, .. R - 1}
@@ -58,11 +53,9 @@ struct Group {
 };
 
 /// Communication with the other replicas. `collectives/` implements it over threads and over MPI; the engine and its
-/// tests know only this interface.
-///
-/// Every call is collective: all replicas make the same calls in the same order, with the same sizes and names. Names
-/// identify the call in messages and distinguish calls of the same size. Calls block without spinning, at most until
-/// the deadline set at creation. A communicator belongs to one replica and one thread.
+/// tests know only this interface. Every call is collective: all replicas make the same calls in the same order, with
+/// the same sizes and names. Names identify the call in messages and distinguish calls of the same size. Calls block
+/// without spinning, at most until the deadline set at creation. A communicator belongs to one replica and one thread.
 ///
 /// Sums are bit-identical on every replica and for every placement of the replicas on processes and hosts: they are
 /// taken elementwise, in float32, along the canonical tree over the replica index
@@ -84,16 +77,13 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
-  /// Returns this replica's index among `size()`: its number in the job, or its index in the group. Errors name
-  /// replicas by their numbers in the job.
+  /// Returns this replica's index among `size()`: its number in the job or index in the group. Errors give job numbers.
   [[nodiscard]] virtual ReplicaId self() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
   /// Allocates `size` bytes of zeroed, page-aligned memory that peers on this host can read, valid for the lifetime of
   /// the communicator. Untouched pages cost nothing. Collectives exchange data in this memory in place; they copy other
-  /// buffers.
-  ///
-  /// Requires: every replica asks for the same size and passes the same offsets to collectives.
+  /// buffers. Requires: every replica asks for the same size and passes the same offsets to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
   /// Replaces every element of every buffer with its reduction over all replicas, on every replica, in one exchange.
@@ -109,9 +99,8 @@ class Communicator {
   virtual Status await_all_reduces() = 0;
 
   /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(), (self + 1) *
-  /// shard.size()). Both have elements of `type`.
-  /// Requires: data.size() == shard.size() * size(); whole elements; `shard` is exactly that part of `data` or lies
-  /// outside it, because peers read the rest.
+  /// shard.size()). Both have elements of `type`. Requires: data.size() == shard.size() * size(); whole elements;
+  /// `shard` is exactly that part of `data` or lies outside it, because peers read the rest.
   virtual Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                                 std::span<std::byte> shard, std::string_view name = {}) = 0;
 
@@ -131,10 +120,8 @@ class Communicator {
   /// exchanges buffers of this communicator in place.
   ///
   /// Collective over all replicas of this communicator. Costs a few microseconds, and 1 MiB per replica for the
-  /// lifetime of the world of replicas, which the group must not outlive.
-  ///
-  /// Errors
-  ///   kUsage   `group.size` does not divide the number of replicas; harms nothing.
+  /// lifetime of the world of replicas, which the group must not outlive. Errors: kUsage if `group.size` does not
+  /// divide the number of replicas; harms nothing.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
 
   /// Returns the last eight calls of this replica on this communicator, its groups and its parent, for failure reports:

@@ -14,8 +14,7 @@ struct HostBatch {
   std::vector<std::string> tensors;
 };
 
-/// A replica's side of one host stream: batches in order, without gaps, prefetched. `hostio/` implements it over gRPC.
-/// Belongs to one thread.
+/// A replica's host stream: batches in order, no gaps, prefetched. `hostio/` uses gRPC for it. Belongs to one thread.
 class HostStream {
  public:
   HostStream() = default;
@@ -23,11 +22,9 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   virtual ~HostStream() = default;
 
-  /// Returns the next batch. Waits for it, even while the data server is lost, up to the configured time.
-  ///
-  /// Errors
-  ///   kUnreachable  no server answered in that time; names the address and the time.
-  ///   kData         the server refused because the dataset is missing or damaged; carries the server's message.
+  /// Returns the next batch. Waits for it, even while the data server is lost, up to the configured time. Errors:
+  /// kUnreachable if no server answered in that time, naming the address and the time; kData if the server refused
+  /// because the dataset is missing or damaged, with its message.
   virtual Result<HostBatch> next() = 0;
 };
 

@@ -71,8 +71,7 @@ class ProgressSink {
   /// Records wall seconds spent in operators, summed over all of the replica's `steps` training steps.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// Declares that the next `parts` parts form a unit: they are exchanged only after the last one, and a job that stops
-  /// earlier drops all of them.
+  /// Makes the next `parts` parts a unit: they are exchanged only after the last; a job that stops earlier drops all.
   virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
 
   /// Called before each part of a job (a micro-batch, or a batch of an evaluation), once its data is available; parts
@@ -91,10 +90,7 @@ class Outfeed {
 
   /// Sends the outputs of batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
   /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Blocks while the host accepts no more outputs,
-  /// so that little is buffered here.
-  ///
-  /// Errors
-  ///   kInfrastructure  the launcher no longer accepts outputs.
+  /// so that little is buffered here. Errors: kInfrastructure if the launcher no longer accepts outputs.
   virtual Status push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,
                       std::span<const std::byte> data) = 0;
 };

@@ -36,7 +36,6 @@ enum class JobStream : std::uint8_t {
   kWeights,     ///< In: initial weights, if the host has any. Out: weights.
 };
 
-/// Returns the function's name in the Program.
 const char* name_of(JobFunction function);
 const char* name_of(JobStream stream);
 
@@ -56,8 +55,7 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, starting at 1; steps without effect do not count. Exact up to 2^24; bias corrections
-  /// converge long before.
+  /// Number of the update, from 1; steps without effect do not count. Exact to 2^24: bias corrections converge sooner.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
@@ -83,8 +81,7 @@ struct PartedSum {
   [[nodiscard]] double value() const;
 };
 
-/// Results over all items of a step (means over the replicas) or of an evaluation (sums), as one tensor f32[3,3]. All
-/// are zero if nothing is scored.
+/// Results over a step's (means over replicas) or an evaluation's items (sums), as f32[3,3]; zero if nothing is scored.
 struct Metrics {
   PartedSum losses;
   PartedSum correct;
@@ -117,9 +114,8 @@ struct EvaluationOutcome {
 };
 
 /// Copies a record's fields to the tensors of its stream, and back. Fields and tensors are equal in number and order.
-/// (Tensors are not found by name: a weight of the model may be called `step`.)
-///
-/// Errors: kBug if the numbers or the sizes of fields and tensors differ.
+/// (Tensors are not found by name: a weight of the model may be called `step`.) Errors: kBug if the numbers or the
+/// sizes of fields and tensors differ.
 Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 Status unpack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 

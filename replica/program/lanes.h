@@ -38,8 +38,7 @@ class IoLane {
   /// Records that the tiles have given data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
   void give(Cycles now, Cycles length, const Entries& stores);
 
-  /// Whether every time of the lane that changed since `before` is later by `advance`. If so, each identical round
-  /// moves the lane by as much.
+  /// Whether all times that changed since `before` are later by `advance`; each identical round then moves them alike.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.

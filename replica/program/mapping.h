@@ -56,9 +56,8 @@ struct Mapping {
 /// Maps all elements in one row, cut into one piece per tile: multiples of `grain`, as even as possible.
 Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
 
-/// Returns the number of elements on each of `tiles` tiles.
-///
-/// Requires: grain and all extents, parts and counts are positive; part <= extent. Cost: boxes times sharing tiles.
+/// Returns the number of elements on each of `tiles` tiles. Requires: grain and all extents, parts and counts are
+/// positive; part <= extent. Cost: boxes times sharing tiles.
 std::vector<std::int64_t> elements_by_tile(const Mapping& mapping, std::int64_t tiles);
 
 /// Elements [begin, begin + count) of a tensor, in memory order.

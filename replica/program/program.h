@@ -22,10 +22,8 @@ std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 
 bool is_remote(const proto::Tensor& tensor);
 
-/// Returns the function with that name, or null.
 const proto::Function* find_function(const Program& program, const std::string& name);
 
-/// Whether a tensor lives at the step with that number.
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 
 /// Returns the bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more if the Program

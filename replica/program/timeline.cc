@@ -201,8 +201,7 @@ class Walk {
     add_cost(clock.busy, spent, count_);
   }
 
-  /// Models what the I/O tiles do before the other tiles exchange data with them: load the data, or empty the buffer
-  /// for it.
+  /// Models what the I/O tiles do before the other tiles exchange data with them: load it, or empty the buffer for it.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);

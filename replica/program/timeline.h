@@ -19,17 +19,14 @@
 /// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts follow one another on
 /// their tiles, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
 /// another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
-/// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h).
-///
-/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not
-/// overlap: each begins when the last IPU has finished the previous one. Rounds of a phase run on one IPU, while the
-/// other IPUs work in parallel.
+/// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h). Rounds of a repeat that call
+/// parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not overlap: each begins when the
+/// last IPU has finished the previous one. Rounds of a phase run on one IPU, while the other IPUs work in parallel.
 namespace poprun {
 
 /// The part of an IPU that is busy during a stretch: its tiles except I/O tiles, its links, or its I/O tiles.
 enum class Lane : std::uint8_t { kTiles, kLinks, kIo };
 
-/// The activity of that part.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
 /// One bar (slice) of the timeline, or several at equal distances, for rounds of a repeat that take the same time.
@@ -63,10 +60,8 @@ struct CallTime {
 /// Walks one call of a function of the Program, with everything that it calls, and passes each stretch to `visit` in
 /// the order of the steps. Work of the tiles counts by activity, waiting for links as link cycles, and work of the
 /// links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as host or
-/// streaming cycles, and their work as I/O cycles.
-///
-/// Cost: one visit per step and round, until a round advances all its IPUs by the same time. All later rounds are
-/// identical and together cost one visit per step.
+/// streaming cycles, and their work as I/O cycles. Cost: one visit per step and round, until a round advances all its
+/// IPUs by the same time. All later rounds are identical and together cost one visit per step.
 CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
 
 /// Returns the IPUs that a step runs on, which are those of its tensors, in ascending order.
@@ -78,7 +73,6 @@ void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times =
 /// Returns the tile cycles of a cost.
 Cycles total_cycles(const proto::Cost& cost);
 
-/// Converts cycles to seconds on the Program's device.
 double device_seconds(const Program& program, Cycles cycles);
 
 }  // namespace poprun

@@ -26,16 +26,12 @@ constexpr int kFewCallsMax = 32;
 
 /// Limits what a client can cost a server before the server has authenticated it: 8 KiB of metadata per call,
 /// `calls_max` concurrent calls per connection, 10 s per handshake and 256 MiB of buffers over all connections.
-/// Connections without calls are closed after 5 minutes.
-///
-/// A call beyond `calls_max` waits inside the client's gRPC until another call ends, so `calls_max` must exceed the
-/// number of calls that wait for each other.
+/// Connections without calls are closed after 5 minutes. A call beyond `calls_max` waits inside the client's gRPC until
+/// another call ends, so `calls_max` must exceed the number of calls that wait for each other.
 void bound_clients(grpc::ServerBuilder& builder, int calls_max = kFewCallsMax);
 
-/// Checks whether `host`, a name or address with or without brackets, is a loopback address.
-///
-/// Errors
-///   kUsage  `host` is not a host address; the message is only the resolver's reason.
+/// Checks whether `host`, a name or address with or without brackets, is a loopback address. Errors: kUsage if `host`
+/// is not a host address; the message is only the resolver's reason.
 Result<bool> is_loopback(const std::string& host);
 
 }  // namespace poprun

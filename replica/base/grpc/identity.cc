@@ -64,8 +64,7 @@ std::string pem_of(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-/// Returns a number in [1, order), uniformly distributed: the 16 bytes beyond the order's size make the remainder's
-/// bias negligible (FIPS 186-4, B.4.1).
+/// Returns a uniform number in [1, order): 16 bytes beyond the order's size make bias negligible (FIPS 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};

@@ -34,28 +34,20 @@ struct TlsFiles {
 bool equal_tokens(std::string_view given, std::string_view token);
 
 /// Checks that a token can serve as a secret. An empty token is valid and means no token. `origin` is the file or
-/// variable that holds it.
-///
-/// Errors
-///   kUsage  the token contains characters that an RPC cannot carry, or is the placeholder printed in
-///           deploy/kubernetes; the message says how to make a token.
+/// variable that holds it. Errors: kUsage if the token contains characters that an RPC cannot carry, or is the
+/// placeholder printed in deploy/kubernetes; the message says how to make a token.
 Status check_token(std::string_view token, std::string_view origin);
 
 /// Returns the identity that every process with the same token derives: the key is derived from the token (PBKDF2,
 /// 10,000 rounds of SHA-256), and it signs the certificate. The token is thus the job's only secret. Anyone who sees a
-/// certificate can guess tokens offline, hence `check_hard_to_guess`.
-///
-/// Cost: 5 ms.
+/// certificate can guess tokens offline, hence `check_hard_to_guess`. Cost: 5 ms.
 TlsIdentity identity_of_token(std::string_view token);
 
-/// Checks that a token can protect services that other hosts reach. `origin` is as in check_token.
-///
-/// Errors
-///   kUsage  the token is shorter than 16 characters; the message says how to make a better one.
+/// Checks that a token can protect services that other hosts reach. `origin` is as in check_token. Errors: kUsage if
+/// the token is shorter than 16 characters; the message says how to make a better one.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// Reads the identity from these files. All servers must present this certificate, or another certificate with the same
-/// name.
+/// Reads the identity from these files. All servers must present this certificate, or another with the same name.
 ///
 /// Errors
 ///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do
@@ -70,8 +62,7 @@ std::optional<std::string> warning_about_key(const std::string& path);
 /// Encodes an identity as one printable line, for an environment variable.
 std::string to_line(const TlsIdentity& identity);
 
-/// Errors
-///   kUsage  `line` was not made by to_line.
+/// Errors: kUsage if `line` was not made by to_line.
 Result<TlsIdentity> identity_from_line(std::string_view line);
 
 }  // namespace poprun
