@@ -1,4 +1,3 @@
-// Restarts of a job (--restarts).
 #include <algorithm>
 #include <csignal>
 #include <ctime>

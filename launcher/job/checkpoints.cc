@@ -217,8 +217,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Tells the user that checkpoints are taken too often: a replica keeps its copy of the state until the copy is
-/// stored, and takes no other checkpoint meanwhile.
+/// Tells the user that checkpoints come too often: until its copy of the state is stored, a replica takes no other.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {

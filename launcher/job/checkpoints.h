@@ -16,9 +16,8 @@
 
 namespace poprun::launcher {
 
-/// Decides when replicas are asked for a checkpoint, in addition to those that they take by themselves every few steps:
-/// at intervals of time, and when the user requests one. Only one request is open at a time. A pure policy: times are
-/// passed in as seconds of one clock.
+/// Decides when replicas are asked for a checkpoint besides those that they take every few steps: at intervals of time,
+/// and when the user requests one. Only one request is open at a time. A pure policy: times are seconds of one clock.
 class CheckpointRequests {
  public:
   /// `every_seconds` is the time between two checkpoints; 0: only those that the user requests.
@@ -27,15 +26,13 @@ class CheckpointRequests {
   void wish() { wished_ = true; }
 
   /// Returns the step after which all replicas shall take a checkpoint, if one is due and not requested yet. Call often
-  /// while the job trains. The step is a few steps ahead, so that the request reaches every replica in time; if the
-  /// request reaches a replica too late, so that its part of the checkpoint is missing, the request is repeated.
-  ///
-  /// `step`, of `steps` in all, is the highest that any replica has completed at `now`. `begun` is the step of the
-  /// checkpoint in progress, once all of its parts have begun to arrive; 0: none.
+  /// while the job trains. The step is a few steps ahead, to reach every replica in time; if a replica learns of it too
+  /// late, so that its part is missing, the request is repeated. `step`, of `steps` in all, is the highest that any
+  /// replica has completed at `now`. `begun` is the step of the checkpoint whose parts have all begun to arrive; 0:
+  /// none.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
-  /// Records that the checkpoint after `step` was stored, or that the disk did not accept it. Returns whether this
-  /// answers a request.
+  /// Records that the checkpoint after `step` was stored or failed. Returns whether this answers a request.
   bool came(std::uint64_t step);
 
  private:
@@ -66,11 +63,8 @@ class JobCheckpoints {
   JobCheckpoints(asio::io_context& loop, const Options& options, Console& console);
 
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file, if it has one.
-  ///
-  /// Errors
-  ///   kUsage  there is no checkpoint; it belongs to a different job; or the folder contains checkpoints of an
-  ///           earlier job.
-  ///   kData   all existing checkpoints are damaged.
+  /// Errors: kUsage if there is none, it belongs to a different job, or the folder contains checkpoints of an earlier
+  /// job; kData if all existing checkpoints are damaged.
   Status find(const std::string& onnx_sha256);
 
   /// Locks the folder, if checkpoints were requested. Errors: those of CheckpointWriter.
@@ -80,7 +74,6 @@ class JobCheckpoints {
   /// Returns whether this job itself wrote the contents of its folders, before an interruption.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] std::uint64_t resumed_step() const { return resumed_ ? resumed_->manifest.host().step() : 0; }
-  /// Returns the path of the checkpoint's variables; empty if the job does not resume.
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
@@ -89,7 +82,6 @@ class JobCheckpoints {
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 
-  /// Records the user's request for a checkpoint now.
   void wish() { requests_.wish(); }
 
   /// Forwards to CheckpointRequests::due.

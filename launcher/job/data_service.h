@@ -21,7 +21,6 @@
 
 namespace poprun::launcher {
 
-/// A dataset and the server that serves it.
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
@@ -63,7 +62,6 @@ class DataService {
  private:
   /// `leaves_loopback`: whether other hosts reach the server, which then uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
-  /// Returns the user's TLS files, as options for our own server.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress, soon after the start and then once a minute.
   void tell(const proto::Loading& loading);

@@ -16,8 +16,7 @@
 /// tool answers, as a plain child process without mpirun.
 namespace poprun::launcher {
 
-/// The files that a model starts from, as far as its configuration names any. Replicas read no files: the launcher
-/// sends them what they need.
+/// The files, if any, that a model starts from. Replicas read no files: the launcher sends them what they need.
 struct ModelInputs {
   std::vector<Tensor> initial_weights;
   OnnxFile onnx;
@@ -26,7 +25,6 @@ struct ModelInputs {
 /// Reads the files. Errors: those of read_safetensors and read_onnx_file.
 Result<ModelInputs> read_inputs(const proto::ModelConfig& model);
 
-/// Receives the standard output of a program that has ended.
 using TakeOutput = std::function<void(const std::string& output)>;
 
 /// Runs a program from our own folder, by its name and arguments, with `input` on its stdin. Its stdout is printed as
@@ -35,9 +33,8 @@ using TakeOutput = std::function<void(const std::string& output)>;
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr);
 
-/// Asks poprun-emu-replica, whose answer is an `Answer` of proto/answers.proto. Prints the text that show(answer)
-/// returns, then the replica's error, if any: with an error, the answer holds what was found before it. Returns the
-/// exit code.
+/// Asks poprun-emu-replica, whose answer is an `Answer` of proto/answers.proto. Prints show(answer), then the replica's
+/// error, if any: the answer then holds what was found before it. Returns the exit code.
 template <typename Answer, typename Show>
 int ask_replica(const char* option, const std::string& input, Console& console, Show show) {
   bool is_whole = true;

@@ -191,7 +191,6 @@ void Job::notice_own_silence(double now) {
   }
 }
 
-/// Brings screen, files and requests up to date.
 void Job::update(double now) {
   record_.refresh(now);
   checkpoints_.writer().hold_metrics(record_.results().metrics_wait());

@@ -36,7 +36,6 @@
 
 namespace poprun::launcher {
 
-/// How a job ended.
 struct JobEnd {
   int exit_code = 0;
   std::optional<proto::Profile> profile = {};  ///< Set if the job is complete.
@@ -46,11 +45,10 @@ struct JobEnd {
 };
 
 /// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the whole state; gRPC,
-/// child processes and the thread that writes the results only post to the loop or are polled.
-///
-/// verdict/phases.h draws the phases of a job and says which event counts in which of them. Every handler below first
-/// asks `react`, then does what the reaction says. The rest of the class is in job_start.cc, job_failure.cc (signs of
-/// trouble, up to the verdict), job_end.cc (signals, and the wait for files, processes and disk) and job_metrics.cc.
+/// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h draws
+/// the phases of a job and says which event counts in which of them: every handler first asks `react`. The rest of the
+/// class is in job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and the wait
+/// for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt; `restarts` counts the
@@ -142,9 +140,8 @@ class Job final : private CoordinatorEvents {
   JobEnd end_ = {.may_pass = true};  ///< What is known of the end so far.
 };
 
-/// Runs the job and, with --restarts, runs it again from its last checkpoint if the failure may be transient: on
-/// the remaining hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the start of
-/// the command.
+/// Runs the job and, with --restarts, again from its last checkpoint if the failure may be transient: on the remaining
+/// hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the command's start.
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
 
 /// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. Without

@@ -1,5 +1,4 @@
-// The end of a job: requests to stop, and the wait for its files, its processes and the disk; job.cc has the rest of
-// the class.
+// The end of a job: requests to stop, and the wait for files, processes and disk; job.cc has the rest of the class.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>

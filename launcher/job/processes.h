@@ -19,8 +19,7 @@
 
 namespace poprun::launcher {
 
-/// The processes of a job on this machine: mpirun, and the data server unless it runs elsewhere. Belongs to the loop's
-/// thread.
+/// The processes of a job on this machine: mpirun, and usually the data server. Belongs to the loop's thread.
 class JobProcesses {
  public:
   struct Events {
@@ -35,13 +34,11 @@ class JobProcesses {
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
                const Security& security, Events events);
 
-  /// Removes what dead jobs left on this machine, and checks that it has what the job needs.
-  ///
-  /// Errors: those of find_programs, check_room_for_mpi_session and JobFolder::make.
+  /// Removes what dead jobs left on this machine, and checks that it has what the job needs. Errors: those of
+  /// find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
   /// Starts both processes: usually, the dataset is known before mpirun's ranks ask for it. Requires: `check` passed.
-  ///
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
@@ -49,16 +46,13 @@ class JobProcesses {
   /// the check costs the start of a program. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
-  /// Returns the address at which other hosts reach this machine.
   [[nodiscard]] const std::string& own_address() const { return own_address_; }
 
-  /// Returns the address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
   /// Returns whether other hosts reach these services, which then use TLS.
   [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
 
-  /// Called once a replica has joined: by then mpirun has created its session, and the job's folder records what to
-  /// remove at the end.
+  /// Called once a replica has joined: mpirun then has its session, and the job's folder records what to remove.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
@@ -69,7 +63,6 @@ class JobProcesses {
 
   /// Terminates both processes and cancels the dataset query.
   void terminate();
-  /// Sends SIGKILL to all descendants of this process.
   void kill() { supervisor_.kill_all(); }
   /// Kills the remaining processes and removes what they left behind.
   void clear_away();

@@ -36,7 +36,6 @@ class JobRecord {
 
   /// Writes an item of a report to its file, and to the screen while `shows` is true.
   Status take(const proto::ReportItem& item, bool shows, double now);
-  /// Ends the report. Errors: those of JobResults::finish.
   Status finish_report() { return results_.finish(); }
   [[nodiscard]] const JobResults& results() const { return results_; }
   /// Returns whether dumps may come: a replica is at most one step ahead of replica 0, whose metrics may be in transit.

@@ -88,7 +88,6 @@ void print_plan(Console& console, const Options& options, const Placement& place
   }
 }
 
-/// Returns the question for the compiler. Errors: those of compile_question.
 Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
   POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
   job.set_show_graphs(options.verbosity > 1);

@@ -22,7 +22,6 @@ int estimate(const Options& options, Console& console);
 /// exit code with which the job would have failed in one of these steps.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
-/// Runs the job with these options.
 using RunJob = std::function<JobEnd(const Options&)>;
 
 /// Runs `poprun-emu profile`: shows where the memory and the device time of a compiled job go. `run` executes its few

@@ -112,8 +112,7 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that have no effect because of other options. Training options in inference get no note, since
-/// one train.cfg may serve both modes.
+/// Adds notes on options that others make useless. Training options get none in inference: a train.cfg may serve both.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -181,7 +180,6 @@ void note_partial_weights(Options& options) {
 }
 
 /// Returns the divisor of `number` nearest to `from`: at most `from` if `step` is -1, at least `from` if it is 1.
-///
 /// Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   while (number % from != 0) {
@@ -190,8 +188,7 @@ std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   return from;
 }
 
-/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of all of its compute
-/// batches.
+/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of all of them.
 Status check_compute_batch(Options& options) {
   const std::uint32_t micro = options.config.data().micro_batch_size();
   const std::uint32_t compute = options.config.data().compute_batch_size();

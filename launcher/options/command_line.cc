@@ -186,7 +186,6 @@ std::string_view find(std::span<const Pair> pairs, std::string_view name) {
   return known == pairs.end() ? std::string_view{} : known->second;
 }
 
-/// Returns the options that the user may have meant by `typed`.
 std::vector<std::string> meant_by(std::string_view typed) {
   if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
     return {fmt::format("--{}", ours)};

@@ -9,8 +9,7 @@
 #include "replica/base/error.h"
 
 /// Splits the command line into options, subcommand and files. A subcommand is a word before train.cfg that says what
-/// to do with the job, as in `poprun-emu check train.cfg`; without one, the job runs. A train.cfg with the name of a
-/// subcommand is still reachable as `./check`.
+/// to do with the job, as in `poprun-emu check train.cfg`; without one, the job runs. `./check` is always a file.
 namespace poprun::launcher {
 
 /// A value, and the place where the user wrote it.
@@ -26,10 +25,8 @@ struct CommandLine {
   std::vector<std::string> positional;
 };
 
-/// Splits `args` into options and other words, by names only; the rows check the values.
-///
-/// Errors
-///   kUsage  an option is unknown (the message suggests known ones), or its value is missing.
+/// Splits `args` into options and other words, by names only; the rows check the values. Errors: kUsage if an option is
+/// unknown (the message suggests known ones), or its value is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
 /// Returns the words, starting at the first that is neither an option nor an option's value; empty if there is none.
@@ -45,8 +42,7 @@ struct SubcommandRow {
 /// Returns all subcommands in the order of the help, except Subcommand::kRun, which has no word.
 std::span<const SubcommandRow> subcommands();
 
-/// Removes the subcommand from the words that are not options. Errors: kUsage if it is misspelt or comes after
-/// train.cfg.
+/// Removes the subcommand from the other words. Errors: kUsage if it is misspelt or comes after train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
 /// Returns "poprun-emu check [options] train.cfg".

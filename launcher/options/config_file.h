@@ -31,26 +31,18 @@ struct ConfigEntry {
   std::size_t line = 0;  ///< Counted from 1.
 };
 
-/// Returns the entries of `text` in order. Accepts any key; `file` is for messages. Never crashes.
-///
-/// Errors
-///   kUsage  `file:line: ...`: a line is neither a section nor `key = value`, or precedes any section.
+/// Returns the entries of `text` in order. Accepts any key; `file` is for messages. Never crashes. Errors: kUsage, with
+/// `file:line: ...`, if a line is neither a section nor `key = value`, or precedes any section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
-/// Reads the whole file.
-///
-/// Errors
-///   kUsage  the file cannot be read, or is larger than 1 MiB.
+/// Reads the whole file. Errors: kUsage if it cannot be read, or is larger than 1 MiB.
 Result<std::string> read_config_file(const std::string& path);
 
 /// Removes a leading byte order mark, which Windows programs write to UTF-8 files.
 std::string_view without_byte_order_mark(std::string_view text);
 
-/// Returns the values that the text of a train.cfg sets. `file` is for messages.
-///
-/// Errors
-///   kUsage  `file:line: ...`: those of parse_config; an unknown section or key (the message
-///           suggests a known one); a key given twice.
+/// Returns the values that the text of a train.cfg sets. `file` is for messages. Errors, with `file:line: ...`: those
+/// of parse_config; kUsage for an unknown section or key (suggests a known one), or a key given twice.
 Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text);
 
 }  // namespace poprun::launcher

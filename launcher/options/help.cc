@@ -40,8 +40,7 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// Wraps `text` into lines of at most kWidth columns, broken at spaces and indented by `indent` spaces; the first line
-/// begins at column `at`.
+/// Wraps `text` at spaces to kWidth columns, indented by `indent` spaces; the first line begins at column `at`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;
   std::size_t column = at;

@@ -11,8 +11,7 @@ namespace poprun::launcher {
 /// Returns the topics of --help: the sections of the table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
-/// Returns the text of --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the common
-/// options.
+/// Returns the text of --help, at most 80 columns wide. `topic`: one of help_topics(), or empty for common options.
 std::string help_text(std::string_view topic);
 
 /// Returns the names of an option in the help: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".

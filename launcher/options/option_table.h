@@ -54,8 +54,7 @@ struct Section {
 /// Returns all sections, in the order of the table.
 std::span<const Section> sections();
 
-/// Returns the row with this full name, or the key `name` of the section with this name: `model` finds model.name. Null
-/// if there is none.
+/// Returns the row of this full name, or the key `name` of this section: `model` finds model.name. Null if none.
 const OptionRow* find_row(std::string_view name);
 
 /// Returns the setting of a row. Requires: there is a row with this name.
@@ -107,8 +106,7 @@ inline auto add_words(std::vector<std::string> MpirunOptions::*member) {
   };
 }
 
-/// Stores a value in the configuration field with the same name as the row: training.learning-rate goes into
-/// RunConfig's training.learning_rate.
+/// Stores a value in RunConfig's field of the row's name: training.learning-rate goes into training.learning_rate.
 class Field {
  public:
   explicit Field(std::string name);

@@ -36,7 +36,6 @@ struct VariedJob {
   proto::RunConfig config;
 };
 
-/// The request of --vary.
 struct Varied {
   std::string key;  ///< Empty: nothing is varied.
   std::vector<std::string> values;
@@ -70,7 +69,6 @@ struct MpirunOptions {
   std::map<std::uint32_t, std::vector<std::string>> instance_local_args;  ///< By instance.
 };
 
-/// The results, and what is shown of the replicas.
 struct OutputOptions {
   std::string dir;
   bool overwrite = false;
@@ -84,7 +82,6 @@ struct CheckpointOptions {
   std::string resume;      ///< A folder, "auto", or empty.
 };
 
-/// Restarts after failures that may be transient.
 struct RestartOptions {
   std::uint32_t count_max = 0;
   std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive once parsed.
@@ -111,7 +108,6 @@ struct MetricsOptions {
   std::string address;     ///< Empty: the default in --help metrics.
 };
 
-/// The request of `poprun-emu train.cfg`, which has no options of its own.
 struct RunRequest {};
 
 /// The request of `poprun-emu check`, as in CheckConfig.
@@ -120,14 +116,12 @@ struct CheckRequest {
   std::vector<std::uint32_t> ipus;
 };
 
-/// The request of `poprun-emu estimate`.
 struct EstimateRequest {
   bool compile = false;
   bool by_layer = false;
   Varied varied;
 };
 
-/// The request of `poprun-emu profile`.
 struct ProfileRequest {
   bool run = true;          ///< Execute `steps` steps.
   std::uint32_t steps = 0;  ///< Must be positive.

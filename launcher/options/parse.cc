@@ -30,7 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Shortens `text` for a message.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 60;
   if (text.size() <= kShown) {
@@ -161,12 +160,9 @@ bool is_program(const std::string& word) {
 }
 
 /// Detects a pasted command line of poprun that ends in a program with its own options (`poprun -n 2 python3 run.py
-/// --epochs 3`). Like poprun, this function stops at the first word that is neither an option nor the value of one, and
-/// does not take the program's options for ours.
-///
-/// Errors
-///   kUsage  that word is a program (a script, an executable file, or a command in PATH), or an
-///           option before it is wrong.
+/// --epochs 3`). Like poprun, stops at the first word that is neither an option nor the value of one, and does not take
+/// the program's options for ours. Errors: kUsage if that word is a program (a script, an executable file, or a command
+/// in PATH), or an option before it is wrong.
 Status check_no_program(std::span<const std::string> args) {
   const std::span<const std::string> words = words_after_options(args);
   if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 || !is_program(words[0])) {
@@ -184,7 +180,6 @@ Status check_no_program(std::span<const std::string> args) {
                           words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun), default_job_hint()));
 }
 
-/// Returns the single train.cfg named on the command line.
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
     return fail(ErrorCode::kUsage,
@@ -200,7 +195,6 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   return file;
 }
 
-/// Returns the two files named for profile --compare.
 Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   if (line.positional.size() != 2) {
     return fail(ErrorCode::kUsage,

@@ -9,11 +9,8 @@
 
 namespace poprun::launcher {
 
-/// Parses `args` (without the program's name) and the train.cfg that they name.
-///
-/// Errors
-///   kUsage  one line with the place (option, or file:line), what is wrong, what is allowed and, for an
-///           unknown name, the nearest known one.
+/// Parses `args` (without the program's name) and the train.cfg that they name. Errors: kUsage, in one line with the
+/// place (option, or file:line), what is wrong, what is allowed and, for an unknown name, the nearest known one.
 Result<Options> parse_options(std::span<const std::string> args);
 
 /// Does the same, with `config_text` as the text of train.cfg. Never crashes, whatever the text (tests/fuzz).

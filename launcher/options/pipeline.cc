@@ -63,8 +63,7 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// Returns the number of stages; if it depends on the model, the largest possible number: one stage on each IPU of the
-/// mapping or the replica.
+/// Returns the number of stages; if it depends on the model, the most: one on each IPU of the mapping or the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (is_phased(options)) {

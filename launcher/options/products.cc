@@ -59,7 +59,6 @@ struct PartialSums {
   }
 };
 
-/// Slices of a dense layer.
 struct Slices {
   static constexpr std::string_view kAllowed = "a whole number from 1 to 4096";
   static constexpr std::string_view kLetter = "N";

@@ -13,11 +13,9 @@ namespace poprun::launcher {
 /// Returns one row training.NAME per hyper-parameter of any optimiser.
 Rows hyper_parameter_rows();
 
-/// Reduces the configuration to the hyper-parameters of its optimiser, with the optimiser's own defaults for those that
-/// the user left out. Adds a note if the user gave a number that only a different optimiser uses.
-///
-/// Requires: options.settings record the origins of all rows.
-/// Errors: kUsage if a flag that the optimiser does not have is true.
+/// Reduces the configuration to its optimiser's hyper-parameters, with the optimiser's own defaults for those left out.
+/// Notes a number that only other optimisers use. Requires: options.settings record the origins of all rows. Errors:
+/// kUsage if a flag that the optimiser does not have is true.
 Status resolve_hyper_parameters(Options& options);
 
 // Locations of a job's tensors (`memory.weights`, `memory.optimizer-state`, `memory.accumulators`,
@@ -40,9 +38,7 @@ Rows pipeline_rows();
 Rows phase_rows();
 
 /// Checks the keys of [pipeline] and the phases against each other and against --ipus-per-replica, as far as possible
-/// without the model. Adds notes on keys without effect.
-///
-/// Errors: kUsage; the message names the keys and the remedy.
+/// without the model. Notes keys without effect. Errors: kUsage; the message names the keys and the remedy.
 Status check_pipeline(Options& options);
 
 // Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each also
@@ -59,23 +55,17 @@ Status check_pipeline(Options& options);
 Rows memory_proportion_rows();
 Rows partials_rows();
 
-/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`; the latter is written
-/// like a key with -operators.
+/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls` (in -operators syntax).
 Rows serialisation_rows();
 
-/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without
-/// effect, and on proportions below the recommended minimum.
-///
-/// Errors: kUsage; the message names the key, the value and the remedy.
+/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Notes settings without effect,
+/// and proportions below the recommended minimum. Errors: kUsage; the message names the key, the value and the remedy.
 Status check_products(Options& options);
 
-/// Returns whether the job stores numbers in half precision.
 bool is_half(const Options& options);
 
 /// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
-/// options, and notes on options without effect.
-///
-/// Errors: kUsage; the message names the options.
+/// options, and notes on options without effect. Errors: kUsage; the message names the options.
 Status check_together(Options& options);
 
 }  // namespace poprun::launcher

@@ -14,13 +14,11 @@ enum class Keep : std::uint8_t { kAlways, kIfRoom };
 
 /// A terminal, pipe or file that accepts lines and may stop accepting them, as after Ctrl-S or when a pager waits for
 /// its user. At first, writing blocks, as in other programs. After `never_wait`, a thread writes, and the memory for
-/// waiting lines is bounded: droppable lines are left out first, and a line says how many are missing.
-///
-/// A terminal may have one live line at its bottom, which gives way to every other line. A reader that has gone away is
-/// ignored. Belongs to one thread.
+/// waiting lines is bounded: droppable lines are left out first, and a line says how many are missing. A terminal may
+/// have one live line at its bottom, which gives way to all others. A reader that has gone away is ignored. Belongs to
+/// one thread.
 class Outlet {
  public:
-  /// Limit for the waiting lines.
   static constexpr std::size_t kWaitingBytesMax = 1 << 20;
 
   Outlet();
@@ -31,7 +29,6 @@ class Outlet {
 
   /// Writes one line, or several separated by newlines. `descriptor` is the outlet's file.
   void write(int descriptor, std::string_view text, Keep keep);
-  /// Replaces the live line.
   void live(int descriptor, std::string_view text);
 
   /// Makes a thread do all further writing. If none can be started, writing keeps blocking.

@@ -10,8 +10,7 @@
 
 namespace poprun::launcher {
 
-/// The progress and speed of training or inference, as one line of text. Speeds are wall-clock figures over the last
-/// few seconds.
+/// The progress and speed of a job, as one line of text. Speeds are wall-clock figures over the last few seconds.
 class Progress {
  public:
   /// Records the job's size. Call before the first step; without it there is no total and no epoch count.
@@ -43,7 +42,6 @@ class Progress {
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
-  /// Formats the progress of training; leaves out the least important parts if `width` is small.
   [[nodiscard]] std::string text_of_steps(std::size_t width) const;
   [[nodiscard]] std::string text_of_items() const;
   void mark(std::uint64_t samples, double wall_seconds);
@@ -64,8 +62,7 @@ class Progress {
 /// Formats a duration: `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// Shows a running job: its size, its evaluations, and its progress, which is in the live line on a terminal and
-/// elsewhere in a line printed at intervals.
+/// Shows a running job: size, evaluations and progress, in a terminal's live line or elsewhere in lines at intervals.
 class Display {
  public:
   /// Both references must outlive this.

@@ -44,10 +44,8 @@ std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 /// Returns the live bytes at a step, including those that are always live.
 std::uint64_t live_bytes(const proto::Liveness& liveness, std::uint32_t step);
 
-/// Returns the maximum of `live_bytes` over all steps.
 std::uint64_t most_live_bytes(const proto::Liveness& liveness);
 
-/// A section of a bar.
 struct BarPart {
   char letter = ' ';
   std::uint64_t bytes = 0;

@@ -9,7 +9,6 @@
 /// Formats what the replica's program answers to --dry-run and --list-models.
 namespace poprun::launcher {
 
-/// The screen to show a compiled job on.
 struct DryRunFrame {
   std::size_t width = 80;
   bool schedule = false;    ///< Show the schedule of several stages.

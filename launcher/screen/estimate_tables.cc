@@ -30,12 +30,10 @@ std::string or_dash(Number number) {
   return number == 0 ? "-" : grouped(number);
 }
 
-/// Returns the needs of the job in its configured mode.
 const proto::NeedsEstimate& needs_of(const proto::JobEstimate& job) {
   return job.has_training() ? job.training() : job.inference();
 }
 
-/// Returns the sum of the IPUs' peaks.
 std::uint64_t peaks_of(const proto::CompiledEstimate& compiled) {
   std::uint64_t sum = 0;
   for (const proto::IpuMemory& memory : compiled.memory()) {
@@ -54,7 +52,6 @@ void add_kind_row(std::string& text, const proto::KindEstimate& kind) {
                       or_dash(kind.moving() + kind.frozen()), or_dash(kind.activations()));
 }
 
-/// Returns the sum over all kinds.
 proto::KindEstimate total_of(const proto::JobEstimate& e) {
   proto::KindEstimate total;
   total.set_kind("all");
@@ -205,7 +202,6 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-/// A value of the varied key, and the job with this value.
 struct VariedRow {
   std::string value;
   const proto::JobEstimate& job;
@@ -213,7 +209,6 @@ struct VariedRow {
   [[nodiscard]] const proto::NeedsEstimate& needs() const { return needs_of(job); }
   [[nodiscard]] std::uint64_t peaks() const { return peaks_of(job.compiled()); }
 
-  /// Returns the peak of the fullest tile of all IPUs.
   [[nodiscard]] std::uint64_t fullest_tile() const {
     std::uint64_t most = 0;
     for (const proto::IpuMemory& memory : job.compiled().memory()) {

@@ -8,15 +8,13 @@
 /// Formats estimates as `poprun-emu estimate` prints them, in 80 columns; names of layers may be longer.
 namespace poprun::launcher {
 
-/// The parts of an estimate to show.
 struct EstimateFrame {
   bool by_layer = false;
   bool everything = false;  ///< Also every block of the layers, and every IPU, even if there are many.
 };
 
 /// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs;
-/// if requested, a row per layer; if it was compiled, rows for its IPUs, and the comparison of their sum with the
-/// estimate.
+/// if requested, a row per layer; if it was compiled, rows for its IPUs, and their sum next to the estimate.
 std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame);
 
 /// Returns a row for each value of the key and, if the values are whole numbers, the mean growth per unit from the

@@ -23,7 +23,6 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 /// Returns a line per row, with the values in one column.
 std::string to_text(const Rows& rows);
 
-/// Which IPUs of a replica a table shows.
 struct ShownIpus {
   bool all = false;            ///< If false, only those of `listed_rows`.
   std::string_view elsewhere;  ///< Where to find the others: "which -v lists".
@@ -40,7 +39,6 @@ void add_ipus(Rows& rows, const Range& ipus, Key key, const ShownIpus& shown, Ro
   }
 }
 
-/// Adds the batch sizes of a job.
 void add_batch_sizes(Rows& rows, const proto::BatchSizes& sizes);
 
 /// Adds the device time of a step, or of a batch in inference: in total, of the host and, for several IPUs, of each.

@@ -26,11 +26,9 @@ class OutputRouter {
   /// All references must outlive this.
   OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup);
 
-  /// Takes one line of mpirun's standard output or error.
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines, if the user requested them. The lines wait until this call, so that the root cause of a
-  /// failure can be printed first.
+  /// Shows mpirun's own lines, if requested. They wait for this call, so that the root cause can be printed first.
   void release_mpirun_lines();
 
   /// Returns the number of mpirun's own lines that wait.
@@ -38,7 +36,6 @@ class OutputRouter {
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
-  /// Returns whether the instance wrote anything.
   [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
 
   /// Returns the last lines of an instance that were not shown.

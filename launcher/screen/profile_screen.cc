@@ -103,8 +103,7 @@ class Screen {
     }
   }
 
-  /// Shows, for one IPU, the bytes that are always live, those that are not, and the fullest tile; for several IPUs, a
-  /// column per IPU.
+  /// Shows an IPU's bytes that are always live, the others, and its fullest tile; for several IPUs, a column per IPU.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;

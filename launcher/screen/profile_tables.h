@@ -17,7 +17,6 @@ namespace poprun::launcher {
 inline constexpr std::size_t kRowsOfTables = 10;
 inline constexpr std::size_t kIpusInDetail = 4;
 
-/// The screen to show a profile on.
 struct ProfileFrame {
   std::size_t width = 80;
   bool everything = false;  ///< Show every IPU, even if there are many, with more details.
@@ -53,7 +52,6 @@ std::string bar_line(const std::string& name, const std::vector<BarPart>& parts,
 /// Formats the line below a curve that names its peak number `number`, in at most `width` columns.
 std::string peak_line(std::size_t number, const proto::Peak& peak, std::uint64_t limit, std::size_t width);
 
-/// Returns the steps at which the functions of the Program begin.
 std::vector<NamedStep> function_beginnings(const proto::Report& report);
 
 std::uint64_t total_cycles(const proto::Cost& cost);

@@ -106,7 +106,6 @@ class Picture {
     return ends;
   }
 
-  /// Returns the text of an IPU's work in a column.
   [[nodiscard]] std::string cell(std::int64_t column, std::uint32_t ipu) const {
     const auto update = updates_.find(ipu);
     std::string text = update != updates_.end() && update->second == column ? "U" : "";

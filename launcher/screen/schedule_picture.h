@@ -8,7 +8,6 @@
 
 namespace poprun::launcher {
 
-/// The screen on which a picture is shown.
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
   bool all_ipus = true;  ///< If false, only those of `listed_rows` if there are many.

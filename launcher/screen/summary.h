@@ -17,13 +17,11 @@ namespace poprun::launcher {
 std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
-/// Returns 0 if all compared runs are equal, and the code of kBug if one differs. A check that compared
-/// nothing does not pass: in that case the function returns the code of a job that does not fit in memory if that is
-/// the reason, and otherwise the code of a usage error.
+/// Returns 0 if all compared runs are equal, and the code of kBug if one differs. A check that compared nothing does
+/// not pass: it has the code of a job that does not fit in memory if that is the reason, else that of a usage error.
 int check_exit_code(const proto::CheckReport& report);
 
-/// Returns the last lines of a check: how many runs were equal, what happened to the other combinations, and what is
-/// missing if the check ended early.
+/// Returns a check's last lines: how many runs were equal, what became of the others, and what an early end left out.
 std::string check_result(const proto::CheckReport& report);
 
 /// Formats the final summary of a finished job: each figure with its unit and its clock. `result_folder` is where the

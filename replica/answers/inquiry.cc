@@ -100,7 +100,6 @@ void add_device(const Program& program, const proto::RunConfig& config, const Re
   }
 }
 
-/// Compiles the job and describes its Program.
 Status describe_job(const proto::CompileQuestion& job, proto::CompileAnswer& answer) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();

@@ -6,26 +6,20 @@
 
 #include "replica/base/error.h"
 
-/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The launcher forwards them,
-/// since it does not know the models.
+/// Questions that poprun-emu-replica answers without launcher, MPI or data, for the launcher, which knows no models.
 namespace poprun {
 
-/// The serialised message (proto/answers.proto), and the status to end with. If that is an error, the message holds
-/// what was found before it.
+/// The serialised message (proto/answers.proto), with what was found before an error, and the status to end with.
 struct Answer {
   std::string message;
   Status status;
 };
 
 ///   --list-models   every built-in model, as a ModelList
-///
 ///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto), with memory
 ///                   and time even of a job that does not fit
-///
 ///   --estimate      an EstimateAnswer about the jobs in `input`, an EstimateQuestion: see job_answers.h
-///
 ///   --profile       a ProfileAnswer about the job in `input`, a ProfileQuestion: see job_answers.h
-///
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///
 /// Errors: kUsage if the question is unknown; those of `compile`, `training_options`, `answer_estimate`,

@@ -16,17 +16,13 @@ namespace poprun {
 /// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
-/// Estimates what the jobs need. On an error, `answer` is empty.
-///
-/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, errors
-/// name the key and its value. A job that does not fit is not an error.
+/// Estimates what the jobs need. A job that does not fit is not an error. On an error, `answer` is empty. Errors: those
+/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, with its name and value.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
 /// Compiles the job and makes its Profile, with its report. A job that does not fit is not an error; its report says
-/// how much memory is missing.
-///
-/// Errors: kUsage if the device does not have the tile, or the replica does not have the IPU; those of
-/// `compile_options`, `plan_program` and `match_weights_of`.
+/// how much memory is missing. Errors: kUsage if the device does not have the tile, or the replica does not have the
+/// IPU; those of `compile_options`, `plan_program` and `match_weights_of`.
 Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnswer& answer);
 
 }  // namespace poprun

@@ -17,8 +17,7 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Adds the name of the run to the job's progress. A check ends immediately instead of draining, and its runs do not
-/// report the speed of a replica.
+/// Adds the run's name to the job's progress. A check ends without draining, and reports no speed of a replica.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -261,8 +260,7 @@ class Check {
     return result;
   }
 
-  /// Checks that this machine has enough memory for what `program` touches beyond earlier runs. No replica touches it
-  /// before all have passed this check.
+  /// Checks that this machine has the memory that `program` touches beyond earlier runs, before any replica touches it.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));

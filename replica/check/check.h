@@ -18,7 +18,6 @@ namespace poprun {
 /// Largest number of batches of the evaluation after the last step: enough to keep every stage busy.
 inline constexpr std::uint64_t kCheckedBatches = 8;
 
-/// The variants to compare.
 struct CheckedVariants {
   std::vector<Variant> variants;
   std::vector<Note> notes;  ///< Remarks on the choice, such as which variants were left out and why.
@@ -31,14 +30,12 @@ struct CheckPorts {
   StreamFactory streams;
   const HostWeights& initial_weights;  ///< As in LoopPorts; complete after `variants` was called.
 
-  /// Checks that this machine has `more` memory for each of its replicas. Called on every replica before a run that
-  /// touches more memory than earlier runs.
+  /// Checks that this machine has `more` memory for each replica. Called on all before a run that touches more memory.
   std::function<Status(Bytes more)> check_host;
 
   std::uint32_t sharding_group = 0;  ///< Number of replicas that share a tensor in sharded variants; 0: all.
 
-  // These are called on replica 0 only, `compile` for one variant after another. A Program that does not fit in memory
-  // is not an error.
+  // Called on replica 0 only, `compile` for one variant after another. A Program that does not fit is not an error.
   std::function<Result<CheckedVariants>()> variants;
   std::function<Result<Program>(const Variant&)> compile;
   std::function<void(proto::ReportItem)> report;
@@ -50,19 +47,16 @@ struct CheckPorts {
 /// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
 /// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
 /// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
-/// order of the reference. The first value that differs is reported, by the replica with the lowest number among those
-/// with the earliest difference.
+/// order of the reference. The replica with the lowest number among those with the earliest difference reports its
+/// first one.
 ///
 /// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only in the reference run
 /// does a number that is not finite, or an index that is out of range, end the check. To measure its wall time, the
-/// reference run is repeated without these checks, like the other runs.
-///
-/// Variants that compile to the same Program run once. The memory goal of recomputation "standard" is the job's own or,
-/// if that recomputes nothing, half the memory that the job needs without recomputation.
-///
-/// `options` are those of the job, with the number of steps of each run. Dumps and drains are not part of a check.
-///
-/// Errors: those of `variants`, communicator, host streams and engine. A variant that differs is not an error.
+/// reference run is repeated without these checks, like the other runs. Variants that compile to the same Program run
+/// once. The memory goal of recomputation "standard" is the job's own or, if that recomputes nothing, half the memory
+/// that the job needs without recomputation. `options` are those of the job, with the number of steps of each run.
+/// Dumps and drains are not part of a check. Errors: those of `variants`, communicator, host streams and engine. A
+/// variant that differs is not an error.
 Status run_check(const CheckPorts& ports, TrainingOptions options);
 
 }  // namespace poprun

@@ -183,8 +183,7 @@ class Planner {
     return {};
   }
 
-  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused; if `is_our_choice`, the spread is left out
-  /// instead.
+  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or, if `is_our_choice`, it is left out.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};

@@ -13,7 +13,6 @@
 /// Digests of a run's state after each step, to compare runs of one job without keeping their weights.
 namespace poprun {
 
-/// 64-bit digests of a variable's bytes.
 struct StateDigest {
   std::uint64_t whole = 0;
   std::uint64_t part = 0;  ///< Digest of this replica's shard alone.
@@ -45,8 +44,7 @@ class StateRecord final : public StepWatcher {
   /// Returns the digests by step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is the only
-  /// one.
+  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is alone.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -91,7 +89,6 @@ class ValueTrace final : public StepWatcher, private StepObserver {
   [[nodiscard]] std::optional<std::string> first_difference(const ValueTrace& other) const;
 
  private:
-  /// A value that a step wrote.
   struct Value {
     std::uint32_t tensor;
     std::uint32_t micro_batch;

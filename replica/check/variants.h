@@ -25,7 +25,6 @@ enum class Placement : std::uint8_t {
   kShardedOffChip,
 };
 
-/// One way to run the job.
 struct Variant {
   std::uint32_t ipus = 1;
   std::uint32_t stages = 1;
@@ -67,7 +66,6 @@ struct Spread {
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
-/// Returns the configuration with which `variant` runs the job.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
 /// Returns "off-chip", "sharded", "sharded off-chip", or "" if everything is on-chip.
@@ -77,7 +75,6 @@ std::string_view to_text(Placement placement);
 /// single stage, or "4 phases on 1 IPU, recomputation none".
 std::string to_text(const Variant& variant);
 
-/// A variant of a job, and the Program that runs it.
 struct CompiledVariant {
   std::string name;       ///< As in CheckPlan.combinations.
   proto::CheckedRun run;  ///< Its figures; its verdict only if it is known already.
@@ -87,8 +84,7 @@ struct CompiledVariant {
 /// Returns a digest of what a Program does: of its bytes, except for its notes.
 std::uint64_t digest_of_program(Program program);
 
-/// Compiles the variants of a job one after another. Each should come after the one that has the same stages and
-/// schedule and recomputes nothing.
+/// Compiles the variants of a job, each after the one with its stages and schedule that recomputes nothing.
 class VariantCompiler {
  public:
   using Compile = std::function<Result<Program>(const Variant&)>;
@@ -96,12 +92,10 @@ class VariantCompiler {
   /// `compile` must outlive this.
   explicit VariantCompiler(const Compile& compile) : compile_(compile) {}
 
-  /// Compiles a variant. If the compiler refuses it or a verifier finds a bug, this becomes the variant's verdict; the
-  /// check does not fail.
-  ///
-  /// Small jobs meet the memory goal of recomputation "standard" without recomputing anything, which would compare
-  /// nothing. Their goal is half the bytes that their tensors need without recomputation or, if that is impossible, the
-  /// lowest goal.
+  /// Compiles a variant. If the compiler refuses it or a verifier finds a bug, this becomes its verdict; the check does
+  /// not fail. Small jobs meet the memory goal of recomputation "standard" without recomputing anything, which would
+  /// compare nothing. Their goal is half the bytes that their tensors need without recomputation or, if impossible, the
+  /// lowest.
   CompiledVariant compile(Variant variant);
 
  private:

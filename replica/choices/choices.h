@@ -11,9 +11,8 @@
 
 #include "replica/base/error.h"
 
-/// Settings whose value is one of a list. Each has an enum of its values, whose kWords give their spelling in
-/// train.cfg, in RunConfig and in messages. The first value is the default, unless a comment says otherwise. No other
-/// file spells these words to compare or to set them.
+/// Settings with values from a list. Each has an enum whose kWords give the spelling in train.cfg, RunConfig, messages;
+/// no other file spells them to compare or set them. The first value is the default, unless a comment says otherwise.
 namespace poprun {
 
 /// The words of an enum, by value; options list them in this order.
@@ -44,7 +43,6 @@ enum class Normalisation : std::uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<Normalisation> = {"batch", "group", "layer", "instance"};
 
-/// Order of the training items.
 enum class ItemOrder : std::uint8_t { kShuffled, kSequential };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<ItemOrder> = {"shuffled", "sequential"};
@@ -67,7 +65,6 @@ constexpr AccumulationKind default_accumulation(Precision precision) {
   return precision == Precision::kHalf ? AccumulationKind::kRunningMean : AccumulationKind::kMean;
 }
 
-/// Reduction of gradients over the replicas.
 enum class GradientReduction : std::uint8_t {
   kMean,
   kSum,
@@ -172,8 +169,7 @@ std::optional<Enum> find_choice(std::string_view word) {
   return found == kWords<Enum>.end() ? std::nullopt : std::optional{static_cast<Enum>(found - kWords<Enum>.begin())};
 }
 
-/// Returns the value of a field of RunConfig, or nothing if the field is empty. Requires: the launcher has checked the
-/// field.
+/// Returns the value of a field of RunConfig; nothing if it is empty. Requires: the launcher has checked the field.
 template <Chosen Enum>
 std::optional<Enum> open_choice(std::string_view word) {
   const std::optional<Enum> found = find_choice<Enum>(word);

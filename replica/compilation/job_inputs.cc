@@ -140,7 +140,6 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   return {};
 }
 
-/// Returns the chip, with the number and size of tiles that the job asks for.
 Result<Device> device_of(const proto::DeviceConfig& config) {
   POPRUN_ASSIGN(Device device, find_device(config.ipu()));
   if (config.tiles() > device.tiles) {
@@ -167,7 +166,6 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
 
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
-/// Finds the built-in model of that name, and its sizes.
 Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, Build& build,
                     std::map<std::string, std::int64_t>& sizes) {
   POPRUN_ASSIGN(const Model model, find_model(config.name()));

@@ -29,8 +29,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 
-/// Prepares a Program that does not fit (`out_of_memory` is from check_fits) for execution nevertheless, and adds a
-/// note. Requires: the configuration allows it.
+/// Prepares a Program that does not fit (`out_of_memory`: from check_fits) for execution, as configured, with a note.
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program);
 
 /// Inputs of a job's compilation. Both messages must outlive this.
@@ -45,9 +44,8 @@ struct JobInputs {
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Adds notes on how the file of initial weights fits the Program. If weights that are missing from the file have only
-/// the values of their initialisers, recompiles the job with these initialisers (changes `options`) and returns true.
-/// Errors: those of plan_program.
+/// Adds notes on how the file of initial weights fits. If weights missing from it have only their initialisers' values,
+/// recompiles the job with these (changes `options`) and returns true. Errors: those of plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

@@ -17,7 +17,6 @@ namespace poprun {
 /// compute batch or, if that does not divide the micro-batch, their greatest common divisor.
 std::uint32_t compute_batch_size(const proto::RunConfig& config);
 
-/// The length of a job.
 struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.
   std::uint64_t steps_per_epoch = 1;  ///< > 0.

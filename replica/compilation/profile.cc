@@ -17,11 +17,9 @@ namespace poprun {
 namespace {
 
 /// Host time of one call of a Program's function, in addition to the device step: dispatch of the framework,
-/// synchronisation, and fetching results.
-///
-/// Fitted to measurements, unlike the figures of device.h: the constant c of `a * convolutions + b * batch + c`, the
-/// wall time of a batch in Graphcore's table 2.1 (ResNeXt-50 inference through PyTorch, one call per batch), from the
-/// rows of batches 2, 6, 10, 14 and 18 (poplibs, lib/poplin/ConvPlan.cpp).
+/// synchronisation, and fetching results. Fitted to measurements, unlike the figures of device.h: the constant c of `a
+/// * convolutions + b * batch + c`, the wall time of a batch in Graphcore's table 2.1 (ResNeXt-50 inference through
+/// PyTorch, one call per batch), from the rows of batches 2, 6, 10, 14 and 18 (poplibs, lib/poplin/ConvPlan.cpp).
 constexpr double kHostCallSeconds = 1.85e-3;
 
 /// One replica's figures, as it sends them to the others.
@@ -75,7 +73,6 @@ std::vector<Bytes> used(const LoopResult& result) {
   return marks;
 }
 
-/// Returns the maxima over the replicas.
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks, Communicator& communicator) {
   std::vector<std::int64_t> mine;
   for (const Bytes mark : marks) {

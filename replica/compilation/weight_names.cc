@@ -257,7 +257,6 @@ class Matcher {
     }
   }
 
-  /// Returns the remedy for a weight of a different size.
   [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
     return options.may_lack ? "; most weights differ in size: does the file belong to another model?"
                             : "; if the weight belongs to a new head, model.initial-weights-partial = true keeps "
@@ -347,7 +346,6 @@ class Matcher {
                         : "; model.initial-weights-partial = true keeps the initialisation of missing weights"));
   }
 
-  /// Suggests names that may have been meant.
   [[nodiscard]] std::string near(const std::string& weight) const {
     constexpr std::size_t kShown = 3;
     std::vector<std::string> names;

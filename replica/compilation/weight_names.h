@@ -47,11 +47,9 @@ struct MatchOptions {
 ///                    on the other side lack; none if two prefixes fit equally well
 ///   tied weights     lm_head.weight is the token embedding; a second copy must be identical to the first
 ///
-/// Shapes must be the same. Buffers, and tensors that the model does not have, are left out.
-///
-/// Errors
-///   kData  a weight is missing (names the nearest tensor and the remedy), has another shape, or has elements that are
-///          not floats; or the copies of a tied weight differ.
+/// Shapes must be the same. Buffers, and tensors that the model does not have, are left out. Errors: kData if a weight
+/// is missing (names the nearest tensor and the remedy), has another shape, or has elements that are not floats, or if
+/// the copies of a tied weight differ.
 Result<WeightMatch> match_weights(const std::vector<WantedWeight>& wanted, const FileTensors& file,
                                   const MatchOptions& options);
 

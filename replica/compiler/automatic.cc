@@ -120,7 +120,6 @@ Result<Compiled> compile_balanced(const CompileOptions& options, const CompileOb
   return best;
 }
 
-/// A kind of tensor that may move off-chip.
 struct Movable {
   Storage LocationOptions::*storage;
   std::string_view key;

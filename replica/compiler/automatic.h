@@ -18,9 +18,7 @@ inline constexpr std::size_t kSplitsMax = 6;
 ///   Storage::kAuto   moves off-chip: optimiser state, then weights, accumulators and stashes
 ///
 /// Stages are balanced again after each of the other choices. The Program notes what was chosen; it may still need more
-/// memory than an IPU has. `observer` sees the passes of the first compilation and, if a different one is chosen, of
-/// that compilation.
-///
+/// memory than an IPU has. `observer` sees the passes of the first compilation and of the chosen one, if different.
 /// Deterministic. Errors: those of `compile_settled`.
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer = {});
 

@@ -12,25 +12,20 @@ namespace poprun {
 /// Returns the job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           one step: streams "control" and "train" in, forward, backward, exchange,
-///                   update; stream "step" out. With loss_scaling 0 the streams include the loss
-///                   scale and the gradient factor
+///   train           one step: streams "control" and "train" in, forward, backward, exchange, update; stream "step"
+///   out;
+///                   with loss_scaling 0 the streams include the loss scale and the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   stream "test" in for every batch, all of them in one call of evaluate;
-///                   "evaluation" out
+///                   stream "test" in for every batch, all of them in one call of evaluate; "evaluation" out
 ///   save            stream "weights" out: parameters and buffers in name order
 ///
-/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs".
-///
-/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with
-/// their mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. A running
-/// statistic is linear in the statistics of the batches, so this mean is the running statistic of the replicas' mean
-/// statistics.
-///
-/// Balanced stages are those that the estimate gives, whether or not they fit.
+/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs". Buffers
+/// (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with their mean
+/// over the replicas, so all replicas hold the same buffers between steps, wherever they run. As a running statistic is
+/// linear in the statistics of the batches, this mean is that of the replicas' mean statistics. Balanced stages are
+/// those that the estimate gives, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
-/// A compiled job.
 struct Compiled {
   using Settings = CompileOptions;
 
@@ -45,10 +40,8 @@ struct Compiled {
 
 /// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device time. Open options have
 /// their mildest value (balanced stages as estimated, Storage::kAuto on the chip); automatic.h settles them. Every plan
-/// is verified. The Program may need more memory than an IPU has: see `lacking`.
-///
-/// Deterministic. Errors: kUsage if model, data and options do not fit together; kBug if a verifier rejects a pass or a
-/// plan.
+/// is verified. The Program may need more memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if
+/// model, data and options do not fit together; kBug if a verifier rejects a pass or a plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
 /// Compiles a graph that is not a job. Only the options for the model, device, replicas and memory apply. The Program

@@ -17,7 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 7> kMoves = {kinds::kReshape, kinds::kTranspose, kinds::kExpand, kinds::kSlice,
                                                     kinds::kConcat,  kinds::kFill,      kinds::kCast};
 
-/// How an operation uses a parameter.
 struct Use {
   BlockKind kind = BlockKind::kOther;
   bool bias = false;

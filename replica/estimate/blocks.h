@@ -17,8 +17,7 @@ namespace poprun::guide {
 ///
 ///   convolution   kernel w x h, C channels (of a group), N filters    (w * h * C + 1) * N
 ///   dense layer   n inputs, p outputs                                 n * p weights, p biases
-///   batch norm    n on the normalised axis   2n moving averages, and in training 2n scale and
-///                                            location
+///   batch norm    n on the normalised axis   2n moving averages, and in training 2n scale and location
 ///   layer norm    n inputs                   2n
 ///   embeddings    vocabulary N, hidden h     N * h
 ///
@@ -58,14 +57,12 @@ struct Counts {
   /// (N_weights + N_biases + N_non_trainable) * N_FP
   [[nodiscard]] Bytes inference_total() const { return Bytes{(weights + biases + non_trainable) * bytes_per_number}; }
 
-  /// (N_weights + N_biases + N_gradients + N_optimiser_states + N_backprop_vars) * N_FP
-  ///
-  /// As printed, it counts the optimiser states twice, since N_backprop_vars also contains them.
+  /// (N_weights + N_biases + N_gradients + N_optimiser_states + N_backprop_vars) * N_FP; as printed, it counts the
+  /// optimiser states twice, since N_backprop_vars also contains them.
   [[nodiscard]] Bytes training_total() const {
     return Bytes{(weights + biases + gradients() + optimiser_states + backprop_vars()) * bytes_per_number};
   }
 
-  /// The same total with the optimiser states counted once.
   [[nodiscard]] Bytes training_total_states_once() const {
     return Bytes{training_total().count() - optimiser_states * bytes_per_number};
   }
@@ -110,10 +107,8 @@ struct Block {
 
 /// Returns the blocks of a model's forward pass, in the order of their first use. A parameter that several operations
 /// use belongs to the block of the first: a decoder whose weight is the word embedding is listed with only its bias.
-/// Unused parameters come last.
-///
-/// `forward`: first the operations of evaluation, in which batch normalisations also read their moving averages, then
-/// those of training. `trained`: parameters that the optimiser updates.
+/// Unused parameters come last. `forward`: first the operations of evaluation, in which batch normalisations also read
+/// their moving averages, then those of training. `trained`: parameters that the optimiser updates.
 std::vector<Block> find_blocks(const Graph& graph, const std::vector<const std::vector<Operation>*>& forward,
                                const std::set<TensorId>& trained);
 

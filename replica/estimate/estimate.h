@@ -14,7 +14,6 @@
 /// `poprun-emu estimate`: the memory that a job needs, computed from its graph alone, without planning any memory.
 namespace poprun {
 
-/// Sums over the blocks of one kind.
 struct KindSum {
   BlockKind kind = BlockKind::kOther;
   std::int64_t blocks = 0;
@@ -64,7 +63,6 @@ struct Estimate {
   /// Memory-saving settings of the job that are not counted, such as "memory.weights".
   std::vector<std::string> not_counted = {};
 
-  /// Returns the needs of the job in its configured mode.
   [[nodiscard]] const Needs& needs() const { return training ? *training : inference; }
 };
 
@@ -76,9 +74,8 @@ std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
 /// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; settings of the job
 /// that would save memory are listed, not counted. `activations` are the outputs of operations that compute, without
-/// the statistics of normalisations; operations that only move elements are left out.
-///
-/// Deterministic. Errors: those of the compiler's passes up to "precision".
+/// the statistics of normalisations and without operations that only move elements. Deterministic. Errors: those of the
+/// compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);
 
 }  // namespace poprun

@@ -5,9 +5,8 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"
 
-/// Memory that a job's tensors, with their actual types, need on one IPU that holds the whole model. The job is in the
-/// state after the compiler's pass "precision", before anything is planned. Code, exchange buffers, temporaries of
-/// operators and gaps are left out.
+/// Memory that a job's tensors, with their actual types, need on one IPU for the whole model, in the state after the
+/// pass "precision", before any planning. Code, exchange buffers, temporaries of operators and gaps are left out.
 namespace poprun {
 
 /// Bytes that inference or training needs, by kind.

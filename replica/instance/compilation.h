@@ -17,8 +17,7 @@
 
 namespace poprun {
 
-/// Compiles the Programs of a job on replica 0, with the model and the weights that the launcher sends, each requested
-/// once.
+/// Compiles a job's Programs on replica 0, with the launcher's model and weights, each requested once.
 class Compilation {
  public:
   /// Client and reply must outlive this. `before_compilation` runs before each compilation; `job` may need many.

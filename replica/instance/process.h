@@ -48,18 +48,14 @@ void pin_arithmetic();
 /// being reserved, so a host with too little would kill a replica in the middle of a step, without a message.
 Bytes memory_touched(const Program& program);
 
-/// Errors
-///   kHostResources  `replicas` replicas on `host` need more memory than is free, including their copies of the state
-///                   for checkpoints; names both sizes, also as facts, and the remedy.
+/// Errors: kHostResources if `replicas` replicas on `host` need more memory than is free, with their copies of the
+/// state for checkpoints; names both sizes, also as facts, and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
                          Bytes copies);
 
 /// Checks that `folder` has room for the memory that Open MPI touches there while `processes` processes connect: about
 /// 60 KiB each, and 3 KiB per other process (measured with Open MPI 4.1.4). If less than one segment of 4 MiB is free,
-/// Open MPI does not use the folder.
-///
-/// Errors
-///   kHostResources  if it is too small: Open MPI would die of a bus error.
+/// Open MPI does not use the folder. Errors: kHostResources if it is too small: Open MPI would die of a bus error.
 Status check_shared_folder(const std::string& folder, const std::string& host, std::uint32_t processes);
 
 }  // namespace poprun

@@ -45,7 +45,6 @@ class Calls {
   std::map<std::string, std::uint64_t> calls_;
 };
 
-/// The table of a Program's operators.
 class Operators {
  public:
   Operators(const Program& program, const Device& device, const std::string& step_function)

@@ -29,7 +29,6 @@ namespace poprun {
 /// Returns "step 12 of the Program (train: relu 'relu1')".
 std::string place_text(const Program& program, std::uint32_t step);
 
-/// Advice on how to make a job fit.
 struct MemoryAdvice {
   std::string sentence;  ///< For the first line of the message.
   std::string table;     ///< Lines to print below the message; may be empty.
@@ -40,10 +39,8 @@ struct MemoryAdvice {
 /// what `advice` returns (called only then). Below are at most 19 lines of 80 columns: the tile's contents at that step
 /// by kind, with the largest tensors, separated into always live and not always live; what it mostly holds; whether the
 /// IPU as a whole would fit. Then come the advice's table and, for several IPUs, a line for each (listed_rows.h). If
-/// all tiles fit but Streaming Memory does not, the message says how much the fullest Streaming Memory needs and has,
-/// and lists its largest remote buffers.
-///
-/// Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
+/// all tiles fit but Streaming Memory does not, the message says how much the fullest one needs and has, and lists its
+/// largest remote buffers. Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});
 
 /// Returns the first line of an error of `check_fits` as a note, for a job that runs nevertheless.

@@ -23,7 +23,6 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// The steps of a Program by number.
 class StepIndex {
  public:
   explicit StepIndex(const Program& program) {
@@ -50,8 +49,7 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// The purposes of claims: the kinds of tensors, then the known categories, then others, in the order of their first
-/// claims.
+/// The purposes of claims: kinds of tensors, then known categories, then others by their first claims.
 class Categories {
  public:
   Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
@@ -108,7 +106,6 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   return peaks;
 }
 
-/// Builds the report of one IPU.
 class IpuReporter {
  public:
   /// All arguments must outlive this.

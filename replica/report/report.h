@@ -11,7 +11,6 @@
 
 namespace poprun {
 
-/// Selects the tile whose liveness is reported.
 struct ProfiledTile {
   std::optional<std::uint32_t> ipu = {};  ///< Every IPU if not set.
   std::uint32_t tile = 0;
@@ -24,9 +23,8 @@ struct ReportOptions {
 };
 
 /// Reports the memory and time of a Program, for people and tools: see proto/report.proto. Leaves out IPUs whose tiles
-/// have no layout, and the variables of these IPUs. `device`: the Program's device.
-///
-/// Requires: the device has the tiles in `options`. Deterministic. Cost: linear in classes times claims and steps.
+/// have no layout, and their variables. `device`: the Program's. Requires: the device has the tiles in `options`.
+/// Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});
 
 }  // namespace poprun

@@ -44,7 +44,6 @@ bool claim_lives_at(const proto::TileClaim& claim, std::uint32_t step) {
                              [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
 }
 
-/// Bytes by claim.
 using ClaimBytes = std::vector<std::uint64_t>;
 
 ClaimBytes bytes_on_tile(const proto::IpuMemory& memory, std::uint32_t tile) {

@@ -9,11 +9,10 @@
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
-/// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory.
-///
-/// A claim (an allocation with its live range) is always live if it lives at all steps, from 0 to the last step of any
-/// claim. Bytes that a plan leaves unused between claims, a tile's peak minus its live bytes, belong to no claim; room
-/// that placement needs is a claim of category "gaps".
+/// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory. A claim (an allocation
+/// with its live range) is always live if it lives at all steps, from 0 to the last step of any claim. Bytes that a
+/// plan leaves unused between claims, a tile's peak minus its live bytes, belong to no claim; room that placement needs
+/// is a claim of category "gaps".
 namespace poprun {
 
 /// Converts a count in a message to the type with which the compiler counts.
@@ -29,8 +28,7 @@ struct HeldBytes {
   Bytes bytes;  ///< > 0.
 };
 
-/// Returns the claims on a tile of an IPU at a step, largest first, then in the order of claims. Requires: the layout
-/// has the tile.
+/// Returns a tile's claims at a step, largest first, then in the order of claims. Requires: the layout has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
 /// Returns the same for all tiles of an IPU together.
@@ -56,8 +54,7 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// Returns the tensor after which a claim is named: the largest tensor that shares its bytes, or the first of several
-/// of that size. Null if no tensor shares them.
+/// Returns the tensor that names a claim: the (first) largest one that shares its bytes. Null if none shares them.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of

@@ -32,8 +32,7 @@ struct ChangedJob {
   /// Returns the changes as "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
 
-  /// Returns `words`, a command line quoted for a shell, followed by the options. Nothing if a command line cannot
-  /// express one of the changes.
+  /// Returns `words`, a shell-quoted command line, with the options; nothing if it cannot express one of them.
   [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
   /// Whether the fullest tile needs more than twice its memory, so that hardly anything but more memory helps.

@@ -24,8 +24,7 @@ struct AdviceOptions {
 /// Finds remedies for a job whose Program does not fit. Compiles the job with each remedy of remedies.h and lists the
 /// bytes of the fullest tile and the device time of a step. Remedies that fit come first, by device time per sample,
 /// then the others, by the memory that is missing. If none fits alone, the list begins with a few that fit together,
-/// each as mild as possible, with the least device time of those tried; if nothing fits, the advice names the closest
-/// attempt.
+/// each as mild as possible, with the least device time of those tried; or else the advice names the closest attempt.
 ///
 ///   it fits with model.precision half (-41 % device time per sample), or with 1 other below
 ///
@@ -39,12 +38,10 @@ struct AdviceOptions {
 ///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
 /// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget counts compilations, so
-/// that a slow machine gives the same advice; the advice says if the budget did not suffice for all remedies. Below the
-/// table, the best remedy is printed as a command to copy.
-///
+/// that a slow machine gives the same advice; the advice says if the budget did not suffice for all remedies.
 /// Deterministic. Cost: up to 160 compilations; for a large Program up to 30, or 10 if it needs more than twice its
-/// memory, and none once a remedy is found that fits and takes no more device time than the job. A remedy takes several
-/// compilations if balanced stages do not fit.
+/// memory, and none once a remedy fits and takes no more device time than the job. A remedy takes several compilations
+/// if balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 

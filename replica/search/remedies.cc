@@ -252,8 +252,7 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses more IPUs, in powers of two like Pods. A job with a large shortage needs many IPUs, and compiles faster for
-/// many.
+/// Uses more IPUs, in powers of two like Pods. A large shortage needs many, for which a job also compiles faster.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;

@@ -74,8 +74,7 @@ class Trials {
         [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
   }
 
-  /// Returns the fitting trial with the least device time and at most as many remedies as `like`. Requires: `like`
-  /// fits.
+  /// Returns the fastest fitting trial with at most as many remedies as `like`. Requires: `like` fits.
   [[nodiscard]] Remedies fastest(const Remedies& like) const {
     return *first(
         [](const auto& tried) {

@@ -317,7 +317,6 @@ Status verify_stages(const Job& job) {
   return {};
 }
 
-/// Removes the first line from `text` and returns it.
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);

@@ -16,12 +16,10 @@
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
 
-/// Passes over a job's graph. A pass and its verifier are in one file in arithmetic/ or techniques/; passes.cc gives
-/// their order.
+/// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc orders them.
 namespace poprun {
 
-/// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of that gradient that one
-/// use of the parameter contributes.
+/// A parameter, and the loss's gradient with respect to it or one use's contribution to that gradient.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
@@ -31,8 +29,7 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update, counted from 1, from the host; skipped steps do not count.
-  /// The factor of the loss, from the host. Gradients are divided by it; if one of them is not finite, nothing is
-  /// updated.
+  /// The loss's factor, from the host. It divides gradients; if one of them is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
   /// Mean number of labels per micro-batch, from the host, by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
@@ -49,8 +46,7 @@ struct LayerWeight {
 /// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage, the number of micro-batches whose activations the stage keeps at the same time: at most the length of
-  /// its stash, and 1 if it recomputes them.
+  /// By stage, how many micro-batches' activations it keeps at once: at most its stash's length; 1 if it recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
   /// By stage, whether the stage runs its forward part again; empty: none does. This takes a third of its layers'
@@ -118,7 +114,6 @@ std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& 
 struct Pass {
   std::string_view name;
 
-  /// Whether the options ask for the pass.
   bool (*applies)(const CompileOptions&) = nullptr;
 
   /// Errors: kUsage if model, data and options do not fit together.
@@ -134,8 +129,7 @@ struct Pass {
 
 /// Watches compilations. Each function may be empty.
 struct CompileObserver {
-  /// Called with the job after each pass, before the verifiers. An error rejects the pass, like an error of its
-  /// verifier.
+  /// Called with the job after each pass, before the verifiers. An error rejects the pass, as a verifier's does.
   std::function<Status(std::string_view pass, const Job&)> after_pass = {};
 
   /// Called before each compilation; settling open options may take several compilations.
@@ -150,8 +144,7 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and go to it one by one, so that they are never all on the chip: true if the
-/// options may offload or shard weights.
+/// Whether weights come from and go to the host one by one, never all on the chip: options may offload or shard them.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.

@@ -1,5 +1,4 @@
-/// poprun-emu-onnx-check DIR: runs the ONNX test cases in or below DIR (onnx_check.h). Started by `poprun-emu
-/// --check-onnx DIR`. Exit codes: replica/base/error.h.
+/// poprun-emu-onnx-check DIR runs ONNX tests for `poprun-emu --check-onnx DIR`. Exit codes: replica/base/error.h.
 #include <cstdio>
 
 #include <fmt/format.h>

@@ -13,7 +13,6 @@ namespace poprun {
 
 /// Runs a model once through the ordinary compiler and engine, on one replica of a `device`, and returns its outputs in
 /// order: reals as floats, integers as int64, bools as floats 0 and 1. `inputs` go to OnnxModel::inputs in order.
-///
 /// Errors: those of importer, compiler and engine; kUsage for input types that no device tensor has; kData for a wrong
 /// number of inputs.
 Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel& model,
@@ -23,14 +22,11 @@ Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel
 /// Runs every case below a directory, in the order of their paths. A case is a folder with:
 ///
 ///   model.onnx, test_data_set_*/{input,output}_N.pb    as ONNX's backend tests; or
-///   model.onnx, output_0.pb                            a network that is fed arange(n) / n, where
-///                                                      its input has n elements
+///   model.onnx, output_0.pb                            a network with n-element input, which is arange(n) / n
 ///
-/// Prints one line per case, `pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or
-/// feature, then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own
-/// test runner; integers and bools must be identical.
-///
-/// Errors: kData if there is no case; kBug if some failed.
+/// Prints one line per case, `pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or feature,
+/// then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own test runner;
+/// integers and bools must be identical. Errors: kData if there is no case; kBug if some failed.
 Status check_onnx(const std::string& directory, const std::function<void(std::string_view)>& print);
 
 }  // namespace poprun
