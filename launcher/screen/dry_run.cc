@@ -16,7 +16,7 @@ namespace poprun::launcher {
 namespace {
 
 /// Adds the size and the length of the job, as far as they are known, and its notes.
-void add_size(Rows& rows, const proto::CompiledJob& job, const proto::RunConfig& config) {
+void add_size(JobRows& rows, const proto::CompiledJob& job, const proto::RunConfig& config) {
   rows.emplace_back("parameters", grouped(job.parameter_count()));
   rows.emplace_back("operators", grouped(job.operator_count()));
   add_batch_sizes(rows, job.batch_sizes());
@@ -31,7 +31,7 @@ void add_size(Rows& rows, const proto::CompiledJob& job, const proto::RunConfig&
   }
 }
 
-void add_memory(Rows& rows, const proto::CompiledJob& job, const ShownIpus& shown) {
+void add_planned_memory(JobRows& rows, const proto::CompiledJob& job, const ShownIpus& shown) {
   add_ipus(rows, job.memory(), &proto::IpuMemory::fullest_tile_peak, shown, [&](int ipu, bool fullest) {
     const proto::IpuMemory& memory = job.memory(ipu);
     rows.emplace_back(fmt::format("IPU {} memory", ipu), memory_text(memory, fullest, ", planned"));
@@ -69,17 +69,17 @@ std::string schedule_text(const proto::StageSchedule& schedule, bool inference, 
                      schedule_picture(schedule, {.width = frame.width, .all_ipus = frame.everything}));
 }
 
-std::string job_text(const proto::CompiledJob& job, const proto::RunConfig& config, const DryRunFrame& frame) {
+std::string compiled_job_text(const proto::CompiledJob& job, const proto::RunConfig& config, const DryRunFrame& frame) {
   const ShownIpus shown{.all = frame.everything, .elsewhere = "listed with -vv"};
-  Rows rows;
+  JobRows rows;
   add_size(rows, job, config);
-  add_memory(rows, job, shown);
+  add_planned_memory(rows, job, shown);
   std::string text = "# compiled\n" + to_text(rows);
   if (frame.everything && !job.locations().empty()) {
     text += fmt::format("# locations\n{}\n", fmt::join(job.locations(), "\n"));
   }
   if (job.has_device()) {
-    Rows times;
+    JobRows times;
     add_device_time(times, job.device(), config, shown);
     text += to_text(times);
   }
@@ -112,7 +112,7 @@ std::string sizes_text(const proto::ListedModel& model) {
 }  // namespace
 
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame) {
-  return answer.has_job() ? answer.passes() + job_text(answer.job(), config, frame) : answer.passes();
+  return answer.has_job() ? answer.passes() + compiled_job_text(answer.job(), config, frame) : answer.passes();
 }
 
 std::string model_table(const proto::ModelList& list) {

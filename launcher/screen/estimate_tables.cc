@@ -330,7 +330,7 @@ std::string layers_text(const proto::JobEstimate& e, bool blocks) {
 /// Returns rows for the IPUs of the compiled job, and compares their sum with the estimate.
 std::string compiled_text(const proto::JobEstimate& e, bool all_ipus) {
   const proto::CompiledEstimate& compiled = e.compiled();
-  Rows rows;
+  JobRows rows;
   add_ipus(rows, compiled.memory(), &proto::IpuMemory::fullest_tile_peak, {all_ipus, "which -v lists"},
            [&](int ipu, bool fullest) {
              rows.emplace_back(fmt::format("IPU {} memory", ipu), memory_text(compiled.memory(ipu), fullest));

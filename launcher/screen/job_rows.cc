@@ -5,7 +5,7 @@
 
 namespace poprun::launcher {
 
-std::string to_text(const Rows& rows) {
+std::string to_text(const JobRows& rows) {
   std::string text;
   for (const auto& [name, value] : rows) {
     text += fmt::format("{:<14} {}\n", name, value);
@@ -13,14 +13,14 @@ std::string to_text(const Rows& rows) {
   return text;
 }
 
-void add_batch_sizes(Rows& rows, const proto::BatchSizes& sizes) {
+void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes) {
   rows.emplace_back("batch sizes",
                     fmt::format("compute {}, micro {}, replica {}, global {} samples",
                                 grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
                                 grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
 }
 
-void add_device_time(Rows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
+void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown) {
   rows.emplace_back(config.inference() ? "device batch" : "device step",
                     fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),

@@ -18,10 +18,10 @@
 namespace poprun::launcher {
 
 /// Names and values, one pair per line.
-using Rows = std::vector<std::pair<std::string, std::string>>;
+using JobRows = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns a line per row, with the values in one column.
-std::string to_text(const Rows& rows);
+std::string to_text(const JobRows& rows);
 
 struct ShownIpus {
   bool all = false;            ///< If false, only those of `listed_rows`.
@@ -30,7 +30,7 @@ struct ShownIpus {
 
 /// Calls row(ipu, stands_out) for each shown IPU, and adds a row where some are left out.
 template <typename Range, typename Key, typename Row>
-void add_ipus(Rows& rows, const Range& ipus, Key key, const ShownIpus& shown, Row row) {
+void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown, Row row) {
   for (const ListedRow& listed : shown.all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key)) {
     if (listed.left_out > 0) {
       rows.emplace_back("..", fmt::format("{}, {}", counted(listed.left_out, "IPU"), shown.elsewhere));
@@ -39,10 +39,11 @@ void add_ipus(Rows& rows, const Range& ipus, Key key, const ShownIpus& shown, Ro
   }
 }
 
-void add_batch_sizes(Rows& rows, const proto::BatchSizes& sizes);
+/// Adds the batch sizes of a job.
+void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
 /// Adds the device time of a step, or of a batch in inference: in total, of the host and, for several IPUs, of each.
-void add_device_time(Rows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
+void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown);
 
 /// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sums over all tiles of their peaks, and of the bytes

@@ -113,7 +113,7 @@ std::string remedy(const Counts& counts) {
 
 constexpr ShownIpus kListedIpus = {.elsewhere = "which profile.json lists"};
 
-void add_results(Rows& rows, const proto::Profile& profile) {
+void add_results(JobRows& rows, const proto::Profile& profile) {
   const proto::Outcome& outcome = profile.outcome();
   const bool has_accuracy = outcome.test_accuracy() >= 0;
   const std::string items = fmt::format(" of {} items", grouped(outcome.test_items()));
@@ -148,7 +148,7 @@ std::string spread_text(const proto::Spread& spread, bool one) {
                            spread.min(), spread.max(), spread.max_replica(), spread.max_host());
 }
 
-void add_times(Rows& rows, const proto::Profile& profile) {
+void add_times(JobRows& rows, const proto::Profile& profile) {
   const proto::WallTime& wall = profile.wall();
   const bool inference = profile.config().inference();
   rows.emplace_back("start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
@@ -162,7 +162,7 @@ void add_times(Rows& rows, const proto::Profile& profile) {
   add_device_time(rows, profile.device(), profile.config(), kListedIpus);
 }
 
-void add_memory(Rows& rows, const proto::Profile& profile) {
+void add_memory(JobRows& rows, const proto::Profile& profile) {
   if (profile.out_of_memory()) {
     rows.emplace_back("out of memory", "the job does not fit, but ran anyway (--allow-out-of-memory)");
   }
@@ -219,7 +219,7 @@ std::string check_result(const proto::CheckReport& report) {
 }
 
 std::string summary(const proto::Profile& profile, const std::string& result_folder, const std::string& checkpoints) {
-  Rows rows;
+  JobRows rows;
   add_results(rows, profile);
   add_times(rows, profile);
   add_memory(rows, profile);

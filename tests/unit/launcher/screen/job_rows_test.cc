@@ -50,7 +50,7 @@ TEST(JobRows, TellWhatOfTransfersByIoTilesIsHidden) {
   proto::DeviceTime device;
   device.set_io_seconds(5.01e-3);
   device.set_io_waited_seconds(1.81e-3);
-  Rows rows;
+  JobRows rows;
   add_device_time(rows, device, {}, {});
   EXPECT_EQ(rows.back().second, "5.010 ms, 3.200 ms of it overlapped with the other tiles' work");
 }
