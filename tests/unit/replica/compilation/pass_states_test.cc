@@ -123,11 +123,9 @@ ReadModel reader(const TestedJob& job) {
 
 /// The jobs after each pass.
 std::vector<std::pair<std::string, Job>> jobs_after_passes(const TestedJob& job) {
-  std::shared_ptr<onnx_import::JobModel> onnx;
-  if (!job.model_file.empty()) {
-    onnx = *onnx_import::JobModel::parse("net.onnx", job.model_file, "cross-entropy");
-  }
-  const auto options = compile_options(job.config, job.dataset, onnx);
+  const auto onnx = onnx_model_of(job.config.model(), job.model_file);
+  EXPECT_TRUE(onnx) << onnx.error().message;
+  const auto options = compile_options(job.config, job.dataset, *onnx);
   EXPECT_TRUE(options) << options.error().message;
   std::vector<std::pair<std::string, Job>> jobs;
   const auto keep = [&jobs](std::string_view pass, const Job& after) {
