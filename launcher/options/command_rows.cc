@@ -58,7 +58,7 @@ Rows general() {
       many(Arity::kFlag,
            row("general", "verbose", "", "0",
                "-v also shows the processes that are started or, with --dry-run, a pipeline's schedule; -vv also shows "
-               "debug lines or, with --dry-run, a row for every IPU and the graph after each compiler pass",
+               "debug lines or, with --dry-run, a row for every IPU and the job after each compiler pass",
                Verbosity{}, into(&Options::verbosity)));
   return {with_letter('h', help),
           flag("general", "version", "Show the version", nothing),
@@ -99,8 +99,8 @@ Rows hosts() {
                                 "instances, 'user@node0' logs in as user",
                                 Text{}, [](Options& o, const std::string& v) { o.hosts.lists.push_back(v); }))),
       row("hosts", "hostfile", "FILE", "",
-          "File with one host per line, in mpirun's format, such as 'node0 slots=4'; cannot be combined with --host",
-          Text{}, into(&Options::hosts, &HostOptions::file)),
+          "File with a host per line, in mpirun's format: 'node0 slots=4'; cannot be used with --host", Text{},
+          into(&Options::hosts, &HostOptions::file)),
       row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts talk to each other, such as 10.1.0.0/16",
           Subnet{}, into(&Options::hosts, &HostOptions::subnet)),
       row("hosts", "cpu-isa", "NAME", "",
@@ -149,7 +149,7 @@ Rows output() {
   return {row("output", "output-dir", "DIR", "poprun-emu-out",
               "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
               into(&Options::output, &OutputOptions::dir)),
-          flag("output", "overwrite", "Replace the results of an earlier run in --output-dir",
+          flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
                into(&Options::output, &OutputOptions::overwrite)),
           row("output", "only-output-from-instance", "I", "",
               "Show only the output of instance I and of any instance that fails", Integer{0, 4095},

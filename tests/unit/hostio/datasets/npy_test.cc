@@ -435,7 +435,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   EXPECT_THAT(complaint(source(members)), HasSubstr("found x_train, y_train, x_test"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(3,)", integers({3, 0, 1}, 8));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("in y_train int64 [3] as in x_train"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [3] must have as many rows as x_train"));
   EXPECT_THAT(complaint(source({})), HasSubstr("images, labels; found none"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(0,)", {});

@@ -258,13 +258,13 @@ TEST(Sampling, NamesTheFieldThatCanNeverWork) {
   EXPECT_THAT(complaint(bad, 8), HasSubstr("replica must be < 2, but it is 2"));
   bad = selection(good, proto::SPLIT_TRAIN);
   bad.set_replica_count(0);
-  EXPECT_THAT(complaint(bad, 8), HasSubstr("replica_count > 0"));
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("replica_count must be > 0"));
   bad = selection(good, proto::SPLIT_TRAIN);
   bad.set_micro_batch_size(0);
-  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batch_size > 0"));
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batch_size must be > 0"));
   bad = selection(good, proto::SPLIT_TEST);
   bad.set_micro_batches_per_step(0);
-  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batches_per_step > 0"));
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batches_per_step must be > 0"));
   bad = selection(good, proto::SPLIT_UNSPECIFIED);
   EXPECT_THAT(complaint(bad, 8), HasSubstr("split"));
 }

@@ -119,8 +119,8 @@ TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
   const proto::CheckReport unfit = report_of({kReference, kProven});
   EXPECT_EQ(check_exit_code(unfit), 86);
   EXPECT_EQ(check_exit_code(report_of({kProven})), 86);
-  EXPECT_THAT(check_result(unfit), StartsWith("nothing was compared; 1 proven equal, but too large to execute; this "
-                                              "does not pass: use a smaller data.micro-batch-size"));
+  EXPECT_THAT(check_result(unfit), StartsWith("nothing was compared; 1 proven equal, but too large to execute; the "
+                                              "check does not pass: use a smaller data.micro-batch-size"));
 
   const proto::CheckReport refused = report_of({kReference, kNotApplicable, same_as("it")});
   EXPECT_EQ(check_exit_code(refused), 64);

@@ -412,8 +412,7 @@ TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
 }
 
 /// The lengths of the stashes of each IPU of small-cnn's Program.
-std::map<std::uint32_t, std::int64_t> stash_lengths(Schedule schedule, std::int64_t micro_batches,
-                                                    std::int64_t ipus) {
+std::map<std::uint32_t, std::int64_t> stash_lengths(Schedule schedule, std::int64_t micro_batches, std::int64_t ipus) {
   auto options = compile_options(testing::config(1, 2), testing::dataset());
   EXPECT_TRUE(options) << options.error().message;
   options->ipus_per_replica = ipus;

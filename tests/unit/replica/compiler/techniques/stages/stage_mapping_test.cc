@@ -66,8 +66,7 @@ proto::RunConfig job_of(bool half) {
   return job;
 }
 
-Outcome run_with(const proto::RunConfig& job, const std::string& frozen, const Mapping& mapping,
-                 Schedule schedule) {
+Outcome run_with(const proto::RunConfig& job, const std::string& frozen, const Mapping& mapping, Schedule schedule) {
   CompileOptions options = *compile_options(job, dataset());
   options.forward = five_layers;
   options.frozen = frozen;
