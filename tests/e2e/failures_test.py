@@ -450,7 +450,7 @@ class Signals(JobTest):
             job.process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         self.assertEqual(job.wait(20), 130, job.stderr)
-        self.assertNotIn("ending it without saving", job.stderr)
+        self.assertNotIn("ending it without its weights", job.stderr)
         self.assert_gone(job)
         self.assertEqual(list(folders.iterdir()), [])
 

@@ -56,7 +56,7 @@ class Ends(LauncherTest):
     def test_well_where_a_process_stays_after_all_is_done(self):
         job = self.fake("-n", 3, "--heartbeat-timeout", 2, mode="lingers")
         self.assertEqual(job.wait(20), 0, job.stderr)
-        self.assertIn("the job is done, but mpirun is still running after 2 s; ending it", job.stderr)
+        self.assertIn("the job is done, but mpirun is still running after 2 s; ending mpirun", job.stderr)
         self.assertIn("steps          3\n", job.stdout)
         self.assert_gone(job)
 
@@ -216,7 +216,7 @@ class DataServer(LauncherTest):
         job.wait_until(lambda: "data server" in job.stderr, "a line", 5)
         self.assert_first_line(job, "the data server was killed by signal 9 (SIGKILL)", "60 s",
                                "poprun-emu-hostio --bind 127.0.0.1 --port ")
-        command = re.search(r"if you restart it: (.*)", job.stderr)[1]
+        command = re.search(r"if you restart the server: (.*)", job.stderr)[1]
         again = subprocess.Popen(["bash", "-c", "exec " + command], env=job.environment,
                                  stdout=subprocess.PIPE)
         self.addCleanup(again.wait)

@@ -124,7 +124,7 @@ class Profile(JobTest):
         self.assert_one_line(self.compare("a.pb", "b.pb", code=65), "a.pb", "cannot be read")
         run = self.run_job("--training.steps", 1, config=QUICK)
         file = run.output_dir / "profile.json"
-        self.assert_one_line(self.compare(file, file, code=65), "without the report")
+        self.assert_one_line(self.compare(file, file, code=65), "contains no report of the compiled job")
 
     def test_leaves_earlier_results_alone_unless_told(self):
         job = self.run_job("profile", "--no-run", config=QUICK)

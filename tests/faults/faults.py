@@ -162,7 +162,7 @@ class KillDataServer(OfAProcess):
 
     def end(self, run, attempt):
         def told():
-            return re.search("you restart it: (.*)", attempt.job.stderr)
+            return re.search("you restart the server: (.*)", attempt.job.stderr)
 
         if not run.case.details["restarted"]:
             return False

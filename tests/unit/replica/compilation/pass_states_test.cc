@@ -366,7 +366,7 @@ TEST(PassAlone, SaysWhatItLacks) {
             "'# job after pass forward'");
   EXPECT_THAT(error_with("mul(x, w)", "mul(x, v)"), MatchesRegex("line [0-9]+: there is no tensor 'v'"));
   EXPECT_THAT(error_with("mul(x, w)", "mul(y, w)"),
-              MatchesRegex("line [0-9]+: this job is not valid: function train: mul reads before anything writes 'y'"));
+              MatchesRegex("line [0-9]+: this job is not valid: function train: mul reads the unwritten tensor 'y'"));
   EXPECT_THAT(error_with("training", "# training"),
               MatchesRegex("line [0-9]+: the job before pass differentiation has no line 'training'"));
 }

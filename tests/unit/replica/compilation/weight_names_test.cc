@@ -177,7 +177,7 @@ TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
   EXPECT_THAT(match.sources,
               UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"), Pair("fc.bias", "module.fc.bias")));
   EXPECT_THAT(testing::texts(match.notes),
-              ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
+              ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names in the "
                           "file, for example 'module.fc.bias'"));
 }
 

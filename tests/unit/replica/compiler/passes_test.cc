@@ -377,7 +377,7 @@ TEST(Passes, AccumulationMustNotLetGradientsWait) {
                            auto& body = operations(job, job.training->micro_batch);
                            std::rotate(body.begin() + 3, body.begin() + 4, body.end());
                          }),
-              HasSubstr("'w.accumulator' does not take its gradient as soon as that is made"));
+              HasSubstr("'w.accumulator' does not accumulate its gradient as soon as the gradient is made"));
 }
 
 TEST(Passes, AccumulationMustZeroAndAdd) {
@@ -387,7 +387,7 @@ TEST(Passes, AccumulationMustZeroAndAdd) {
               HasSubstr("'w.accumulator' is not zero at the start of the step"));
   EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
                          [](Job& job) { remove(job, job.training->micro_batch, "accumulate"); }),
-              HasSubstr("'w.accumulator' does not take its gradient exactly once"));
+              HasSubstr("'w.accumulator' does not accumulate its gradient exactly once"));
 }
 
 TEST(Passes, ExchangeAveragesGradientsStatisticsAndMetrics) {

@@ -84,7 +84,7 @@ TEST(JobText, NamesTheLineAtFault) {
   EXPECT_EQ(error_of("evaluation place"), "line 11: 'place' is not an attribute such as pad=[1,1]");
   EXPECT_EQ(error_of("stages ipus=[-1]"), "line 11: stages ipus: -1 is not a number from 0 to 4294967295");
   EXPECT_EQ(error_of("heroes"), "line 11: a line cannot begin with 'heroes' here (job_text.h)");
-  EXPECT_THAT(error_of("gradient parameter=\"w\" tensor=\"w.gradient\""), HasSubstr("'gradient' does not begin"))
+  EXPECT_THAT(error_of("gradient parameter=\"w\" tensor=\"w.gradient\""), HasSubstr("cannot begin with 'gradient'"))
       << "without training";
   EXPECT_EQ(error_of("", "graph\nlayer a\nheroes\n"), "line 14: expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
   EXPECT_EQ(error_of("", ""), "line 12: the job ends without a line 'graph'");

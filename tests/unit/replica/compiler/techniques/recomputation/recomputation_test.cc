@@ -336,7 +336,7 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   options.pipeline.recomputation_memory = 1e-9;
   EXPECT_THAT(after(job, options), HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
                                              "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
-                                             "needs about "));
+                                             "needs at least about "));
 }
 
 TEST(NarrowPlaces, AreCutWhereItCostsLeast) {

@@ -358,8 +358,8 @@ TEST(Stages, RefuseValuesThatWouldFlowBack) {
   std::string text{kModel};
   text.replace(text.find("@d:0:forward xd"), 2, "@a");
   EXPECT_EQ(stages_in(with_layers({1, 2}), {1, 1}, text),
-            "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; let the "
-            "largest be -1, which takes the rest; layers: a, b, c, d");
+            "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; set the "
+            "largest to -1, which takes the rest; layers: a, b, c, d");
   EXPECT_EQ(stages_in(with_layers({1, 3}), {1, 1}, text),
             "pipeline: 'xd' in stage 0 reads 'xc' from the later stage 1; cut net only where all values flow "
             "forward");
